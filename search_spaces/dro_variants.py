@@ -31,11 +31,16 @@ def _space(
         arms=(
             *_MEANS,
             *(
-                Arm(f"{printed}_{letter}", {"loss.name": loss, **term}, own_knobs=(knob,))
+                Arm(f"{printed}_{letter}", {"loss.name": loss, **term}, own_knobs=(knob,), against=(mean.name,))
                 for printed, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
-                for letter, term in (("M", _MARGIN), ("B", _BINOMIAL))
+                for letter, term, mean in (("M", _MARGIN, _MEANS[0]), ("B", _BINOMIAL, _MEANS[1]))
             ),
-            Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN}, own_knobs=(_GAMMA,)),
+            Arm(
+                "DRO-KL_M",
+                {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN},
+                own_knobs=(_GAMMA,),
+                against=(_MEANS[0].name,),
+            ),
         ),
         baseline="mean of margin losses",
         protocols=protocols,

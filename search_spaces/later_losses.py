@@ -13,6 +13,7 @@ from search_spaces.protocols.sec import SEC_MS_PLAIN
 from tune_dml.space import Arm, Grid, Knob, Space
 
 _PROXIES = (GLYPHS_PROXY, PROXY_ANCHOR_CUB200, PROXY_ANCHOR_CARS196, PROXY_ANCHOR_SOP, PROXY_ANCHOR_INSHOP)
+_PAIRS = ("multi-similarity",)
 
 SPACE = Space(
     name="later_losses",
@@ -23,10 +24,10 @@ SPACE = Space(
     fixed={},
     arms=(
         Arm("multi-similarity", {"loss.name": "multi_similarity"}),
-        Arm("SupCon", {"loss.name": "supcon"}),
-        Arm("Circle", {"loss.name": "circle"}),
-        Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}),
-        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=_PROXIES),
+        Arm("SupCon", {"loss.name": "supcon"}, against=_PAIRS),
+        Arm("Circle", {"loss.name": "circle"}, against=_PAIRS),
+        Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}, against=_PAIRS),
+        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=_PROXIES, against=("Proxy-Anchor",)),
         Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=_PROXIES),
     ),
     baseline="multi-similarity",
@@ -46,7 +47,7 @@ MEMORY = Space(
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
     arms=(
         Arm("no memory", {"memory.size": 0}, knobs=()),
-        Arm("memory", {"memory.start": 50}),
+        Arm("memory", {"memory.start": 50}, against=("no memory",)),
     ),
     baseline="no memory",
     protocols=(GLYPHS_DRO,),

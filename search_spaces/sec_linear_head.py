@@ -20,7 +20,11 @@ SPACE = Space(
     },
     arms=(
         Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-        Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "linear"}),
+        Arm(
+            "NT-Xent+SEC",
+            {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "linear"},
+            against=("NT-Xent",),
+        ),
     ),
     baseline="NT-Xent",
     protocols=(GLYPHS_SIMCLR_LINEAR_HEAD, *SIMCLR_LINEAR_HEAD),

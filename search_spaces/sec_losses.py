@@ -44,12 +44,18 @@ def _arms(name: str, loss: str, protocols: tuple[Protocol, ...]) -> tuple[Arm, .
     sec, l2 = _CHOSEN[name]
     return (
         Arm(name, {**own, "regularizer.name": "none"}, protocols=_PLAIN.get(name, protocols)),
-        Arm(f"{name}+L2-reg", {**own, "regularizer.name": "l2"}, protocols=_weighted(protocols, "+l2", l2)),
+        Arm(
+            f"{name}+L2-reg",
+            {**own, "regularizer.name": "l2"},
+            protocols=_weighted(protocols, "+l2", l2),
+            against=(name,),
+        ),
         *(
             Arm(
                 f"{name}+{method}",
                 {**own, "regularizer.name": "sec", "regularizer.rho": rho},
                 protocols=_weighted(protocols, "+sec", sec),
+                against=(name,),
             )
             for method, rho in (("SEC", 1.0), ("SEC-EMA", 0.01))
         ),
@@ -77,6 +83,7 @@ SPACE = Space(
                 "regularizer.eta": 0.5,
             },
             protocols=TUPLET,
+            against=("TML",),
         ),
     ),
     protocols=(GLYPHS_TRIPLET, *SEC_TRIPLET),

@@ -16,7 +16,7 @@ SPACE = Space(
     fixed={"loss.name": "tuplet_margin"},
     arms=(
         Arm("TML", {"regularizer.name": "none"}, knobs=()),
-        Arm("TML+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0}),
+        Arm("TML+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0}, against=("TML",)),
     ),
     baseline="TML",
     protocols=(GLYPHS_TML, *SEC_TML),

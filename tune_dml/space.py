@@ -154,6 +154,8 @@ class Arm:
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
     """One a data set, where it trains otherwise than the space's protocols say."""
+    against: tuple[str, ...] = ()
+    """The arms over which the study asks what it gains; each such gain is a declared contrast."""
 
 
 def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
@@ -187,6 +189,8 @@ class Space:
     notes: tuple[str, ...] = ()
     arms: tuple[Arm, ...] = ()
     """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
+    gain_differences: tuple[tuple[str, str], ...] = ()
+    """Pairs of arms that each have one `against`: whether the gain of the first is larger than that of the second."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)
@@ -210,6 +214,16 @@ class Space:
     def baseline_name(self) -> str | None:
         """The arm that the others are compared with; None where there is none."""
         return self.baseline.name if isinstance(self.baseline, Arm) else self.baseline
+
+    def contrasts_among(self, names: Set[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """The declared contrasts between arms of these names.
+
+        Returns:
+            (arm, arm over which it may gain) of each gain, and the pairs of arms whose gains are compared.
+        """
+        gains = [(arm.name, other) for arm in self.every_arm for other in arm.against if {arm.name, other} <= names]
+        gaining = {arm for arm, _ in gains}
+        return gains, [pair for pair in self.gain_differences if set(pair) <= gaining]
 
     def arm(self, name: str) -> Arm:
         """The arm of a name. Raises KeyError where there is none."""
@@ -277,7 +291,35 @@ class Space:
             problems.append(Problem(f"{self.name}.baseline", rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)
-        return list(dict.fromkeys(problems))
+        return list(dict.fromkeys(problems + _contrast_problems(self)))
+
+
+def _contrast_problems(space: Space) -> list[Problem]:
+    """What is wrong with the declared contrasts."""
+    names = [arm.name for arm in space.every_arm]
+    problems = []
+    for arm in space.every_arm:
+        location = f"{space.name}.{arm.name}.against"
+        others = [name for name in names if name != arm.name]
+        rule = "an arm gains over another arm of its space"
+        problems += [
+            Problem(location, rule, other, nearest(other, others, what="arm"))
+            for other in arm.against
+            if other not in others
+        ]
+        for other in _repeated(arm.against):
+            problems.append(Problem(location, "an arm is compared with another one once", other, "Remove the repeat."))
+    location = f"{space.name}.gain_differences"
+    gaining = [arm.name for arm in space.every_arm if len(arm.against) == 1]
+    for pair in space.gain_differences:
+        for name in pair:
+            if name not in gaining:
+                rule = "a gain is that of an arm with one `against`"
+                remedy = nearest(name, gaining, what="arm") if gaining else "Declare `against` in two arms."
+                problems.append(Problem(location, rule, name, remedy))
+        if pair[0] == pair[1]:
+            problems.append(Problem(location, "two gains that are compared differ", pair[0], "Name another arm."))
+    return problems
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:

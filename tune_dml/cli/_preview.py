@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.screen import console_for, table
-from tune_dml.text import between, duration, one_line, shortened
+from tune_dml.text import between, counted, duration, one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,6 +43,8 @@ class Power:
     detectable: float
     half_width: float
     source: str
+    declared: int = 0
+    """Declared contrasts, which share the error; 0 where all pairs of cells do."""
     chances: tuple[VerdictChances, ...] = ()
     """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
     seeds: tuple[int | None, int | None] | None = None
@@ -122,6 +124,7 @@ class Preview:
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
             "power_source": self.power.source,
+            "declared_comparisons": self.power.declared,
             "margin": plan.margin,
             "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
             "seeds_to_decide": self.power.seeds,
@@ -199,8 +202,10 @@ class Preview:
         unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
+        declared = self.power.declared
+        what = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
         return (
-            f"Power:  detects {self.power.detectable:.2f} {unit} between two cells (80%), "
+            f"Power:  detects {self.power.detectable:.2f} {unit} {what} (80%), "
             f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."
         )
 

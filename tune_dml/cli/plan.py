@@ -135,11 +135,15 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
     noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
+    declared = sum(map(len, plan.space.contrasts_among({arm.name for arm in plan.arms})))
+    if declared:  # these share the error, among the arms that are compared
+        cells = len(plan.arms)
     power = Power(
         noise,
-        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
-        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),
+        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level, comparisons=declared or None),
+        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level, comparisons=declared or None),
         source,
+        declared=declared,
     )
     if noise is None or seeds < 2:
         return power

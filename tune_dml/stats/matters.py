@@ -151,7 +151,7 @@ def judge_matters(
         float(heard.prior_df),
         labels,
         bounds,
-        noise,
+        noise if noise.testable.any() else None,  # averages with holes may share no two seeds although cells do
     )
 
 

@@ -23,15 +23,23 @@ _EIGHTY = 1.2816
 """Standard errors on each side of an 80% interval."""
 
 
-def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05) -> float:
+def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None) -> float:
     """Half the simultaneous interval of a difference, for equal noise; infinite with one seed: it tells nothing of noise.
 
-    `sd` is the noise of one trial after removing the seed effect.
+    `sd` is the noise of one trial after removing the seed effect. `comparisons` share the error: all pairs unless given.
     """
-    return _critical(seeds, cells, alpha, 1.0)[0] * sd * math.sqrt(2 / max(seeds, 1))
+    return _critical(seeds, cells, alpha, 1.0, comparisons)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
 
-def detectable_difference(*, seeds: int, sd: float, cells: int = 2, power: float = 0.8, alpha: float = 0.05) -> float:
+def detectable_difference(
+    *,
+    seeds: int,
+    sd: float,
+    cells: int = 2,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    comparisons: int | None = None,
+) -> float:
     """The smallest true difference of one pair whose interval excludes 0 with probability `power`, for equal noise.
 
     Solves P(|t'| > critical value) = power, t' noncentral t with its degrees of freedom and centre d / (sd sqrt(2/seeds)).
@@ -40,7 +48,7 @@ def detectable_difference(*, seeds: int, sd: float, cells: int = 2, power: float
         return math.inf
     if sd == 0:
         return 0.0
-    bound, df = _critical(seeds, cells, alpha, 1.0)
+    bound, df = _critical(seeds, cells, alpha, 1.0, comparisons)
 
     def shortfall(centre: float) -> float:
         far = float(np.nan_to_num(nct.cdf(-bound, df, centre)))  # scipy gives NaN where the far tail underflows
@@ -139,12 +147,14 @@ def _multiple(noise: PairNoise, sensitive: bool, seeds: int, alpha: float) -> fl
     return _critical(seeds, len(noise.shared), alpha, float(np.nan_to_num(noise.epsilon)))[0]
 
 
-def _critical(seeds: int, cells: int, alpha: float, epsilon: float) -> tuple[float, float]:
+def _critical(
+    seeds: int, cells: int, alpha: float, epsilon: float, comparisons: int | None = None
+) -> tuple[float, float]:
     """The multiple of a difference's standard error that an interval reaches, and its degrees of freedom."""
     if seeds < 2 or cells < 2:
         return math.inf, 0.0
     own = seeds - 1
-    comparisons = cells * (cells - 1) // 2
+    comparisons = comparisons or cells * (cells - 1) // 2
     borrowed = max(epsilon * (cells - 1) - 1, 0) * max(own - 1, 0)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     family = (float(student.isf(alpha / (2 * comparisons), borrowed + own)), borrowed + own)

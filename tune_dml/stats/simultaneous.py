@@ -42,6 +42,18 @@ class Bounds:
     low: Array
     high: Array
 
+    def times(self, sign: float) -> Bounds:
+        """The intervals of the values times 1 or -1."""
+        return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
+
+    def implied(self) -> Bounds:
+        """What the intervals say together: when A - B and B - C hold, so does their sum."""
+        low, high = self.low, self.high
+        for through in range(low.shape[-1]):
+            low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
+            high = np.minimum(high, high[..., :, [through]] + high[..., [through], :])
+        return Bounds(self.estimate, low, high)
+
 
 def all_pairs(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: NDArray[np.bool_] | None = None
@@ -165,8 +177,5 @@ def _closed(noise: PairNoise, reach: Array) -> Bounds:
     high = np.where(blind, np.inf, noise.estimate + reach)
     diagonal = np.eye(m, dtype=bool)
     low, high = np.where(diagonal, 0.0, low), np.where(diagonal, 0.0, high)
-    if (blind & ~diagonal).any():
-        for through in range(m):
-            low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
-            high = np.minimum(high, high[..., :, [through]] + high[..., [through], :])
-    return Bounds(noise.estimate, low, high)
+    bounds = Bounds(noise.estimate, low, high)
+    return bounds.implied() if (blind & ~diagonal).any() else bounds

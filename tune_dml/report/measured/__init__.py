@@ -19,7 +19,7 @@ from tune_dml.report.measured.traces import Candidate, Histories, Pair, historie
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
-from tune_dml.stats.simultaneous import all_pairs, comparison_bars
+from tune_dml.stats.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 
@@ -141,16 +141,20 @@ class Measured:
         return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
 
     @cached_property
-    def bars(self) -> Mapping[str, float]:
-        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+    def pairs(self) -> Bounds | None:
+        """Intervals of all differences between the table's cells, which hold at once; None without a noise estimate."""
         if not self.table.testable:
-            return {}
+            return None
         bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
         raced = self.race.of(self.table.labels) if self.race else None
-        if raced is not None:
-            bounds = raced.narrow(bounds)
-        bars = comparison_bars(bounds)
-        return dict(zip(self.table.labels, bars.tolist(), strict=True))
+        return bounds if raced is None else raced.narrow(bounds)
+
+    @cached_property
+    def bars(self) -> Mapping[str, float]:
+        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+        if self.pairs is None:
+            return {}
+        return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
 
     def bar(self, cell: MeasuredCell) -> tuple[float, float]:
         """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""

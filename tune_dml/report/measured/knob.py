@@ -74,6 +74,8 @@ class MeasuredKnob:
     """The papers' curves for this knob, those on the same data set first."""
     arm: str = ""
     """The arm within which it was moved; empty in a space without arms."""
+    cells: tuple[str, ...] = ()
+    """The label of the cell behind each level; empty where some level has several cells."""
     unused: bool = False
     """Whether its values trained to the same numbers, to the last digit: nothing was varied, so nothing is found of it."""
 
@@ -203,7 +205,7 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     return MeasuredKnob(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(measured.sign), raced, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob, arm.name), arm.name, unused,
+        measured.baseline_point, _published(measured, knob, arm.name), arm.name, _only_cells(at_level), unused,
     )  # fmt: skip
 
 
@@ -243,6 +245,11 @@ def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], m
     if matters.bounds is None:
         return {}
     return dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+
+
+def _only_cells(at_level: Mapping[str, list[MeasuredCell]]) -> tuple[str, ...]:
+    cells = [cell.label for cells in at_level.values() for cell in cells]
+    return tuple(cells) if len(cells) == len(at_level) else ()
 
 
 def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, bar: float) -> CurvePoint:

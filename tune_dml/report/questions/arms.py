@@ -123,8 +123,7 @@ def arms(measured: Measured) -> Section | None:
 def _compare(measured: Measured) -> _ComparedArms | None:
     """Every arm at its best on seeds that did not choose it; None with fewer than two arms or, to choose by, two seeds."""
     trained = [arm for arm in measured.arms if arm.trained]
-    several = any(len(arm.trained) > 1 for arm in trained)
-    if len(trained) < 2 or (several and len(measured.seeds) < 2):
+    if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(measured.seeds) < 2):
         return None
     tables = [
         np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in trained
@@ -145,10 +144,11 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
         score = cell_interval(table, row)
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
-        alike = _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)
-        equal = tuple(measured.sign * value for value in alike)
+        equal = [measured.sign * value for value in _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)]
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
+    beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
+    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter the mean of one that another certainly beats
     return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
 
 

@@ -17,6 +17,7 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.measured.knob import MeasuredKnob, level_key
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
+from tune_dml.report.questions.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
 from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.space import Knob
@@ -129,7 +130,14 @@ def _best(measured: Measured) -> Configuration | None:
     if not table.labels:
         return None
     values, step = sign * table.values, table.resolution
+    candidates = _candidates(measured)
     chosen = score_of_best(values, alpha=level, resolution=step)
+    if candidates and table.labels[int(chosen.best)] not in candidates:  # holes flatter its mean: it is certainly worse
+        kept = [
+            label in candidates or label == (measured.baseline and measured.baseline.label) for label in table.labels
+        ]
+        values = np.where(np.array(kept)[:, None], values, np.nan)
+        chosen = score_of_best(values, alpha=level, resolution=step)
     if measured.stopped:  # by all seeds: none is left that did not choose
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(label, Score(sign * mean, math.nan, math.nan), None, (), len(table.labels), level)
@@ -138,17 +146,42 @@ def _best(measured: Measured) -> Configuration | None:
     if baseline in table.labels and len(table.labels) > 1:
         best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
         gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
-    maybe = np.ones(len(table.labels), dtype=bool)
-    if table.testable:
-        maybe = compare_with_best(values, level, table.times(sign).noise).candidates
     return Configuration(
         table.labels[int(chosen.best)],
         _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
         gain,
-        tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept),
+        candidates,
         len(table.labels),
         level,
     )
+
+
+def _candidates(measured: Measured) -> tuple[str, ...]:
+    """The configurations that may be the best: none that another statement of the report says is certainly worse."""
+    table, sign = measured.table, measured.sign
+    if measured.pairs is None:
+        return table.labels
+    pairs = measured.pairs.times(sign)
+    maybe = compare_with_best(sign * table.values, measured.looks.level, table.noise, pairs=pairs).candidates
+    against = measured.against_baseline or ()
+    worse = {row.label for row in against if row.verdict == "worse"}
+    if measured.baseline is not None and any(row.verdict == "better" for row in against):
+        worse.add(measured.baseline.label)
+    worse.update(*(_not_the_best(measured, knob) for knob in measured.knobs if knob.cells))
+    return tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept and label not in worse)
+
+
+def _not_the_best(measured: Measured, knob: MeasuredKnob) -> set[str]:
+    """The cells of a knob, one a value, that its own section says are worse than another value."""
+    cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
+    if bounds is None:
+        return set()
+    beaten = np.atleast_1d((bounds.times(measured.sign).low > 0).any(0)).tolist()
+    worse = {cells[label] for label, lost in zip(knob.sensitivity.labels, beaten, strict=True) if lost}
+    best = locate_optimum(measured, knob)
+    if best is not None and best.candidates:
+        worse |= {cells[label] for label in knob.sensitivity.labels if label not in best.candidates}
+    return worse
 
 
 def _score(mean: float, low: float, high: float, sign: float) -> Score:
