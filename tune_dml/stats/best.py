@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import half_widths
+from tune_dml.stats.tuned import TunedLevels
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -54,13 +55,18 @@ class Best:
     """The cells next to each other that are certainly within the margin of the best, in the knob's order; may be empty."""
 
 
-def compare_with_best(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> BestBounds:
-    """Bounds on each cell's distance to the best; larger is better."""
+def compare_with_best(
+    values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, tuned: TunedLevels | None = None
+) -> BestBounds:
+    """Bounds on each cell's distance to the best; larger is better. `tuned`: the settings of which each row is the best."""
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
-    family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-    single = half_widths(noise, alpha, 1, sides=1)
     lead = np.nan_to_num(noise.estimate)
+    if tuned is None:
+        family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
+        single = half_widths(noise, alpha, 1, sides=1)
+    else:
+        family, single = (lead - tuned.low(alpha, comparisons, sides=1) for comparisons in (m - 1, 1))
     diagonal = np.eye(m, dtype=bool)
     candidates = np.asarray(~((lead - family > 0) & ~diagonal).any(-2))
     alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1))
@@ -81,20 +87,26 @@ def judge_best(
     raced: RaceStanding | None = None,
     resolution: float = 0.0,
     noise: PairNoise | None = None,
+    tuned: TunedLevels | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
     are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
-    Values move in steps of `resolution`. `noise`: theirs, where it is known already.
+    Values move in steps of `resolution`. `noise`: theirs, where it is known already. `tuned`: the settings of which each cell
+    is the best; every cell has numbers then.
     """
     trained = np.flatnonzero(np.isfinite(values).any(-1))
     order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
     if len(order) < 2:
         return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
-    if noise is None or not np.array_equal(order, np.arange(len(values))):
-        noise = fit_pairs(values[order], resolution)
-    bounds = compare_with_best(values[order], alpha, noise)
+    if tuned is not None:
+        found = compare_with_best(values, alpha, noise, tuned=tuned)
+        bounds = BestBounds(found.candidates[order], found.alone[order], found.behind[order])
+    else:
+        if noise is None or not np.array_equal(order, np.arange(len(values))):
+            noise = fit_pairs(values[order], resolution)
+        bounds = compare_with_best(values[order], alpha, noise)
     if raced is not None:
         bounds = _after_race(bounds, raced, order, margin)
     candidates = tuple(order[bounds.candidates].tolist())

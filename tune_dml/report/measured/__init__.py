@@ -17,7 +17,7 @@ from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob
 from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
-from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
+from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.looks import error_spent, level_left, seeds_counted
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
@@ -133,10 +133,16 @@ class Measured:
 
     @cached_property
     def baseline(self) -> MeasuredCell | None:
-        """The baseline cell, if the space has one; its best cell, where something was tuned away in it too."""
+        """The baseline cell, if the space has one; the one with the best mean, where something was tuned in it too."""
         cells = [cell for cell in self.cells if cell.cell.baseline]
-        with_numbers = [cell for cell in cells if cell.values]
-        return max(with_numbers, key=lambda cell: self.sign * cell.mean) if with_numbers else next(iter(cells), None)
+        return (
+            max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
+        )
+
+    @cached_property
+    def baselines(self) -> tuple[MeasuredCell, ...]:
+        """Every baseline cell with a number: several where something was tuned in the baseline too."""
+        return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
     @cached_property
     def looks(self) -> Looks:
@@ -199,16 +205,19 @@ class Measured:
 
     @cached_property
     def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
-        """Every other cell against the baseline; None without one, or when it has no numbers."""
+        """Every other cell against the best of the baseline's; None without one, or when it has no numbers."""
         if self.baseline is None or not self.baseline.values:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        table = self.table.without(
-            cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
-        )
+        table, level = self.table, self.looks.level
         raced = self.race.of(table.labels) if self.race else None
-        for difference in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
+        if len(self.baselines) > 1:
+            labels = [cell.label for cell in self.baselines]
+            differences = compare_all_with_best_of(table, labels, sign=self.sign, alpha=level, raced=raced)
+        else:
+            differences = compare_all_with(table, self.baseline.label, alpha=level, raced=raced)
+        for difference in differences:
             low, high = (
                 (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
             )

@@ -123,7 +123,11 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
-    shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    tuned = knob.isolated.tuned
+    if tuned is not None:  # a value is the best where any of its settings is
+        shares = np.bincount(tuned.rows, p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise))
+    else:
+        shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -162,7 +166,7 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
         )
     judged = judge_best(
         knob.better.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
-        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise,
+        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, tuned=knob.isolated.tuned,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
@@ -252,8 +256,8 @@ def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
 
 def _behind(knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
     table = knob.better.with_numbers()
-    bounds = compare_with_best(table.values, knob.sensitivity.alpha, table.noise).behind.tolist()
-    return tuple(zip(table.labels, bounds, strict=True))
+    bounds = compare_with_best(table.values, knob.sensitivity.alpha, table.noise, tuned=knob.isolated.tuned)
+    return tuple(zip(table.labels, bounds.behind.tolist(), strict=True))
 
 
 def _table(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> Table:
