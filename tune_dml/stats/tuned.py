@@ -125,7 +125,7 @@ class TunedLevels:
         return np.asarray(np.where(np.eye(self.levels, dtype=bool), 0.0, folded))
 
     def _of(self, level: int) -> Mask:
-        return np.array(self.rows) == level
+        return np.asarray(np.array(self.rows) == level)
 
 
 def tuned_levels(tables: Sequence[Array], resolution: float = 0.0) -> TunedLevels:

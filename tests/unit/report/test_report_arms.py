@@ -19,6 +19,7 @@ from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, Grid, Knob, Published
 from tune_dml.stats.arms import at_best, expected_best
+from tune_dml.stats.matters import compare_all_with_best_of
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
 L2 = Arm("L2", {"regularizer.name": "l2"})
@@ -156,6 +157,9 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     assert [cell.label for cell in off_cells] == ["no SEC: lr=0.001", "no SEC: lr=0.01"]
     assert measured.baseline.mean == max(cell.mean for cell in off_cells)
     assert len(measured.against_baseline) == 4
+    rows = compare_all_with_best_of(measured.table, [cell.label for cell in off_cells], alpha=measured.looks.level)
+    assert [(r.label, r.low, r.high) for r in measured.against_baseline] == [(d.first, d.low, d.high) for d in rows]
+    assert "Against the best of 2 cells of no SEC" in section(measured, "against-baseline").card.sentence
     data = section(measured).data["arms"]
     assert [row.arm for row in data["rows"]] == ["sec_rho", "no SEC"]
     assert data["rows"][0].configuration == "rho=1, lr=0.01"

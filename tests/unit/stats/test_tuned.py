@@ -135,24 +135,16 @@ def test_equal_levels_tuned_to_different_settings_are_not_told_apart(seeds: int,
 
 
 def test_two_identical_methods_tuned_each_for_itself_are_equal_and_a_better_one_is_found() -> None:
-    random = np.random.default_rng(4)
-    rates = np.array([-3.0, 0.0, -1.0, -3.0, 0.0, -1.0])
-    claims, found = [], []
-    for _ in range(400):
-        values = rates[:, None] + random.normal(size=(6, 6))
-        claims.append(bool((np.abs(best_of(values)) > 0).any()))
-        values[:3] += 3
-        found.append(bool(best_of(values)[0] > 0))
-    assert np.mean(claims) <= 0.05
-    assert np.mean(found) >= 0.9
-
-
-def best_of(values: np.ndarray) -> np.ndarray:
-    """1 or -1 where the first of two methods is certainly better or worse."""
-    best = at_best([values[:3], values[3:]])
-    table = table_of(best.values)
-    (difference,) = judge_matters(table, 1.0, tuned=best.tuned).differences
-    return np.array([int(difference.low > 0) - int(difference.high < 0)])
+    means = np.array([-3.0, 0.0, -1.0, -3.0, 0.0, -1.0])
+    rows = (0, 0, 0, 1, 1, 1)
+    assert (TunedLevels(drawn(means, 6, 600), rows).pairs().low > 0).any((1, 2)).mean() <= 0.065
+    means[:3] += 3
+    better = drawn(means, 6, 600)
+    bounds = TunedLevels(better, rows).pairs()
+    assert (bounds.low[:, 0, 1] > 0).mean() >= 0.85
+    best = at_best([better[0, :3], better[0, 3:]])
+    (difference,) = judge_matters(table_of(best.values), 1.0, tuned=best.tuned).differences
+    assert (difference.low, difference.high) == pytest.approx((bounds.low[0, 0, 1], bounds.high[0, 0, 1]))
 
 
 @pytest.mark.parametrize("noisy", [None, 4])
@@ -169,7 +161,7 @@ def test_no_difference_of_the_margin_is_called_small(noisy: int | None) -> None:
 @pytest.mark.parametrize(("sign", "count"), [(1, 10), (-1, 10), (1, 20)])
 def test_the_best_of_many_equal_baselines_beats_no_cell_by_luck(sign: int, count: int) -> None:
     wrong, found = [], []
-    for values in drawn([0] * (2 * count), 6, 150 if count < 20 else 60):
+    for values in drawn([0] * (2 * count), 6, 80 if count < 20 else 30):
         labels = [f"c{row}" for row in range(count, 2 * count)]
         rows = compare_all_with_best_of(table_of(sign * values), labels, sign=sign)
         assert len(rows) == count

@@ -124,10 +124,11 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
     tuned = knob.isolated.tuned
-    if tuned is not None:  # a value is the best where any of its settings is
-        shares = np.bincount(tuned.rows, p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise))
-    else:
+    if tuned is None:
         shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    else:  # a value is the best where any of its settings is
+        settings = p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise)
+        shares = np.array([settings[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
