@@ -133,10 +133,11 @@ def judge_matters(
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
+    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     if crossed is not None:
         bounds, limits = _averages(crossed, len(labels), alpha)
     elif tuned is not None:
-        bounds, limits = tuned.pairs(alpha).times(sign), tuned.at_most(alpha)
+        bounds, limits, heard = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
     else:
         bounds, limits = all_pairs(values, alpha, noise), at_most(values, alpha, noise)
     flat = bool((limits < margin).all())
@@ -146,24 +147,14 @@ def judge_matters(
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
     verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
-    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
-    heard = tuned.noise if tuned is not None else heard
     return Matters(
-        verdict,
-        reason,
-        margin,
-        alpha,
+        verdict, reason, margin, alpha,
         bool(np.maximum(bounds.low, -bounds.high).max() > 0),
         flat,
         _difference(labels, bounds, limits, *pair),
         tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown),
-        float(heard.epsilon),
-        float(heard.prior_df),
-        labels,
-        bounds,
-        noise,
-        ALGORITHM if tuned is None else TUNED,
-    )
+        float(heard.epsilon), float(heard.prior_df), labels, bounds, noise, ALGORITHM if tuned is None else TUNED,
+    )  # fmt: skip
 
 
 def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:

@@ -17,7 +17,7 @@ from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob
 from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
-from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.looks import error_spent, level_left, seeds_counted
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
@@ -210,14 +210,7 @@ class Measured:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        table, level = self.table, self.looks.level
-        raced = self.race.of(table.labels) if self.race else None
-        if len(self.baselines) > 1:
-            labels = [cell.label for cell in self.baselines]
-            differences = compare_all_with_best_of(table, labels, sign=self.sign, alpha=level, raced=raced)
-        else:
-            differences = compare_all_with(table, self.baseline.label, alpha=level, raced=raced)
-        for difference in differences:
+        for difference in _differences(self):
             low, high = (
                 (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
             )
@@ -296,6 +289,15 @@ def measure(results: Results, margin: float | None = None, paper_sd: float | Non
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
     return Measured(results, metric_name(metric), margin, cells, paper_sd)
+
+
+def _differences(measured: Measured) -> tuple[Difference, ...]:
+    """Every other cell minus the baseline's only cell, or minus the best of several."""
+    table, level, labels = measured.table, measured.looks.level, [cell.label for cell in measured.baselines]
+    raced = measured.race.of(table.labels) if measured.race else None
+    if len(labels) > 1:
+        return compare_all_with_best_of(table, labels, sign=measured.sign, alpha=level, raced=raced)
+    return compare_all_with(table, labels[0], alpha=level, raced=raced)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:
