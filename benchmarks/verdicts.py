@@ -2,9 +2,7 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper,
-                                                  # selection, effects, importance, race, stopping, retries,
-                                                  # candidates, contrasts, speed
+    python benchmarks/verdicts.py --only noise    # one section; --help lists them
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -33,6 +31,7 @@ from verdict_retries import retries
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_tails import tails
+from verdict_tuned import tuned, tuned_baseline
 
 from tune_dml.stats import SeedTable
 from tune_dml.stats.best import compare_with_best, judge_best
@@ -42,7 +41,7 @@ from tune_dml.stats.equivalence import judge_equivalence, judge_order
 from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
-from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import against, all_pairs, at_most
 
 PRINTED = (
@@ -118,18 +117,6 @@ def equal(sweeps: int) -> Iterable[str]:
                 together = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
                 row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(together):.2f}")
             yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>22}" for text in row)
-
-
-def nuisance(sweeps: int) -> Iterable[str]:
-    """A nuisance knob tuned per value, nothing matters."""
-    yield "5 values, each at its best of 5 nuisance settings, nothing matters: today (leave one seed out) / new (other seeds)"
-    for seeds in (3, 5, 10):
-        rng = np.random.default_rng(seeds)
-        values = rng.standard_normal((sweeps, 5, 5, seeds)) + rng.standard_normal((sweeps, 1, 1, seeds))
-        others = (values.sum(-1, keepdims=True) - values).argmax(-2)
-        left_out = np.take_along_axis(values, others[..., None, :], -2)[..., 0, :]
-        split, _ = tuned_on_other_seeds(values)
-        yield f"{seeds:6d}   {rate(old_claims(left_out))} / {rate(new_claims(split))}"
 
 
 def optimum(sweeps: int) -> Iterable[str]:
@@ -273,7 +260,8 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         looks,
         confirmations,
         comparisons,
-        nuisance,
+        tuned,
+        tuned_baseline,
         optimum,
         paper,
         selection,

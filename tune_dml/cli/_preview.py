@@ -47,6 +47,8 @@ class Power:
     """Declared contrasts, which share the error; 0 where all pairs of cells do."""
     chances: tuple[VerdictChances, ...] = ()
     """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
+    settings: int = 1
+    """Over which each level of that comparison is tuned."""
     seeds: tuple[int | None, int | None] | None = None
     """Seeds that would decide; None at an end where no reasonable number would, altogether while the noise is not known."""
 
@@ -152,7 +154,8 @@ class Preview:
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             seeds = " to ".join(dict.fromkeys((fewest, most)))
-            yield f"Seeds:  {seeds} tell equal levels from twice the margin ({most} with 80% assurance)."
+            tuned = f", each tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
+            yield f"Seeds:  {seeds} tell equal levels{tuned} from twice the margin ({most} with 80% assurance)."
         yield from (_in_a_line(note, "Note:   ") for note in self.notes)
         yield f"Cells, settings and notes in full: --all. Run it: {program()} sweep, with the same words."
 

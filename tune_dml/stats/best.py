@@ -29,6 +29,7 @@ from tune_dml.stats.matters import FullGrid
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths
+from tune_dml.stats.tuned import TunedLevels
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -70,6 +71,7 @@ def compare_with_best(
     *,
     pairs: Bounds | None = None,
     crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
 ) -> BestBounds:
     """Bounds on each cell's distance to the best; larger is better.
 
@@ -79,19 +81,22 @@ def compare_with_best(
         noise: that of the values, where it is known already.
         pairs: the intervals of all pairs that are reported beside; computed where not given. What they say is kept.
         crossed: the cells behind the rows of one table, where these are averages; needs `pairs`.
+        tuned: the settings of which each row is the best, where rows are tuned.
     """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
-    if crossed is None:
+    pairs = pairs or (all_pairs(values, alpha, noise) if tuned is None else tuned.pairs(alpha))
+    lead = np.nan_to_num(pairs.estimate)
+    if tuned is not None:
+        family, single = lead - tuned.low(alpha, m - 1, sides=1), lead - tuned.low(alpha, 1, sides=2)
+    elif crossed is not None:
+        family = _reach_of_averages(crossed, m, alpha, m - 1)
+        single = _reach_of_averages(crossed, m, alpha / 2, 1)
+    else:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
         # half the level for each of the two edges, and by the pair's own noise: that of two edges may be the largest of all
         own = student.isf(alpha / 2, np.maximum(noise.shared - 1, 1)) * np.sqrt(noise.own / noise.shared)
         single = np.fmax(half_widths(noise, alpha, 1, sides=2), own)
-    else:
-        family = _reach_of_averages(crossed, m, alpha, m - 1)
-        single = _reach_of_averages(crossed, m, alpha / 2, 1)
-    pairs = pairs or all_pairs(values, alpha, noise)
-    lead = np.nan_to_num(pairs.estimate)
     diagonal = np.eye(m, dtype=bool)
     beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
     candidates = np.asarray(~beaten.any(-2))
@@ -127,21 +132,24 @@ def judge_best(
     noise: PairNoise | None = None,
     pairs: Bounds | None = None,
     crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
     are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
-    Values move in steps of `resolution`. `noise`, `pairs`, `crossed`: as of `compare_with_best`, of the rows that trained in
-    their order; the intervals of the sensitivity verdict are `pairs`.
+    Values move in steps of `resolution`. `noise`, `pairs`, `crossed`, `tuned`: as of `compare_with_best`, of the rows that
+    trained in their order; the intervals of the sensitivity verdict are `pairs`.
     """
-    trained = np.arange(len(values)) if crossed is not None else np.flatnonzero(np.isfinite(values).any(-1))
+    every = crossed is not None or tuned is not None
+    trained = np.arange(len(values)) if every else np.flatnonzero(np.isfinite(values).any(-1))
     if len(trained) < 2:
         return Best("undecided", "fewer than two values trained", tuple(trained.tolist()), ())
     if noise is None or len(trained) < len(values):
         noise = fit_pairs(values[trained], resolution)
-    pairs = pairs or all_pairs(values[trained], alpha, noise)
-    bounds = compare_with_best(values[trained], alpha, noise, pairs=pairs, crossed=crossed)
+    if pairs is None:
+        pairs = all_pairs(values[trained], alpha, noise) if tuned is None else tuned.pairs(alpha)
+    bounds = compare_with_best(values[trained], alpha, noise, pairs=pairs, crossed=crossed, tuned=tuned)
     if raced is not None:
         bounds = _after_race(bounds, raced, pairs, trained, margin)
     ordered = np.argsort(np.asarray(knob)[trained], kind="stable")

@@ -1,7 +1,7 @@
 """Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
 
     sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
-                  (`simultaneous`; `contrasts` where values are averages over a grid)
+                  (`simultaneous`; `contrasts` where values are averages over a grid; `tuned` where each is its best setting)
     insensitive   every difference is certainly inside (-margin, margin), and every value has one. Each is judged by itself at
                   one-sided alpha: all must succeed, and the claim is wrong only where the largest true difference is
                   judged wrongly, so none is corrected (intersection-union test)
@@ -27,6 +27,8 @@ from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
+from tune_dml.stats.tuned import ALGORITHM as TUNED
+from tune_dml.stats.tuned import TunedLevels, tuned_levels
 
 _LISTED_CELLS = 40
 """Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
@@ -105,6 +107,8 @@ def judge_matters(
     diverged: Sequence[str] = (),
     stopped: Sequence[str] = (),
     crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
+    sign: float = 1,
     raced: RaceStanding | None = None,
 ) -> Matters:
     """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
@@ -116,18 +120,24 @@ def judge_matters(
         diverged: names the values that diverged under some seed.
         stopped: names the values that were stopped before the end, and have no number for that.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
+        tuned: the settings behind the table, where each row is the best of several; larger is better.
+        sign: -1 where less is better in the table; needed for `tuned` only.
         raced: what a race has found of the table's rows, all of which have numbers.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     table = table.with_numbers() if crossed is None else table
     labels, values = table.labels, table.values
-    lacking = _lacking(values if crossed is None else crossed.values, len(labels))
+    cells = crossed.values if crossed is not None else tuned.values if tuned is not None else values
+    lacking = _lacking(cells, len(labels))
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
+    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     if crossed is not None:
         bounds, limits = _averages(crossed, len(labels), alpha)
+    elif tuned is not None:
+        bounds, limits, heard = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
     else:
         bounds, limits = all_pairs(values, alpha, noise), at_most(values, alpha, noise)
     flat = bool((limits < margin).all())
@@ -137,7 +147,6 @@ def judge_matters(
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
     verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
-    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     return Matters(
         verdict,
         reason,
@@ -152,6 +161,7 @@ def judge_matters(
         labels,
         bounds,
         noise if noise.testable.any() else None,  # averages with holes may share no two seeds although cells do
+        ALGORITHM if tuned is None else TUNED,
     )
 
 
@@ -197,6 +207,44 @@ def compare_all_with(
         for i, label in enumerate(table.labels)
         if i != row
     )
+
+
+def compare_all_with_best_of(
+    table: SeedTable,
+    baselines: Sequence[str],
+    *,
+    sign: float = 1,
+    alpha: float = 0.05,
+    raced: RaceStanding | None = None,
+) -> tuple[Difference, ...]:
+    """Every other cell minus the truly best of several baseline cells, at once (`tuned`); a blind interval is infinite.
+
+    Args:
+        table: every row has a number.
+        baselines: the labels of the baseline's cells.
+        sign: -1 where less is better.
+        alpha: the error that this look may spend.
+        raced: what a race has found of the table's rows, on the metric's own scale.
+    """
+    own = [row for row, label in enumerate(table.labels) if label in set(baselines)]
+    rows = [row for row in range(len(table.labels)) if row not in own]
+    if not rows:
+        return ()
+    levels = [*([row] for row in rows), own]
+    tuned = tuned_levels([sign * table.values[level] for level in levels], table.resolution)
+    last, values = len(rows), table.values
+    best = max(own, key=lambda row: sign * float(np.nanmean(values[row])))
+    if len(table.seeds) == 1 and raced is None:
+        whole = _without_noise(table, best)
+        return tuple(d for d in whole if d.first not in baselines)
+    bounds, limits = tuned.against(last, alpha).times(sign), tuned.at_most(alpha)[:, last]
+    low, high = bounds.low[:-1], bounds.high[:-1]
+    if raced is not None:  # its intervals hold for every baseline cell at once
+        pairs = raced.low[np.ix_(rows, own)], raced.high[np.ix_(rows, own)]
+        ends = (pairs[0].min(1), pairs[1].min(1)) if sign == 1 else (pairs[0].max(1), pairs[1].max(1))
+        low, high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
+    parts = zip(rows, bounds.estimate.tolist(), low.tolist(), high.tolist(), limits.tolist(), strict=False)
+    return tuple(Difference(table.labels[row], table.labels[best], *numbers) for row, *numbers in parts)
 
 
 def _without_noise(table: SeedTable, row: int) -> tuple[Difference, ...]:

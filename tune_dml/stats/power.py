@@ -31,6 +31,20 @@ def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, co
     return _critical(seeds, cells, alpha, 1.0, comparisons)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
 
+def tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
+    """Return `half_width` of levels that are tuned over so many settings each (`tuned`), all of which may be a level's best.
+
+    That is the widest it can be: a setting that is certainly not the best takes no share of the error.
+    """
+    if settings < 2 or levels < 2 or seeds < 2:
+        return half_width(seeds=seeds, sd=sd, cells=levels, alpha=alpha)
+    own = seeds - 1
+    df = own + max(levels * settings - 2, 0) * (own - 1)
+    tail = alpha / (levels * (levels - 1) * settings)
+    multiple = max(float(student.isf(tail, df)), float(student.isf(GUARD_SHARE * alpha / 2, own)))
+    return multiple * sd * math.sqrt(2 / seeds)
+
+
 def detectable_difference(
     *,
     seeds: int,

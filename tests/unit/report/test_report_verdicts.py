@@ -110,15 +110,16 @@ def test_a_nuisance_knob_that_was_not_crossed_is_not_tuned_away(tmp_path: Path) 
     assert found.knob["optimum"]["verdict"] == "undecided"
 
 
-def test_a_crossed_nuisance_knob_is_tuned_on_other_seeds_than_judge(tmp_path: Path) -> None:
+def test_a_crossed_nuisance_knob_is_tuned_for_each_value_and_all_seeds_judge(tmp_path: Path) -> None:
     rates = Knob("optim.lr", Grid((0.001, 0.01, 0.1)), symbol="lr")
     means = {(rho, lr): STEEP[rho] - 3 * abs(np.log10(lr) + 2) for rho, lr in crossed(list(STEEP), [0.001, 0.01, 0.1])}
     space = rho_space(published=(), nuisance=(rates,))
     found = judged(tmp_path, space=space, means=means, seeds=range(6))
-    assert found.knob["sensitivity"]["seeds"] == 4
-    assert "chosen on 2 of the seeds and judged on the others" in found.knob["isolated"]
+    assert found.knob["sensitivity"]["seeds"] == 6
+    assert "best nuisance setting, chosen on the same seeds" in found.knob["isolated"]
     assert found.knob["sensitivity"]["verdict"] == "sensitive"
-    assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == {2, 3, 4, 5}
+    assert "against every setting of the other" in found.knob["sensitivity"]["algorithm"]
+    assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == set(range(6))
 
 
 def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
 from tune_dml.stats.racing import next_look, standing
-from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import all_pairs, half_widths
 
 nan = np.nan
@@ -217,18 +217,6 @@ def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
     found = score_of_best(values)
     assert found.best == 1
     assert np.isfinite(found.low)
-
-
-def test_nuisance_knobs_are_tuned_on_other_seeds() -> None:
-    values = np.zeros((2, 3, 6))
-    values[0, 2, :2] = values[1, 1, :2] = 1
-    values[..., 2:] = np.arange(4)
-    values[0, 2, 2:] = 7
-    judged, setting = tuned_on_other_seeds(values)
-    assert setting.tolist() == [2, 1]
-    assert judged.tolist() == [[7, 7, 7, 7], [0, 1, 2, 3]]
-    with pytest.raises(ValueError, match="two seeds"):
-        tuned_on_other_seeds(values[..., :1])
 
 
 def test_the_verdict_on_the_knob() -> None:

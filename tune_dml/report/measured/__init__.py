@@ -18,7 +18,7 @@ from tune_dml.report.measured.looks import Looks, looks_of
 from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
-from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
+from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
@@ -93,10 +93,16 @@ class Measured:
 
     @cached_property
     def baseline(self) -> MeasuredCell | None:
-        """The baseline cell, if the space has one; its best cell, where something was tuned away in it too."""
+        """The baseline cell, if the space has one; the one with the best mean, where something was tuned in it too."""
         cells = [cell for cell in self.cells if cell.cell.baseline]
-        with_numbers = [cell for cell in cells if cell.values]
-        return max(with_numbers, key=lambda cell: self.sign * cell.mean) if with_numbers else next(iter(cells), None)
+        return (
+            max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
+        )
+
+    @cached_property
+    def baselines(self) -> tuple[MeasuredCell, ...]:
+        """Every baseline cell with a number: several where something was tuned in the baseline too."""
+        return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
     @cached_property
     def looks(self) -> Looks:
@@ -163,16 +169,12 @@ class Measured:
 
     @cached_property
     def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
-        """Every other cell against the baseline; None without one, or when it has no numbers."""
+        """Every other cell against the best of the baseline's; None without one, or when it has no numbers."""
         if self.baseline is None or not self.baseline.values:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        table = self.table.without(
-            cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
-        )
-        raced = self.race.of(table.labels) if self.race else None
-        for difference in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
+        for difference in _differences(self):
             low, high = (
                 (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
             )
@@ -251,6 +253,15 @@ def measure(results: Results, margin: float | None = None, paper_sd: float | Non
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
     return Measured(results, metric_name(metric), margin, cells, paper_sd)
+
+
+def _differences(measured: Measured) -> tuple[Difference, ...]:
+    """Every other cell minus the baseline's only cell, or minus the best of several."""
+    table, level, labels = measured.table, measured.looks.level, [cell.label for cell in measured.baselines]
+    raced = measured.race.of(table.labels) if measured.race else None
+    if len(labels) > 1:
+        return compare_all_with_best_of(table, labels, sign=measured.sign, alpha=level, raced=raced)
+    return compare_all_with(table, labels[0], alpha=level, raced=raced)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:

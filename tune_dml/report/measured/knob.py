@@ -189,7 +189,7 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     raced = _raced(measured, at_level, isolated.table.labels)
     sensitivity = judge_matters(
         isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, crossed=isolated.crossed,
-        raced=raced,
+        tuned=isolated.tuned, sign=measured.sign, raced=raced,
     )  # fmt: skip
     unused = measured.results.imported is None and changes_nothing(arm, knob)
     if isolated.problem:

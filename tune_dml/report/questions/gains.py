@@ -14,10 +14,10 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, signed, words
-from tune_dml.stats.arms import at_best
+from tune_dml.stats.arms import BestOfArms, at_best
 from tune_dml.stats.contrasts import estimate_gains
 from tune_dml.stats.simultaneous import ALGORITHM
-from tune_dml.stats.table import SeedTable
+from tune_dml.stats.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
@@ -53,8 +53,7 @@ class _Gains:
     differences: tuple[Gain, ...]
     lost: tuple[str, ...]
     """Arms of which no configuration trained."""
-    choosing: tuple[int, ...]
-    """Seeds that chose each arm's configuration."""
+    algorithm: str
     alpha: float
 
     @property
@@ -85,10 +84,9 @@ def gains(measured: Measured) -> Section | None:
                 "rows": found.gains,
                 "differences": found.differences,
                 "lost": found.lost,
-                "choosing_seeds": found.choosing,
                 "margin": measured.margin,
                 "alpha": found.alpha,
-                "algorithm": ALGORITHM,
+                "algorithm": found.algorithm,
                 "sentences": sentences,
             }
         },
@@ -102,33 +100,31 @@ def _judge(measured: Measured) -> _Gains | None:
     judged, larger = space.contrasts_among(trained.keys())
     if not judged or (len(measured.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
-    table = _at_best(measured, list(trained.values()))
+    best, row = _at_best(measured, list(trained.values())), {name: place for place, name in enumerate(trained)}
     over = {arm: place for place, (arm, _) in enumerate(judged)}
-    effects = estimate_gains(
-        table.values,
-        [(table.labels.index(arm), table.labels.index(other)) for arm, other in judged],
-        [(over[first], over[second]) for first, second in larger],
-        measured.looks.level,
-        resolution=table.resolution,
-    )
-    numbers = zip(effects.estimate.tolist(), effects.low.tolist(), effects.high.tolist(), strict=True)
+    pairs = [(row[arm], row[other]) for arm, other in judged]
+    differences = [(over[first], over[second]) for first, second in larger]
+    level = measured.looks.level
+    if best.tuned is None:
+        effects = estimate_gains(best.values, pairs, differences, level, resolution=measured.resolution)
+    else:
+        effects = best.tuned.gains(pairs, differences, level)
+    estimate, low, high = (measured.sign * side for side in (effects.estimate, effects.low, effects.high))
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
     rows = [
         Gain(arm, other, *found, _verdict(measured, *found[1:]))
         for (arm, other), found in zip([*judged, *larger], numbers, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
-    choosing = measured.seeds[: len(measured.seeds) - len(table.seeds)]
-    return _Gains(tuple(rows[: len(judged)]), tuple(rows[len(judged) :]), lost, choosing, measured.looks.level)
+    algorithm = ALGORITHM if best.tuned is None else TUNED
+    return _Gains(tuple(rows[: len(judged)]), tuple(rows[len(judged) :]), lost, algorithm, level)
 
 
-def _at_best(measured: Measured, arms: Sequence[MeasuredArm]) -> SeedTable:
-    """Each arm at its best configuration, on seeds that did not choose it."""
+def _at_best(measured: Measured, arms: Sequence[MeasuredArm]) -> BestOfArms:
+    """Return each arm at its best configuration; larger is better."""
     tables = [np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in arms]
-    best = at_best([measured.sign * table for table in tables])
-    names = tuple(arm.name for arm in arms)
-    return SeedTable(
-        names, measured.seeds[best.choosing :], measured.sign * best.values, resolution=measured.resolution
-    )
+    return at_best([measured.sign * table for table in tables], measured.resolution)
 
 
 def _verdict(measured: Measured, low: float, high: float) -> Verdict:
@@ -228,11 +224,8 @@ def _sentences(measured: Measured, found: _Gains) -> list[str]:
     level = f"{100 * (1 - found.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
     sentences = [*_plain(measured, found)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
-    if found.choosing:
-        by = ", ".join(map(str, found.choosing))
-        sentences.append(
-            f"Each method is at its best configuration, chosen on the seeds {by} and judged on the others."
-        )
+    if found.algorithm == TUNED:
+        sentences.append("Each method counts as its best configuration; the intervals allow for the choice.")
     if found.lost:
         sentences.append(f"No configuration of {joined(found.lost)} trained without diverging.")
     return sentences

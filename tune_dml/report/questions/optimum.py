@@ -124,7 +124,12 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
-    shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    tuned = knob.isolated.tuned
+    if tuned is None:
+        shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    else:  # a value is the best where any of its settings is
+        settings = p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise)
+        shares = np.array([settings[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -167,7 +172,7 @@ def locate_optimum(measured: Measured, knob: MeasuredKnob) -> Optimum | None:
     judged = judge_best(
         knob.better.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
         raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(measured, knob),
-        crossed=knob.isolated.crossed,
+        crossed=knob.isolated.crossed, tuned=knob.isolated.tuned,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))

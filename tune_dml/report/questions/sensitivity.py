@@ -210,23 +210,19 @@ def _needed(measured: Measured, knob: MeasuredKnob) -> _SeedsNeeded | None:
         return None
     if _flat_for_those_that_trained(knob):
         return None
-    share, judged = verdict.alpha / measured.looks.level, len(knob.isolated.table.seeds)
+    share, now = verdict.alpha / measured.looks.level, len(knob.isolated.table.seeds)
+    tuned = knob.isolated.tuned
+    share /= tuned.choices(verdict.alpha) if tuned is not None else 1
 
     def level(seeds: int) -> float:
-        return share * measured.looks.level_at(_in_all(measured, knob, seeds))
+        return share * measured.looks.level_at(seeds)
 
-    needed = seeds_to_decide(verdict.noise, verdict.margin, judged + 1, level)
+    needed = seeds_to_decide(verdict.noise, verdict.margin, now + 1, level)
     if needed is None:
         return None
-    ends = range_to_decide(verdict.noise, verdict.margin, judged + 1, level)
-    low, high = (end and _in_all(measured, knob, end) for end in ends)
-    chance = chance_to_decide(verdict.noise, verdict.margin, judged, needed, level(needed))
-    return _SeedsNeeded(_in_all(measured, knob, needed), low, high, chance)
-
-
-def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
-    """The seeds that a sweep needs so that `judging` are left to judge after tuning, where a third tunes other knobs."""
-    return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
+    low, high = range_to_decide(verdict.noise, verdict.margin, now + 1, level)
+    chance = chance_to_decide(verdict.noise, verdict.margin, now, needed, level(needed))
+    return _SeedsNeeded(needed, low, high, chance)
 
 
 def _sentences(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> list[str]:
