@@ -104,6 +104,7 @@ def judge_matters(
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
     stopped: Sequence[str] = (),
+    failed: Sequence[str] = (),
     crossed: FullGrid | None = None,
     raced: RaceStanding | None = None,
 ) -> Matters:
@@ -115,6 +116,7 @@ def judge_matters(
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
         stopped: names the values that were stopped before the end, and have no number for that.
+        failed: names the values that have no number because all their trials failed, of a race.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
         raced: what a race has found of the table's rows, all of which have numbers.
     """
@@ -135,7 +137,7 @@ def judge_matters(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
+    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped, failed))
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     return Matters(
@@ -238,10 +240,11 @@ def _decide(
     return "undecided", "the noise hides differences of the size of the margin", wide
 
 
-def _unknown(diverged: Sequence[str], stopped: Sequence[str]) -> str:
+def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
     """A clause about the values of which nothing is known at the end; empty where there is none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
+    parts += [f"all trials of {', '.join(failed)} failed"] if failed else []
     return " and ".join(parts)
 
 
