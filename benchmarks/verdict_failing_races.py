@@ -18,7 +18,7 @@ from tune_dml.stats.table import SeedTable
 _NOISE = ("iid", "one cell 5x", "t3", "slope", "discrete")
 _SHARES = (0.0, 0.01, 0.05, 0.15, 0.4)
 _FAILING = ("any trial", "one value", "best value", "whole seeds")
-_CELLS, _BEST, _SEEDS, _SD, _MARGIN, _STEP = 6, 3, 40, 1.5, 1.0, 0.5
+_CELLS, _BEST, _SEEDS, _SD, _MARGIN, _STEP = 6, 3, 200, 1.5, 1.0, 0.5
 Mask = NDArray[np.bool_]
 
 
@@ -35,9 +35,10 @@ class _Row:
 
 def failing_trials(sweeps: int) -> Iterable[str]:
     """False claims of a report after a race with failed trials; decided rightly; trials used."""
-    few = max(60, sweeps // 4)
-    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {few} each; one value 3 margins better, or all"
-    yield "equal. False claims of the report where a block without a number settled its cell (before) / now; decided rightly; trials"
+    few = max(60, sweeps // 5)
+    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {few} each; one value 3 margins"
+    yield "better, or all are equal. False claims of the report where a block without a number settled its cell (before) / now;"
+    yield "share decided rightly now; trials now"
     for better in (3.0, 0.0):
         for failing in _FAILING if better else _FAILING[:2] + _FAILING[3:]:
             for share in _SHARES:
@@ -103,7 +104,8 @@ def _said(values: Array, race: Race, level: float, means: Array, resolution: flo
     raced, rows = race.of(range(_CELLS), _MARGIN), np.flatnonzero(np.isfinite(values).any(1))
     table = SeedTable(tuple(map(str, rows)), tuple(range(values.shape[1])), values[rows], resolution=resolution)
     known = race.of(rows.tolist(), _MARGIN)
-    matters = judge_matters(table, _MARGIN, alpha=level, failed=[] if len(rows) == _CELLS else ["one"], raced=known)
+    failed = [str(cell) for cell in range(_CELLS) if race.lost[cell] or cell not in rows]
+    matters = judge_matters(table, _MARGIN, alpha=level, failed=failed, raced=known)
     knob, sensitive = list(range(_CELLS)), matters.verdict == "sensitive"
     best = judge_best(values, knob, _MARGIN, matters=sensitive, alpha=level, raced=raced, resolution=resolution)
     top, truly = means == means.max(), bool(np.ptp(means) > _MARGIN)

@@ -116,7 +116,7 @@ def judge_matters(
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
         stopped: names the values that were stopped before the end, and have no number for that.
-        failed: names the values that have no number because all their trials failed, of a race.
+        failed: names the values that a race could not settle because their trials failed.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
         raced: what a race has found of the table's rows, all of which have numbers.
     """
@@ -138,6 +138,8 @@ def judge_matters(
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
     verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped, failed))
+    if failed and verdict == "undecided" and not flat:
+        reason += f", and {_unknown((), (), failed)}"
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     return Matters(
@@ -244,7 +246,7 @@ def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[s
     """A clause about the values of which nothing is known at the end; empty where there is none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
-    parts += [f"all trials of {', '.join(failed)} failed"] if failed else []
+    parts += [f"trials of {', '.join(failed)} failed again and again"] if failed else []
     return " and ".join(parts)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult

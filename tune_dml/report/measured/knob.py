@@ -75,7 +75,7 @@ class MeasuredKnob:
     arm: str = ""
     """The arm within which it was moved; empty in a space without arms."""
     failed: tuple[str, ...] = ()
-    """The values of which a race has no number, because all their trials failed."""
+    """The values that a race could not settle, because their trials failed."""
     unused: bool = False
     """Whether its values trained to the same numbers, to the last digit: nothing was varied, so nothing is found of it."""
 
@@ -240,13 +240,14 @@ def _raced(
 
 
 def _failed_in_race(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]]) -> list[str]:
-    """The values of which a race has no number and no divergence: nothing settles them."""
+    """The values that a race could not settle because trials of a cell failed again and again, or all of them."""
     if measured.race is None:
         return []
-    return [
-        label for label, cells in at_level.items()
-        if any(cell.failures for cell in cells) and not any(cell.values or cell.diverged for cell in cells)
-    ]  # fmt: skip
+    lost, failed = measured.race.lost, []
+    for label, cells in at_level.items():
+        without = any(cell.failures for cell in cells) and not any(cell.values or cell.diverged for cell in cells)
+        failed += [label] if without or any(cell.label in lost for cell in cells) else []
+    return failed
 
 
 def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:

@@ -285,7 +285,7 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
         lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
-        lost += [f"all trials of {_listed(knob.failed)} failed"] if knob.failed else []
+        lost += [f"trials of {_listed(knob.failed)} failed again and again"] if knob.failed else []
         return (
             f"Among the values that trained {symbol} does not matter within {margin}{average}, but {' and '.join(lost)}. "
             f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
