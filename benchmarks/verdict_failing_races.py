@@ -18,7 +18,7 @@ from tune_dml.stats.table import SeedTable
 _NOISE = ("iid", "one cell 5x", "t3", "slope", "discrete")
 _SHARES = (0.0, 0.01, 0.05, 0.15, 0.4)
 _FAILING = ("any trial", "one value", "best value", "whole seeds")
-_CELLS, _BEST, _SEEDS, _SD, _MARGIN, _STEP = 6, 3, 200, 1.5, 1.0, 0.5
+_CELLS, _BEST, _SEEDS, _SD, _MARGIN, _STEP = 6, 3, 200, 1.0, 1.0, 0.5
 Mask = NDArray[np.bool_]
 
 

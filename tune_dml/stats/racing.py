@@ -39,7 +39,7 @@ Mask = NDArray[np.bool_]
 
 FIRST_LOOK = 3
 """Two seeds cannot tell noise from differences."""
-MOST_FAILED = 6
+MOST_FAILED = 8
 """A cell gets no more seeds when so many of its trials have failed one after another."""
 _HELD_LEAD = 0.1
 """A lead changes hands only for more than this share of the margin: who was tied with the leader stays settled."""

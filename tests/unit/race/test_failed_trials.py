@@ -79,7 +79,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
     assert race.over == "failed"
     assert [label for label, digest in cells.items() if digest in race.failed] == ["rho=0.9"]
     assert race.settled[cells["rho=0.9"]].sentence.startswith(
-        "after 6 seeds: its last 6 trials failed, so it gets no more"
+        "after 8 seeds: its last 8 trials failed, so it gets no more"
     )
     assert race.settled[cells[BEST]].sentence.startswith(f"after {len(state.plan.seeds)} seeds: the best, or within")
     assert race.settled[cells[BEST]].unjudged == "rho=0.9"
