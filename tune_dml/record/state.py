@@ -317,12 +317,10 @@ class SweepState:
         self.trials = kept  # what a budget has cut off is not missing
 
     def _has_diverged(self, found: SettledCell) -> bool:
-        """Whether a trial of the last block diverged: earlier versions settled cells of which all had failed, too."""
-        assert self.race is not None  # noqa: S101 - the caller has checked
-        before = self.race.judged[-2][0] if len(self.race.judged) > 1 else 0
+        """Whether a trial of the cell diverged: earlier versions settled cells of which all trials of a block had failed, too."""
         cell = next(cell for cell in self.plan.cells if cell.digest == found.cell)
-        block = [self.trial(self.plan.trial(cell, seed).key) for seed in self.plan.seeds[before : found.seeds]]
-        if any(trial.status == "diverged" for trial in block):
+        keys = [self.plan.trial(cell, seed).key for seed in self.plan.seeds]
+        if any(self.trial(key).status == "diverged" for key in keys):
             return True
         self.notes.setdefault(
             f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it"

@@ -182,9 +182,14 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     assert state.race.settled[best.digest].why == "best"
 
 
-def test_a_stored_race_of_a_cell_that_diverged_stays_decided(tmp_path):
-    drive = RaceDrive(
-        tmp_path / "toy", plan(), RULE, lambda trial: np.nan if trial.cell.label == BEST else 70.0 + trial.seed
-    )
+def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed < 3)
+    assert state.race.over == "decided"
+    whole = losing(lambda label, seed: False)
+    drive.value = lambda trial: np.nan if trial.cell.label == BEST else whole(trial)
+    retry_failed(drive)
     drive.session(most=5000)
-    assert read_state(drive.folder).race.over == "decided"
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert state.race.settled[state.plan.cells[2].digest].why == "diverged"
+    assert measure(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"

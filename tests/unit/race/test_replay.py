@@ -1,4 +1,4 @@
-"""A race's looks once more from its table: as judged one by one, with cells that dropped out."""
+"""A race judged again from its table, look by look, with cells that diverged or failed."""
 
 from dataclasses import fields
 
