@@ -24,6 +24,7 @@ from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
 from verdict_contrasts import candidates, contrasts
+from verdict_failing_races import failing_trials
 from verdict_importance import importance
 from verdict_looks import comparisons, confirmations, looks
 from verdict_races import race
@@ -268,6 +269,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         effects,
         importance,
         race,
+        failing_trials,
         stopping,
         retries,
         candidates,

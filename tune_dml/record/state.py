@@ -276,6 +276,8 @@ class SweepState:
         self.born = event.time if self.born is None else self.born
         if event.key:
             self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
+            if event.kind == "reset" and self.race is not None:
+                self.race.retry()
         elif event.kind == "session":
             self.sessions.append(event.body)
             self.waits_for = ""
@@ -320,13 +322,27 @@ class SweepState:
         elif event.kind == "judged":
             self.race.judged.append((event.body["seeds"], event.body["level"]))
         elif event.kind == "settled":
-            self.race.settled[event.body["cell"]] = SettledCell(**event.body)
+            found = SettledCell(**event.body)
+            if found.why != "diverged" or self._has_diverged(found):
+                self.race.settled[found.cell] = found
         elif event.kind == "reopened":
             self.race.settled.pop(event.body["cell"], None)
         elif event.kind == "race_over":
-            self.race.over = event.body["why"]
+            unsettled = len(self.race.settled) < len(self.plan.cells)
+            self.race.over = "" if unsettled and event.body["why"] == "decided" else event.body["why"]
         kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
+
+    def _has_diverged(self, found: SettledCell) -> bool:
+        """Whether a trial of the cell diverged: earlier versions settled cells of which all trials of a block had failed, too."""
+        cell = next(cell for cell in self.plan.cells if cell.digest == found.cell)
+        keys = [self.plan.trial(cell, seed).key for seed in self.plan.seeds]
+        if any(self.trial(key).status == "diverged" for key in keys):
+            return True
+        self.notes.setdefault(
+            f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it"
+        )
+        return False
 
 
 def packages_of(state: SweepState) -> Mapping[str, str]:

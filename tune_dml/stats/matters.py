@@ -106,6 +106,7 @@ def judge_matters(
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
     stopped: Sequence[str] = (),
+    failed: Sequence[str] = (),
     crossed: FullGrid | None = None,
     tuned: TunedLevels | None = None,
     sign: float = 1,
@@ -119,6 +120,7 @@ def judge_matters(
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
         stopped: names the values that were stopped before the end, and have no number for that.
+        failed: names the values that a race could not settle because their trials failed.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
         tuned: the settings behind the table, where each row is the best of several; larger is better.
         sign: -1 where less is better in the table; needed for `tuned` only.
@@ -145,7 +147,9 @@ def judge_matters(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
+    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped, failed))
+    if failed and verdict == "undecided" and not flat:
+        reason += f", and {_unknown((), (), failed)}"
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     return Matters(
         verdict,
@@ -286,10 +290,11 @@ def _decide(
     return "undecided", "the noise hides differences of the size of the margin", wide
 
 
-def _unknown(diverged: Sequence[str], stopped: Sequence[str]) -> str:
+def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
     """A clause about the values of which nothing is known at the end; empty where there is none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
+    parts += [f"trials of {', '.join(failed)} failed again and again"] if failed else []
     return " and ".join(parts)
 
 

@@ -115,7 +115,8 @@ def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Differenc
         where = measured.results.plan.dataset + knob.isolated.average
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
-        lost = "were stopped early" if knob.stopped else "diverged"
+        diverged = any(point.diverged for point in knob.points)
+        lost = "were stopped early" if knob.stopped else "failed" if knob.failed and not diverged else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
     most = largest.reach
     if most < verdict.margin:  # it is another pair that leaves it open, of fewer seeds
@@ -280,6 +281,7 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
         lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
+        lost += [f"trials of {_listed(knob.failed)} failed again and again"] if knob.failed else []
         return (
             f"Among the values that trained {symbol} does not matter within {margin}{average}, but {' and '.join(lost)}. "
             f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
