@@ -3,7 +3,7 @@
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
     python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper,
-                                                  # selection, effects, importance, race, stopping, retries, speed
+                                                  # selection, effects, importance, advice, race, stopping, retries, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_advice import advice
 from verdict_importance import importance
 from verdict_races import race
 from verdict_retries import retries
@@ -336,6 +337,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         selection,
         effects,
         importance,
+        advice,
         race,
         stopping,
         retries,

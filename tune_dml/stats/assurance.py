@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2
 
-from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.foresight import sensitivity_verdicts
 from tune_dml.stats.power import MOST_SEEDS, half_width
-from tune_dml.stats.simultaneous import all_pairs, at_most
 
 _RUNS = 400
 """Simulated sweeps a scenario: a chance is known to 0.025."""
@@ -59,12 +58,7 @@ def verdict_chances(
         return VerdictChances(difference, 0.0, 0.0)
     values = sd * np.random.default_rng(0).standard_normal((runs, levels, seeds))
     values[:, 0] += difference
-    noise = fit_pairs(values)
-    bounds = all_pairs(values, alpha, noise)
-    first, second = np.triu_indices(levels, 1)
-    low, high = bounds.low[:, first, second], bounds.high[:, first, second]
-    matters = ((low > margin) | (high < -margin)).any(axis=1)
-    equal = (at_most(values, alpha, noise) < margin).all(axis=(1, 2))
+    matters, equal = sensitivity_verdicts(values, alpha, margin)
     return VerdictChances(difference, float(matters.mean()), float(equal.mean()))
 
 

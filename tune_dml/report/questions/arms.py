@@ -15,9 +15,10 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
-from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
+from tune_dml.report.steps import Step, more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
+from tune_dml.stats.foresight import Outlook, outlook, pairs_are_decided
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, cell_interval
 from tune_dml.stats.simultaneous import comparison_bars
@@ -66,6 +67,8 @@ class _ComparedArms:
     matters: Matters
     choosing: tuple[int, ...]
     """Seeds that chose each arm's configuration; none where there was nothing to choose."""
+    table: SeedTable
+    """Arms x judging seeds."""
     budget: _Budget | None
     """What every method can be given alike; None where no two of them have a choice."""
 
@@ -95,7 +98,7 @@ def arms(measured: Measured) -> Section | None:
     compared = _compare(measured)
     if compared is None:
         return None
-    sentences, word = _sentences(measured, compared), _word(measured, compared)
+    sentences, word, ahead = _sentences(measured, compared), _word(measured, compared), _ahead(measured, compared)
     body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
@@ -105,7 +108,8 @@ def arms(measured: Measured) -> Section | None:
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
         plain=_plain(measured, compared),
-        steps=_steps(measured, compared),
+        steps=_steps(measured, compared, ahead),
+        hint=not_worth_it(ahead, _question(compared)),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -149,7 +153,7 @@ def _compare(measured: Measured) -> _ComparedArms | None:
         equal = tuple(measured.sign * value for value in alike)
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
-    return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
+    return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], table, budget)
 
 
 def _hours(arm: MeasuredArm) -> float:
@@ -270,23 +274,33 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _steps(measured: Measured, compared: _ComparedArms) -> tuple[Step, ...]:
+def _question(compared: _ComparedArms) -> str:
+    return f"how {compared.arms[0].arm} compares with every other method"
+
+
+def _is_open(measured: Measured, compared: _ComparedArms) -> bool:
+    """Whether some comparison with the leading arm is undecided, or none could be made yet."""
+    differences = compared.differences(compared.arms[0].arm)
+    return not differences or any(_verdict(measured, difference) == "undecided" for difference in differences)
+
+
+def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
+    """What further seeds would decide of the leading arm: better, worse, or equal within the margin."""
+    if not _is_open(measured, compared) or compared.matters.noise is None:
+        return None
+    table = compared.table.with_numbers()
+    row = table.labels.index(compared.arms[0].arm)
+    return outlook(
+        table.values, len(measured.seeds), measured.looks.level_at,
+        pairs_are_decided(row, measured.margin, table.resolution), scale=measured.margin, resolution=table.resolution,
+    )  # fmt: skip
+
+
+def _steps(measured: Measured, compared: _ComparedArms, ahead: Outlook | None) -> tuple[Step, ...]:
     """More seeds while the best arm is not told from another one."""
-    best = compared.arms[0].arm
-    rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
-    if not rivals and compared.matters.differences:
+    if not _is_open(measured, compared):
         return ()
-    noise, labels, choosing = compared.matters.noise, compared.matters.labels, len(compared.choosing)
-
-    def chance_of(seeds: int) -> float | None:
-        if noise is None:
-            return None
-        level, rows = measured.looks.level_at(seeds), [labels.index(rival) for rival in rivals]
-        judged = len(measured.seeds) - choosing
-        return told_apart(noise, labels.index(best), rows, seeds=judged, planned=seeds - choosing, alpha=level)
-
-    seeds, chance = seeds_worth_running(len(measured.seeds), chance_of)
-    return extend(measured.results, f"whether {best} is the best method", 42, seeds=seeds, chance=chance)
+    return more_seeds(measured.results, _question(compared), 42, ahead)
 
 
 def _table(measured: Measured, compared: _ComparedArms) -> Table:
