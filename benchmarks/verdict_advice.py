@@ -20,7 +20,7 @@ _LOWEST = 0.2
 """The least chance that is followed here, so that small ones are checked too."""
 _MOST = 60
 """Seeds at which a sweep gives up."""
-Choice = Callable[[Array, int, Callable[[int], float], Verdict, "Truth", float], Outlook | None]
+Choice = Callable[[Array, Callable[[int], float], "Truth", float], Outlook | None]
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,16 @@ def advice(sweeps: int) -> Iterable[str]:
 def follow(truth: Truth, kind: str, sweeps: int, choice: Choice) -> Iterator[tuple[float, bool]]:
     """Each step's promised chance, and whether it decided; a sweep ends when it is decided or nothing is advised."""
     rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
-    decided = truth.decided(resolution)
     with patch.object(foresight, "EVEN", _LOWEST):
         for _ in range(sweeps):
             drawn = simulate("iid" if kind == "discrete" else kind, len(truth.means), _MOST, 1, rng)[0]
             values = drawn + truth.means[:, None]
             values = np.round(values) if resolution else values
-            yield from _followed(values, truth, decided, resolution, choice)
+            yield from _followed(values, truth, resolution, choice)
 
 
-def _followed(
-    values: Array, truth: Truth, decided: Verdict, resolution: float, choice: Choice
-) -> Iterator[tuple[float, bool]]:
-    looks, promised = [truth.first], None
+def _followed(values: Array, truth: Truth, resolution: float, choice: Choice) -> Iterator[tuple[float, bool]]:
+    looks, promised, decided = [truth.first], None, truth.decided(resolution)
     while True:
         seen = values[:, : looks[-1]]
         done = bool(decided(seen[None], level_left(looks, planned=truth.first))[0])
@@ -116,23 +113,19 @@ def _followed(
         def level(seeds: int, past: Sequence[int] = past) -> float:
             return level_left([*past, seeds], planned=truth.first)
 
-        ahead = choice(seen, looks[-1], level, decided, truth, resolution)
+        ahead = choice(seen, level, truth, resolution)
         if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MOST:
             return
         promised = ahead.chance
         looks.append(ahead.seeds)
 
 
-def _now(
-    seen: Array, now: int, level: Callable[[int], float], decided: Verdict, truth: Truth, resolution: float
-) -> Outlook | None:
-    return outlook(seen, now, level, decided, scale=truth.margin, resolution=resolution)
+def _now(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
+    decided = truth.decided(resolution)
+    return outlook(seen, seen.shape[1], level, decided, scale=truth.margin, resolution=resolution)
 
 
-def _before(
-    seen: Array, now: int, level: Callable[[int], float], decided: Verdict, truth: Truth, resolution: float
-) -> Outlook | None:
-    del now, decided
+def _before(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
     found = advice_before(seen, truth.margin, level, resolution)
     return None if found is None else Outlook(*found)
 

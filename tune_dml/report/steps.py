@@ -87,8 +87,8 @@ def not_worth_it(ahead: Outlook | None, question: str) -> str:
     if ahead is None or ahead.worth_it:
         return ""
     return (
-        f"No extension up to {ahead.seeds} seeds has an even chance of deciding {question}; fewer values, a wider range or a "
-        "larger margin may."
+        f"No extension up to {ahead.seeds} seeds has an even chance of deciding {question}. Fewer values, a wider range or a "
+        "larger margin may help."
     )
 
 

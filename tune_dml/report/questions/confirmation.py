@@ -97,7 +97,7 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
     settles = f"whether {winner} holds on seeds that did not choose it"
     if chance is not None and baseline is not None:
-        settles = f"on fresh seeds that {winner} beats {baseline.label}"
+        settles = f"that {winner} beats {baseline.label} on fresh seeds"
     trials = seeds * (1 + (baseline is not None))
     change = f"--top 1 --seeds {seeds}"
     return go_on(measured.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
