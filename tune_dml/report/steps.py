@@ -35,6 +35,8 @@ class Step:
     """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
     chance: float | None = None
     """The chance that it shows this (`stats.foresight`); None where that is not known."""
+    length: float = 1.0
+    """Of each trial, in those of the trials that have run."""
 
     @property
     def trials_per_answer(self) -> float:
@@ -60,7 +62,11 @@ def cost_of(step: Step, results: Results) -> str:
     """`12 trials, about 3 min 05 s of training`."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
     text = counted(step.trials, "trial")
-    return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
+    return (
+        f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
+        if seconds
+        else text
+    )
 
 
 def go_on(
@@ -111,7 +117,7 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
     length = _LONGER * int(str(plan.base_settings[key]))
     kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}"]
     trials = len(plan.trials())
-    return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency),) if trials else ()
+    return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
 
 
 def extend(

@@ -38,10 +38,8 @@ _RUNS = 240
 _NUMBERS = 250_000
 """Pairs of cells that are judged at once: of many cells there are fewer continuations, at least 60."""
 _FEWEST_RUNS = 60
-_INDEPENDENT = 1.0
+_INDEPENDENT = 4.0
 """Degrees of freedom of the noise's independent part, where the pairs borrow fewer."""
-_KNOWN = 0.25
-"""Of the directions of noise that the table seems to know: how many there are is itself estimated from few seeds."""
 _TAUS = np.geomspace(0.01, 100.0, 48)
 
 
@@ -216,9 +214,9 @@ def _noise_roots(
     steady = (1 - shared) * own.mean() + shared * own
     residuals = filled - filled.mean(-1, keepdims=True)
     residuals = (residuals - residuals.mean(0)) / np.sqrt(max(seeds - 1, 1))
-    df = nu + 4
+    df = nu + _INDEPENDENT
     each = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # 1 on average: how unequal cells are
-    directions = 1 + _KNOWN * max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1) - 1, 0.0)
+    directions = max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
     every = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
     apart = np.sqrt((1 - shared) * steady * each)[..., None] * np.eye(cells)
     together = np.broadcast_to(np.sqrt(shared) * residuals, (runs, cells, seeds))

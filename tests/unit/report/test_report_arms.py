@@ -92,8 +92,15 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     results = written(tmp_path, dict.fromkeys(MEANS, 60.0), seeds=range(3), sd=3.0)
     found = section(measure(results))
     assert found.card.word == "undecided"
-    (command,) = tuple(step.command for step in found.steps)
-    assert command.startswith("tune-dml extend toy --seeds ")
+    assert not found.steps
+    assert "No extension up to" in found.hint
+    close = {**dict.fromkeys(MEANS, 60.0), "L2: B=6": 62.0, "L2: B=9": 62.0}
+    likely = section(measure(written(tmp_path / "likely", close, seeds=range(5), sd=0.6)))
+    (step,) = likely.steps
+    assert step.command.startswith("tune-dml extend toy --seeds ")
+    assert step.settles.startswith("how ")
+    assert step.chance >= 0.5
+    assert not likely.hint
 
 
 def test_one_judging_seed_is_said_to_give_no_noise_estimate(tmp_path):
