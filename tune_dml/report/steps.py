@@ -88,14 +88,11 @@ def more_seeds(results: Results, settles: str, urgency: int, ahead: Outlook | No
     return extend(results, settles, urgency, seeds=ahead.seeds, chance=ahead.chance)
 
 
-def not_worth_it(ahead: Outlook | None, question: str) -> str:
-    """That no extension is advised, and what might help instead; empty where one is."""
+def not_worth_it(ahead: Outlook | None, question: str, instead: str) -> str:
+    """That no extension is advised, and what may help instead; empty where one is."""
     if ahead is None or ahead.worth_it:
         return ""
-    return (
-        f"No extension up to {ahead.seeds} seeds has an even chance of deciding {question}. Fewer values, a wider range or a "
-        "larger margin may help."
-    )
+    return f"No extension up to {ahead.seeds} seeds has an even chance of showing {question}. {instead} may help."
 
 
 def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ...]:

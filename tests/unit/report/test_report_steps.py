@@ -122,7 +122,7 @@ def test_where_no_extension_is_likely_to_decide_the_answer_says_so_and_advises_n
     found = summary(written(tmp_path, "flat and hopeless"))
     assert found.answer.step is None
     assert found.answer.sentences[-1] == (
-        "No extension up to 10 seeds has an even chance of deciding whether rho matters. Fewer values, a wider range or a "
+        "No extension up to 10 seeds has an even chance of showing whether rho matters. Fewer values, a wider range or a "
         "larger margin may help."
     )
     likely = summary(written(tmp_path / "likely", "flat"))

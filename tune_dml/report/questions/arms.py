@@ -15,7 +15,7 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
-from tune_dml.report.steps import Step, more_seeds, not_worth_it
+from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
 from tune_dml.stats.foresight import Outlook, outlook, pairs_are_decided
@@ -68,7 +68,6 @@ class _ComparedArms:
     choosing: tuple[int, ...]
     """Seeds that chose each arm's configuration; none where there was nothing to choose."""
     table: SeedTable
-    """Arms x judging seeds."""
     budget: _Budget | None
     """What every method can be given alike; None where no two of them have a choice."""
 
@@ -99,6 +98,7 @@ def arms(measured: Measured) -> Section | None:
     if compared is None:
         return None
     sentences, word, ahead = _sentences(measured, compared), _word(measured, compared), _ahead(measured, compared)
+    question = f"how {compared.arms[0].arm} compares with every other method"
     body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
@@ -108,8 +108,8 @@ def arms(measured: Measured) -> Section | None:
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
         plain=_plain(measured, compared),
-        steps=_steps(measured, compared, ahead),
-        hint=not_worth_it(ahead, _question(compared)),
+        steps=more_seeds(measured.results, question, 42, ahead) if _is_open(measured, compared) else (),
+        hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -274,14 +274,9 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _question(compared: _ComparedArms) -> str:
-    return f"how {compared.arms[0].arm} compares with every other method"
-
-
 def _is_open(measured: Measured, compared: _ComparedArms) -> bool:
-    """Whether some comparison with the leading arm is undecided, or none could be made yet."""
-    differences = compared.differences(compared.arms[0].arm)
-    return not differences or any(_verdict(measured, difference) == "undecided" for difference in differences)
+    verdicts = {_verdict(measured, difference) for difference in compared.differences(compared.arms[0].arm)}
+    return not verdicts or "undecided" in verdicts
 
 
 def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
@@ -289,18 +284,9 @@ def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
     if not _is_open(measured, compared) or compared.matters.noise is None:
         return None
     table = compared.table.with_numbers()
-    row = table.labels.index(compared.arms[0].arm)
-    return outlook(
-        table.values, len(measured.seeds), measured.looks.level_at,
-        pairs_are_decided(row, measured.margin, table.resolution), scale=measured.margin, resolution=table.resolution,
-    )  # fmt: skip
-
-
-def _steps(measured: Measured, compared: _ComparedArms, ahead: Outlook | None) -> tuple[Step, ...]:
-    """More seeds while the best arm is not told from another one."""
-    if not _is_open(measured, compared):
-        return ()
-    return more_seeds(measured.results, _question(compared), 42, ahead)
+    seeds, level, step = len(measured.seeds), measured.looks.level_at, table.resolution
+    decided = pairs_are_decided(table.labels.index(compared.arms[0].arm), measured.margin, step)
+    return outlook(table.values, seeds, level, decided, scale=measured.margin, resolution=step)
 
 
 def _table(measured: Measured, compared: _ComparedArms) -> Table:

@@ -92,7 +92,7 @@ def configuration(measured: Measured) -> Section | None:
         (sentence, *importance),
         plain=f"{_plain(measured, best)}{_plainly_together(pairs)}",
         steps=steps,
-        hint=not_worth_it(ahead, _QUESTION),
+        hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
             "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
             "interactions": pairs,

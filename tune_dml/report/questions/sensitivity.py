@@ -16,6 +16,8 @@ from tune_dml.stats import Difference, Matters
 from tune_dml.stats.foresight import Outlook, outlook, sensitivity_is_decided
 from tune_dml.text import counted, duration, value_text
 
+_INSTEAD = "Fewer values, a wider range or a larger margin"
+
 
 @knob_question(order=200)
 def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
@@ -37,7 +39,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
         plain=_in_the_answer(measured, knob),
-        hint=not_worth_it(ahead, _question(knob)),
+        hint=not_worth_it(ahead, _question(knob), _INSTEAD),
         steps=_steps(measured, knob, ahead),
         data={
             "path": knob.path,
@@ -192,7 +194,9 @@ def _sentences(measured: Measured, knob: MeasuredKnob, ahead: Outlook | None) ->
     """The verdict in words, then how sure, then what was lost."""
     sentences = [_unused(knob) if knob.unused else knob.among + _verdict(measured.metric, knob)]
     if ahead is not None:
-        sentences.append(_more_seeds(measured, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob)))
+        sentences.append(
+            _more_seeds(measured, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob), _INSTEAD)
+        )
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
 
