@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_advice import advice
 from verdict_contrasts import candidates, contrasts
 from verdict_failing_races import failing_trials
 from verdict_importance import importance
@@ -268,6 +269,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         selection,
         effects,
         importance,
+        advice,
         race,
         failing_trials,
         stopping,

@@ -17,6 +17,9 @@ from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import duration, one_line
 
+_ASKS_FOR_SEEDS = 30
+"""The least urgency of a step that adds seeds: below it the answer says why none does."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -39,13 +42,15 @@ def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
         if section.plain
     ]
     step = next(iter(_steps(sections)), None)
+    if step is None or step.urgency < _ASKS_FOR_SEEDS:
+        plain += [section.hint for section in sections if section.hint][:1]
     return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
-    """The most urgent first, of those the one that runs the fewest trials: what one knob takes may be ten times another's."""
+    """The most urgent first, of those the one that takes the fewest trials for an answer: fewer trials, or a higher chance."""
     steps = [step for section in sections for step in section.steps]
-    return sorted(steps, key=lambda step: (-step.urgency, step.trials))
+    return sorted(steps, key=lambda step: (-step.urgency, step.trials_per_answer))
 
 
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:

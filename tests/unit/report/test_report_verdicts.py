@@ -204,12 +204,15 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
     assert "bars are within seeds and do not say how far seeds move all cells together" in found.text
 
 
-def test_where_too_many_seeds_would_be_needed_values_further_out_are_advised(tmp_path: Path) -> None:
-    (step, *_) = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0).files.summary.commands
-    assert "--add regularizer.rho=" in step
-    (step, *_) = judged(
-        tmp_path / "few", means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=0.5
-    ).files.summary.commands
+def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -> None:
+    found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
+    assert not [command for command in found.files.summary.commands if "extend" in command]
+    assert (
+        "No extension up to 10 seeds has an even chance of showing whether rho matters." in found.files.html.read_text()
+    )
+    assert found.knob["sensitivity"]["seeds_needed"] is None
+    assert found.knob["sensitivity"]["seeds_chance"] < 0.5
+    (step, *_) = judged(tmp_path / "few", means=FLAT, seeds=range(3), sd=0.3).files.summary.commands
     assert "--seeds" in step
 
 
@@ -243,7 +246,7 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
 
 
 def test_no_command_is_advised_that_would_be_refused(tmp_path):
-    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=3.0, histories=False, evidence=False)
+    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=0.3, histories=False, evidence=False)
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands

@@ -9,8 +9,7 @@ from scipy import stats
 
 from tune_dml.stats import Point, SeedTable, isolate, judge_matters
 from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.power import detectable_difference, half_width, seeds_to_decide
+from tune_dml.stats.power import detectable_difference, half_width
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
 
@@ -58,21 +57,6 @@ def test_half_widths_are_those_of_the_intervals(cells: int) -> None:
     wide = ((bounds.high - bounds.low) / 2)[:, ~np.eye(cells, dtype=bool)]
     assert half_width(seeds=5, sd=1.0, cells=cells) == pytest.approx(np.median(wide), rel=0.15)
     assert half_width(seeds=1, sd=1.0) == math.inf
-
-
-@pytest.mark.parametrize(("means", "verdict"), [([60.0, 60.2, 60.1], "insensitive"), ([60.0, 61.0, 63.0], "sensitive")])
-def test_the_stated_seeds_decide_when_the_estimates_hold(means: list[float], verdict: str) -> None:
-    noise = np.array([[0.8, -0.8, 0.0], [0.0, 0.8, -0.8], [-0.8, 0.0, 0.8]])  # equal noise in every cell
-    pairs, margin = fit_pairs(np.array(means)[:, None] + noise), 1.4
-    needed = seeds_to_decide(pairs, margin, 4, lambda seeds: 0.05)
-    assert needed is not None
-    assert needed > 4
-    later = np.array(means)[:, None] + np.tile(noise, -(-needed // 3))
-    assert judge_matters(table_of(later), margin).verdict == verdict
-    less = seeds_to_decide(pairs, margin, 4, lambda seeds: 0.01)
-    assert less is not None
-    assert less > needed
-    assert seeds_to_decide(pairs, 1e-9 + max(means) - min(means), 4, lambda seeds: 0.05) is None
 
 
 def points(values: dict[tuple[object, object, object], list[float]]) -> list[Point]:

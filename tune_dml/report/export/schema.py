@@ -68,9 +68,7 @@ class Sensitivity(_Open):
     differences: list[Gap]
     seeds: int
     seeds_needed: int | None
-    seeds_range: tuple[int | None, int | None] | None = Field(
-        None, description="Both ends of what the uncertainty of the estimates leaves open; null: none would do."
-    )
+    seeds_chance: float | None = Field(None, description="That `seeds_needed`, or the most considered, decide it.")
     diverged: list[str]
     stopped: list[str] = []
     algorithm: str

@@ -15,9 +15,10 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
-from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
+from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
+from tune_dml.stats.foresight import Outlook, outlook, pairs_are_decided
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, cell_interval
 from tune_dml.stats.selection import score_of_best
@@ -68,6 +69,7 @@ class _ComparedArms:
     matters: Matters
     tuned: TunedLevels | None
     """Every configuration of every method that trained; None where no method has a choice."""
+    table: SeedTable
     budget: _Budget | None
     """What every method can be given alike; None where no two of them have a choice."""
 
@@ -91,7 +93,8 @@ def arms(measured: Measured) -> Section | None:
     compared = _compare(measured)
     if compared is None:
         return None
-    sentences, word = _sentences(measured, compared), _word(measured, compared)
+    sentences, word, ahead = _sentences(measured, compared), _word(measured, compared), _ahead(measured, compared)
+    question = f"how {compared.arms[0].arm} compares with every other method"
     body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
@@ -101,7 +104,8 @@ def arms(measured: Measured) -> Section | None:
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
         plain=_plain(measured, compared),
-        steps=_steps(measured, compared),
+        steps=more_seeds(measured.results, question, 42, ahead) if _is_open(measured, compared) else (),
+        hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -143,7 +147,7 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
     rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter the mean of one that another certainly beats
-    return _ComparedArms(tuple(rows), lost, matters, best.tuned, budget)
+    return _ComparedArms(tuple(rows), lost, matters, best.tuned, table, budget)
 
 
 def _score(measured: Measured, own: Interval, table: np.ndarray) -> Interval:
@@ -269,24 +273,20 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _steps(measured: Measured, compared: _ComparedArms) -> tuple[Step, ...]:
-    """More seeds while the best arm is not told from another one."""
-    best = compared.arms[0].arm
-    rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
-    if not rivals and compared.matters.differences:
-        return ()
-    noise, labels, tuned = compared.matters.noise, compared.matters.labels, compared.tuned
-    choices = tuned.choices(compared.matters.alpha) if tuned is not None else 1
+def _is_open(measured: Measured, compared: _ComparedArms) -> bool:
+    verdicts = {_verdict(measured, difference) for difference in compared.differences(compared.arms[0].arm)}
+    return not verdicts or "undecided" in verdicts
 
-    def chance_of(seeds: int) -> float | None:
-        if noise is None:
-            return None
-        level, rows = measured.looks.level_at(seeds) / choices, [labels.index(rival) for rival in rivals]
-        now = len(measured.seeds)
-        return told_apart(noise, labels.index(best), rows, seeds=now, planned=seeds, alpha=level)
 
-    seeds, chance = seeds_worth_running(len(measured.seeds), chance_of)
-    return extend(measured.results, f"whether {best} is the best method", 42, seeds=seeds, chance=chance)
+def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
+    """What further seeds would decide of the leading arm: better, worse, or equal within the margin."""
+    if not _is_open(measured, compared) or compared.matters.noise is None:
+        return None
+    table, tuned = compared.table.with_numbers(), compared.tuned
+    values, rows = (table.values, None) if tuned is None else (tuned.values, tuned.rows)
+    seeds, level, step = len(measured.seeds), measured.looks.level_at, table.resolution
+    decided = pairs_are_decided(table.labels.index(compared.arms[0].arm), measured.margin, step, tuned=rows)
+    return outlook(values, seeds, level, decided, scale=measured.margin, resolution=step)
 
 
 def _table(measured: Measured, compared: _ComparedArms) -> Table:

@@ -19,12 +19,14 @@ from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
-from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
+from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.foresight import Outlook, best_is_known, outlook
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
+_QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000
 """Of a pair of knobs with more double differences no interaction is estimated."""
 
@@ -79,7 +81,8 @@ def configuration(measured: Measured) -> Section | None:
         return None
     sentence, pairs = _sentence(measured, best), _interactions(measured)
     importance = [_importance(measured.knobs), *([_together(pairs)] if pairs else [])]
-    steps = _steps(measured, best)
+    ahead = _ahead(measured, best)
+    steps = _steps(measured, best, ahead)
     body: list[Block] = [Text(sentence), Text(" ".join(importance))]
     return Section(
         "configuration",
@@ -90,6 +93,7 @@ def configuration(measured: Measured) -> Section | None:
         (sentence, *importance),
         plain=f"{_plain(measured, best)}{_plainly_together(pairs)}",
         steps=steps,
+        hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
             "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
             "interactions": pairs,
@@ -105,24 +109,26 @@ def _plain(measured: Measured, best: Configuration) -> str:
     return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
 
 
-def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
+def _steps(measured: Measured, best: Configuration, ahead: Outlook | None) -> tuple[Step, ...]:
     """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
     search = measured.results.plan.search
     if not search.num_samples or measured.stopped:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        table, now = measured.table, len(measured.seeds)
-        noise = table.noise if now > 1 else None
-        rivals = [table.labels.index(label) for label in best.candidates if label != best.label]
-
-        def chance_of(seeds: int) -> float | None:
-            row, level = table.labels.index(best.label), measured.looks.level_at(seeds)
-            return told_apart(noise, row, rivals, seeds=now, planned=seeds, alpha=level) if noise else None
-
-        seeds, chance = seeds_worth_running(now, chance_of)
-        return extend(measured.results, f"whether {best.label} is the best", 30, seeds=seeds, chance=chance)
+        return more_seeds(measured.results, _QUESTION, 30, ahead)
     settles = "whether a better configuration is to be found"
     return extend(measured.results, settles, 20, num_samples=search.num_samples)
+
+
+def _ahead(measured: Measured, best: Configuration) -> Outlook | None:
+    """What further seeds would show of a search with several candidates."""
+    if not measured.results.plan.search.num_samples or measured.stopped or len(best.candidates) < 2:
+        return None
+    table = measured.table.times(measured.sign)
+    return outlook(
+        table.values, len(measured.seeds), measured.looks.level_at, best_is_known(table.resolution),
+        scale=measured.margin, resolution=table.resolution,
+    )  # fmt: skip
 
 
 def _best(measured: Measured) -> Configuration | None:

@@ -15,11 +15,13 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
+from tune_dml.stats.foresight import Outlook, fresh_outlook
+from tune_dml.stats.looks import level_left
 from tune_dml.stats.paired import Interval, cell_interval, paired_difference
 from tune_dml.text import counted
 
-_FRESH = 5
-"""Seeds that are advised for a confirmation."""
+_FRESH = (5, 8, 12)
+"""Seeds that may be advised for a confirmation."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,29 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return ()
     if any(len(group) == len(measured.cells) for group in alike(measured.cells)):
         return ()
-    cells = 1 + (measured.baseline is not None)
-    settles = f"whether {best[0].label} holds on seeds that did not choose it"
-    change = f"--top 1 --seeds {_FRESH}"
-    return go_on(measured.results, "confirm", change, settles=settles, trials=_FRESH * cells, urgency=10)
+    winner, baseline = best[0].label, measured.baseline
+    ahead = _ahead(measured, winner)
+    if ahead is not None and not ahead.worth_it:
+        return ()
+    seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
+    settles = f"whether {winner} holds on seeds that did not choose it"
+    if chance is not None and baseline is not None:
+        settles = f"that {winner} beats {baseline.label} on fresh seeds"
+    trials = seeds * (1 + (baseline is not None))
+    change = f"--top 1 --seeds {seeds}"
+    return go_on(measured.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+
+
+def _ahead(measured: Measured, winner: str) -> Outlook | None:
+    """How many fresh seeds would show that the winner beats the baseline; None without one, or without noise."""
+    baseline, table = measured.baseline, measured.table.times(measured.sign)
+    if baseline is None or winner not in table.labels or baseline.label not in table.labels:
+        return None
+    pair = [table.labels.index(label) for label in (winner, baseline.label)]
+    planned = level_left([1.0], planned=1)  # the level of a look at all the fresh seeds that are planned
+    return fresh_outlook(
+        table.values, (pair[0], pair[1]), _FRESH, scale=measured.margin, resolution=table.resolution, alpha=planned
+    )
 
 
 def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:

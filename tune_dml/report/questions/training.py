@@ -13,6 +13,7 @@ from tune_dml.report.measured.traces import Change, Histories
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
+from tune_dml.report.steps import Step, train_longer
 from tune_dml.text import value_text
 
 _LOSS = "train/loss"
@@ -57,6 +58,7 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
         "Training",
         tuple(body),
         plain=_plain(measured, knob, gaining, _period(changes)),
+        steps=_steps(measured, knob, gaining),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
@@ -73,6 +75,13 @@ def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float], pe
     name = f"{knob.symbol} {value_text(knob.level(most))}" if most in knob.labels else most
     gained = measured.metric.rough(abs(gaining[most]))
     return f"Training had not finished: {name} still gained {gained} in {period}."
+
+
+def _steps(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float]) -> tuple[Step, ...]:
+    """A new sweep with longer training, after anything that the present one can still show."""
+    if not gaining or knob is not measured.knobs[0]:
+        return ()
+    return train_longer(measured.results, "whether the answer is the same once training has converged", 5)
 
 
 def _sentence(measured: Measured, histories: Histories, changes: Sequence[Change]) -> str:
