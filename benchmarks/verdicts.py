@@ -2,7 +2,7 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper,
+    python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper, order,
                                                   # selection, effects, importance, race, stopping, retries, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
@@ -25,6 +25,7 @@ from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
 from verdict_importance import importance
+from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
 from verdict_steps import steps
@@ -250,7 +251,7 @@ def paper(sweeps: int) -> Iterable[str]:
             tau = kendalltau(truth, printed).statistic
             low, high = tau_before(values, printed)
             bounds = all_pairs(values)
-            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed)
+            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
             inside.append(low - 1e-9 <= tau <= high + 1e-9)
             ours_inside.append(new.low - 1e-9 <= tau <= new.high + 1e-9)
             wide.append(high - low)
@@ -333,6 +334,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         nuisance,
         optimum,
         paper,
+        order,
         selection,
         effects,
         importance,

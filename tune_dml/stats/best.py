@@ -2,8 +2,9 @@
 
     candidates   Hsu's (1984) multiple comparisons with the best: a cell is out when another one is certainly better, at
                  one-sided alpha / (m - 1); the true best stays in with probability 1 - alpha
-    edge         an outermost value is certainly better than every other one. That is an intersection-union test: each
-                 comparison at alpha, no correction, because all of them must succeed
+    edge         an outermost value is certainly better than every other one. That is an intersection-union test, not
+                 corrected for the other values, because all comparisons must succeed; each end has alpha / 2, because both
+                 may be equal and best, and its pairs' own paired t tests must agree
     interior     both outermost values are out of the candidates; equal cells give that at most alpha of the time
     within       cells whose distance to the best is certainly below the margin (Edwards and Hsu 1983)
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.simultaneous import half_widths
+from tune_dml.stats.simultaneous import half_widths, own_half_widths
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -37,7 +38,7 @@ class BestBounds:
     candidates: Mask
     """Cells that may be the best."""
     alone: Mask
-    """The one cell that is certainly better than every other, if there is one."""
+    """The one cell that is certainly better than every other, if there is one: each cell at half the level."""
     behind: Array
     """At most this far behind the best (0 or more), infinite where unknown."""
 
@@ -59,7 +60,7 @@ def compare_with_best(values: Array, alpha: float = 0.05, noise: PairNoise | Non
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
     family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-    single = half_widths(noise, alpha, 1, sides=1)
+    single = np.maximum(half_widths(noise, alpha, 2, sides=1), own_half_widths(noise, alpha / 2))
     lead = np.nan_to_num(noise.estimate)
     diagonal = np.eye(m, dtype=bool)
     candidates = np.asarray(~((lead - family > 0) & ~diagonal).any(-2))
