@@ -20,7 +20,7 @@ from trainables.errors import Problem, raise_if_any
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
-from tune_dml.record.resolution import resolution_of
+from tune_dml.record.resolution import resolution_in
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
@@ -142,7 +142,7 @@ class RacingProposals:
         values = np.array([[sign * self.known.get(key, math.nan) for key in row] for row in keys])
         ran = np.array([[key in self.known for key in row] for row in keys])
         compared = np.array([not cell.baseline for cell in plan.cells])
-        resolution = resolution_of(plan.metric, (self.state.trial(key).metrics for row in keys for key in row))
+        resolution = resolution_in(plan.metric, [[self.state.trial(key).metrics for key in row] for row in keys])
         return racing.replay(values, ran, race.rule.margin, race.judged, compared=compared, resolution=resolution)
 
     def _settle(self, standing: racing.Race, dropped: _Mask) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.record.resolution import resolution_of
+from tune_dml.record.resolution import resolution_in
 from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.alike import alike
@@ -108,7 +108,7 @@ def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
     seeds = list(dict.fromkeys(trial.seed for trial in measured.results.confirmed))
     metric = measured.metric.key
     numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
-    step = resolution_of(metric, (trial.metrics for trial in measured.results.confirmed))
+    step = resolution_in(metric, [[trial.metrics for trial in of_cell] for of_cell in trials.values()])
     fresh = SeedTable.of(numbers, seeds, resolution=step)
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
