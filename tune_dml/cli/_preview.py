@@ -43,8 +43,12 @@ class Power:
     detectable: float
     half_width: float
     source: str
+    beyond_percent: bool = False
+    """Whether `detectable` is more than two percentages can differ by."""
     chances: tuple[VerdictChances, ...] = ()
     """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
+    seeds_for_margin: int | None = None
+    """Seeds that detect a difference of the margin, where `detectable` is more than a percentage can differ by."""
     seeds: tuple[int | None, int | None] | None = None
     """Seeds that would decide; None at an end where no reasonable number would, altogether while the noise is not known."""
 
@@ -199,6 +203,12 @@ class Preview:
         unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
+        if self.power.beyond_percent:
+            needed = self.power.seeds_for_margin
+            return (
+                f"Power:  detects no difference that a percentage can have between two cells (80%); one of the margin, "
+                f"{float(self.plan.margin):g} points, takes {needed or 'more than a thousand'} seeds ({self.power.source})."
+            )
         return (
             f"Power:  detects {self.power.detectable:.2f} {unit} between two cells (80%), "
             f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."

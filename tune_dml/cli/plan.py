@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from bisect import bisect_left
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +30,8 @@ tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
 _DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
 """True differences that are looked at, in margins."""
+_MOST_POINTS = 100.0
+"""Two percentages differ by no more."""
 
 
 @verb
@@ -127,6 +130,7 @@ def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
+    from tune_dml.report.naming import metric_name
     from tune_dml.stats.assurance import seeds_range, verdict_chances
     from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
@@ -143,6 +147,8 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     )
     if noise is None or seeds < 2:
         return power
+    if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
+        power = replace(power, beyond_percent=True, seeds_for_margin=_seeds_for_margin(plan, noise, cells))
     levels, margin = _levels(plan), float(plan.margin)
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
@@ -152,6 +158,20 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     return replace(
         power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level)
     )
+
+
+def _seeds_for_margin(plan: Plan, noise: float, cells: int) -> int | None:
+    """The fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
+    from tune_dml.stats.looks import level_left
+    from tune_dml.stats.power import MOST_SEEDS, detectable_difference
+
+    def reached(seeds: int) -> bool:
+        level = level_left([seeds], planned=seeds)
+        return detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level) <= float(plan.margin)
+
+    tried = range(2, MOST_SEEDS + 1)
+    found = bisect_left(tried, True, key=reached)
+    return tried[found] if found < len(tried) else None
 
 
 def _levels(plan: Plan) -> int:

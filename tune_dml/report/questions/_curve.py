@@ -173,7 +173,10 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
             differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
             found = {d.first: (d.estimate, d.low, d.high) for d in differences}
         return {
-            label: (estimate, low, high) if math.isfinite(high - low) else (estimate, nothing, nothing)
+            label: (
+                estimate,
+                *(measured.metric.change_ends(low, high) if math.isfinite(high - low) else (nothing,) * 2),
+            )
             for label, (estimate, low, high) in found.items()
         }
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]

@@ -140,7 +140,13 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
     gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
     unknown = (math.nan, math.nan)
     points = tuple(
-        PointGap(_plain_value(knob, label), means[label], number, means[label] - number, *gaps.get(label, unknown))
+        PointGap(
+            _plain_value(knob, label),
+            means[label],
+            number,
+            means[label] - number,
+            *measured.metric.change_ends(*gaps.get(label, unknown)),
+        )
         for label, number in printed.items()
     )
     verdict = level.verdict if level else "not comparable"

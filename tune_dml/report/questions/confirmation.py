@@ -217,7 +217,7 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
         )
     if not gain.n or not math.isfinite(gain.low):
         return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
-    ends = f"{metric.signed(gain.low)} to {metric.signed(gain.high)}"
+    ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
     interval = f"{metric.signed(gain.mean)} (95% interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
         return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
@@ -229,7 +229,7 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
 def _with_interval(metric: MetricName, interval: Interval) -> str:
     if not math.isfinite(interval.low):
         return metric.number(interval.mean)
-    ends = f"{metric.number(interval.low)} to {metric.number(interval.high)}"
+    ends = metric.interval(*metric.level_ends(interval.low, interval.high))
     return f"{metric.number(interval.mean)} (95% interval {ends}, Student's t)"
 
 
