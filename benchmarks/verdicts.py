@@ -28,6 +28,7 @@ from verdict_contrasts import candidates, contrasts
 from verdict_failing_races import failing_trials
 from verdict_importance import importance
 from verdict_looks import comparisons, confirmations, looks
+from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
 from verdict_steps import steps
@@ -180,7 +181,7 @@ def paper(sweeps: int) -> Iterable[str]:
             tau = kendalltau(truth, printed).statistic
             low, high = tau_before(values, printed)
             bounds = all_pairs(values)
-            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed)
+            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
             inside.append(low - 1e-9 <= tau <= high + 1e-9)
             ours_inside.append(new.low - 1e-9 <= tau <= new.high + 1e-9)
             wide.append(high - low)
@@ -266,6 +267,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         tuned_baseline,
         optimum,
         paper,
+        order,
         selection,
         effects,
         importance,

@@ -45,10 +45,14 @@ class Power:
     source: str
     declared: int = 0
     """Declared contrasts, which share the error; 0 where all pairs of cells do."""
+    beyond_percent: bool = False
+    """Whether `detectable` is more than two percentages can differ by."""
     chances: tuple[VerdictChances, ...] = ()
     """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
     settings: int = 1
     """Over which each level of that comparison is tuned."""
+    seeds_for_margin: int | None = None
+    """Seeds that detect a difference of the margin, where `detectable` is more than a percentage can differ by."""
     seeds: tuple[int | None, int | None] | None = None
     """Seeds that would decide; None at an end where no reasonable number would, altogether while the noise is not known."""
 
@@ -207,6 +211,12 @@ class Preview:
             return "Power:  none with one seed."
         declared = self.power.declared
         what = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
+        if self.power.beyond_percent:
+            needed = self.power.seeds_for_margin
+            return (
+                f"Power:  detects no difference that a percentage can have {what} (80%); one of the margin, "
+                f"{float(self.plan.margin):g} points, takes {needed or 'more than a thousand'} seeds ({self.power.source})."
+            )
         return (
             f"Power:  detects {self.power.detectable:.2f} {unit} {what} (80%), "
             f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."

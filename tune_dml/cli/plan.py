@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
 _DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
 """True differences that are looked at, in margins."""
+_MOST_POINTS = 100.0
+"""Two percentages differ by no more."""
 
 
 @verb
@@ -129,6 +132,7 @@ def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
+    from tune_dml.report.naming import metric_name
     from tune_dml.stats.assurance import seeds_range, verdict_chances
     from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
@@ -150,6 +154,9 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     if noise is None or seeds < 2:
         return power
     (levels, settings), margin = _hardest(plan), float(plan.margin)
+    if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
+        needed = _seeds_for_margin(plan, noise, cells, power.declared)
+        power = replace(power, beyond_percent=True, seeds_for_margin=needed)
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
         verdict_chances(
@@ -177,6 +184,22 @@ def _hardest(plan: Plan) -> tuple[int, int]:
         cells = Counter(cell.arm for cell in plan.cells)
         asked.append((len(plan.arms), max(cells.values(), default=1)))
     return max(asked, key=lambda question: question[0] * (question[0] - 1) * question[1])
+
+
+def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> int | None:
+    """Return the fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
+    from tune_dml.stats.looks import level_left
+    from tune_dml.stats.power import MOST_SEEDS, detectable_difference
+
+    level = level_left([1.0], planned=1)
+
+    def reached(seeds: int) -> bool:
+        found = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
+        return found <= float(plan.margin)
+
+    tried = range(2, MOST_SEEDS + 1)
+    found = bisect_left(tried, True, key=reached)
+    return tried[found] if found < len(tried) else None
 
 
 def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:

@@ -1,23 +1,22 @@
-"""What one query moves a metric by, as far as it is known.
+"""What one query moves a metric by, as far as it is known, else what its numbers show.
 
 A retrieval metric is a mean over the queries that its trial reports (`val/queries`), in percent: one query moves R@k by
-100 / q, and any other by at most that. Of other metrics (NMI, a loss) nothing is known, and hardly two seeds give the same
-number. Results of other programs seldom say how many queries there were: there the values themselves show it, which are
-multiples of 100 / q, or of the last decimal that was kept.
+100 / q, and any other by at most that. Of other metrics (NMI, F1, a loss, a user's own) and of results of other programs
+nobody says how many queries there were: there the values themselves show it (`stats.resolution.resolution_shown`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainables.metrics.families import described
 
-_SAME = 1e-6
-"""Points: values that differ by less are equal."""
+Metrics = Mapping[str, float]
+"""What a trial logged last."""
 
 
-def resolution_of(metric: str, measured: Iterable[Mapping[str, float]]) -> float:
+def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:
     """In points, from the metrics of trials: of those with the fewest queries; 0 where no trial tells."""
     name = metric.rpartition("/")[2]
     known = described(name)
@@ -28,12 +27,16 @@ def resolution_of(metric: str, measured: Iterable[Mapping[str, float]]) -> float
     return 100 / min(counts, default=math.inf)
 
 
-def resolution_seen(values: Iterable[float]) -> float:
-    """The largest step of which all differences are multiples (Euclid's algorithm); 0 where all are equal."""
-    finite = sorted(value for value in values if math.isfinite(value))
-    step = 0.0
-    for value in finite:
-        other = value - finite[0]
-        while other > _SAME:
-            step, other = other, math.fmod(step, other)
-    return step
+def resolution_in(metric: str, cells: Iterable[Sequence[Metrics]], *, fractions: bool = False) -> float:
+    """Return what one query moves a metric by; where no trial tells, what the numbers of each cell's trials show.
+
+    `fractions`: numbers of other programs, which need not be in percent, show it even where trials tell.
+    """
+    by_cell = list(cells)
+    known = resolution_of(metric, (metrics for trials in by_cell for metrics in trials))
+    if known and not fractions:
+        return known
+    from tune_dml.stats.resolution import resolution_shown  # brings numpy along
+
+    shown = resolution_shown([[trial[metric] for trial in trials if metric in trial] for trials in by_cell])
+    return min(known or math.inf, shown)

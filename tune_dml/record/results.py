@@ -19,7 +19,7 @@ from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
 from tune_dml.record.race import Race
-from tune_dml.record.resolution import resolution_of, resolution_seen
+from tune_dml.record.resolution import resolution_in
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
 
@@ -180,12 +180,11 @@ class Results:
         return Hits.read(trial_folder(self.folder, key) / hits_file(half))
 
     def resolution_of(self, metric: str) -> float:
-        """What one query moves a metric by; of results of other programs, which may be fractions, what their numbers show too."""
-        known = resolution_of(metric, (trial.metrics for trial in self.trials))
-        if self.imported is None:
-            return known
-        seen = resolution_seen(trial.metrics[metric] for trial in self.trials if metric in trial.metrics)
-        return min(filter(None, (known, seen)), default=0.0)
+        """What one query moves a metric by, else the step that its numbers show."""
+        by_cell: dict[str, list[Mapping[str, float]]] = {}
+        for trial in self.trials:
+            by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
+        return resolution_in(metric, by_cell.values(), fractions=self.imported is not None)
 
     @property
     def incomplete(self) -> bool:

@@ -61,6 +61,14 @@ class MetricName:
         """The end of a difference's interval, at most as far as two values can differ."""
         return min(max(value, -100.0), 100.0) if self.percent else value
 
+    def level_ends(self, low: float, high: float) -> tuple[float, float]:
+        """Both ends of the interval of a mean, as far as the metric can be; of an infinite interval nothing is cut."""
+        return (self.level(low), self.level(high)) if math.isfinite(high - low) else (low, high)
+
+    def change_ends(self, low: float, high: float) -> tuple[float, float]:
+        """Both ends of the interval of a difference, as far as two values can differ; an infinite one stays infinite."""
+        return (self.change(low), self.change(high)) if math.isfinite(high - low) else (low, high)
+
     def number(self, value: float) -> str:
         """Two decimals for percentages, four significant digits otherwise."""
         if not math.isfinite(value):

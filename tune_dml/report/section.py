@@ -53,7 +53,8 @@ def signed(metric: MetricName, value: float) -> Entry:
 
 def ends(metric: MetricName, low: float, high: float) -> tuple[Entry, Entry]:
     """The interval of a difference, as far as two values can differ."""
-    return signed(metric, metric.change(low)), signed(metric, metric.change(high))
+    low, high = metric.change_ends(low, high)
+    return signed(metric, low), signed(metric, high)
 
 
 def plain(value: Value) -> Entry:

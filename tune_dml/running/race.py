@@ -19,7 +19,7 @@ from trainables.errors import Problem, raise_if_any
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
-from tune_dml.record.resolution import resolution_of
+from tune_dml.record.resolution import resolution_in
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
@@ -143,7 +143,7 @@ class RacingProposals:
         diverged = np.array([[self.state.trial(key).status == "diverged" for key in row] for row in keys])
         outcomes = racing.Outcomes(values, diverged, ended & ~diverged & ~np.isfinite(values))
         compared = np.array([not cell.baseline for cell in plan.cells])
-        resolution = resolution_of(plan.metric, (self.state.trial(key).metrics for row in keys for key in row))
+        resolution = resolution_in(plan.metric, [[self.state.trial(key).metrics for key in row] for row in keys])
         return racing.replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
 
     def _settle(self, standing: racing.Race) -> None:

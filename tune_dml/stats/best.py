@@ -4,9 +4,10 @@
                  one-sided alpha / (m - 1). A cell is out too when an interval of all pairs says that another one is better,
                  so that no sentence names a value best and certainly worse. Those intervals are nearly always the wider
                  ones: the true best stays in with probability 1 - alpha (benchmarks/verdict_contrasts.py)
-    edge         an outermost value is certainly better than every other one. That is an intersection-union test: each
-                 comparison at alpha / 2, no further correction, because all of them must succeed. Such a value is the only
-                 candidate, and an edge that is the only candidate is claimed too
+    edge         an outermost value is certainly better than every other one. That is an intersection-union test, not
+                 corrected for the other values, because all comparisons must succeed; each end has alpha / 2, because both
+                 may be equal and best, and its pairs' own paired t tests must agree. Such a value is the only candidate, and
+                 an edge that is the only candidate is claimed too
     interior     both outermost values are out of the candidates; equal cells give that at most alpha of the time
     within       cells whose distance to the best is certainly below the margin (Edwards and Hsu 1983)
 
@@ -22,13 +23,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.matters import FullGrid
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths
+from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
 from tune_dml.stats.tuned import TunedLevels
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class BestBounds:
     candidates: Mask
     """Cells that may be the best."""
     alone: Mask
-    """The one cell that is certainly better than every other, if there is one."""
+    """The one cell that is certainly better than every other, if there is one: each cell at half the level."""
     behind: Array
     """At most this far behind the best (0 or more), infinite where unknown."""
 
@@ -95,8 +95,7 @@ def compare_with_best(
     else:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
         # half the level for each of the two edges, and by the pair's own noise: that of two edges may be the largest of all
-        own = student.isf(alpha / 2, np.maximum(noise.shared - 1, 1)) * np.sqrt(noise.own / noise.shared)
-        single = np.fmax(half_widths(noise, alpha, 1, sides=2), own)
+        single = np.fmax(half_widths(noise, alpha, 1, sides=2), own_half_widths(noise, alpha / 2))
     diagonal = np.eye(m, dtype=bool)
     beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
     candidates = np.asarray(~beaten.any(-2))

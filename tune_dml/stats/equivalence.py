@@ -11,6 +11,9 @@ run-to-run standard deviation at that value, seed effect included:
     compatible   neither: no difference is established, and none of the size of the margin is ruled out
 
 `holds_up_to` is the paper's standard deviation up to which the verdict would stay: what a single printed run cannot say.
+
+Orders are compared pair by pair (`judge_order`): printed numbers vary from run to run as ours do, so both orders must be
+certain before a pair counts as ordered as published, or the other way.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from tune_dml.stats.resolution import least_variance
@@ -135,10 +139,22 @@ class OrderAgreement:
     tau: float
     """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
     same: int
-    """Pairs certainly ordered as published."""
+    """Pairs certainly ordered as published: both orders are certain."""
     opposite: int
+    """Pairs certainly ordered the other way: both orders are certain."""
     open: int
-    """Pairs whose order is not established."""
+    """All other pairs: the paper's order or ours is not certain."""
+    paper_certain: int
+    """Pairs whose printed order is certain by itself."""
+    paper_sd: float
+    """The run-to-run standard deviation that printed numbers were taken to have."""
+    holds_up_to: float
+    """Their standard deviation up to which `same` and `opposite` keep all their pairs; NaN where both are 0."""
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that the paper orders."""
+        return self.same + self.opposite + self.open
 
     @property
     def low(self) -> float:
@@ -151,27 +167,45 @@ class OrderAgreement:
         return self._tau(self.same - self.opposite + self.open)
 
     def _tau(self, net: int) -> float:
-        total = self.same + self.opposite + self.open
-        return net / total if total else math.nan
+        return net / self.pairs if self.pairs else math.nan
 
 
-def judge_order(estimate: Array, low: Array, high: Array, published: Sequence[float]) -> OrderAgreement:
-    """Count pairs by simultaneous intervals of all differences (m, m), as `simultaneous.all_pairs` gives them.
+def judge_order(
+    estimate: Array,
+    low: Array,
+    high: Array,
+    published: Sequence[float],
+    *,
+    run_sd: float,
+    runs: int = 1,
+    alpha: float = 0.05,
+) -> OrderAgreement:
+    """Count the pairs whose order is certain in both studies, by whether the two orders agree.
 
-    The bounds hold with at least the confidence of the intervals: tau is outside them only if some interval is wrong. An
-    interval of exactly 95 % cannot be had, for tau takes few values and its draws are pulled towards 0 by our own noise.
+    Ours is certain by simultaneous intervals of all differences (m, m), as `simultaneous.all_pairs` gives them at `alpha`.
+    The paper's is certain where two printed numbers differ by more than z(1 - alpha / (2 pairs)) run_sd sqrt(2 / runs). A
+    claim about a pair needs both (intersection-union test), so neither level is split: whatever the truth, the chance of any
+    false claim is at most `alpha`. The bounds of tau hold with the same confidence; an interval of exactly 95 % cannot be
+    had, for tau takes few values and its draws are pulled towards 0 by noise. Raises ValueError unless run_sd > 0.
     """
+    if not run_sd > 0:
+        raise ValueError(f"`run_sd > 0` must hold, but got {run_sd=}")
     printed = np.asarray(published, dtype=float)
     first, second = np.triu_indices(len(printed), 1)
-    theirs = np.sign(printed[first] - printed[second])
+    gaps = printed[first] - printed[second]
+    unit = float(norm.isf(alpha / (2 * max(1, len(gaps))))) * math.sqrt(2 / runs)
+    theirs = np.sign(gaps) * (np.abs(gaps) > unit * run_sd)
     ours = np.where(low[first, second] > 0, 1, np.where(high[first, second] < 0, -1, 0))
-    ordered = theirs != 0
-    product = (ours * theirs)[ordered]
-    total = int(ordered.sum())
-    net = (np.sign(estimate[first, second]) * theirs)[ordered]
+    product, ordered = ours * theirs, gaps != 0
+    claimed = np.abs(gaps[product != 0])
+    total, same, opposite = (int(each.sum()) for each in (ordered, product > 0, product < 0))
+    net = (np.sign(estimate[first, second]) * np.sign(gaps))[ordered]
     return OrderAgreement(
         float(net.sum() / total) if total else math.nan,
-        int((product > 0).sum()),
-        int((product < 0).sum()),
-        int((product == 0).sum()),
+        same,
+        opposite,
+        total - same - opposite,
+        int((theirs != 0).sum()),
+        run_sd,
+        float(claimed.min() / unit) if claimed.size else math.nan,
     )

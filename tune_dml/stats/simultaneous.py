@@ -151,6 +151,13 @@ def half_widths(
     return np.where(noise.testable[of], reach, np.inf)
 
 
+def own_half_widths(noise: PairNoise, alpha: float) -> Array:
+    """Half a width of every pair by its own paired t test, one-sided at `alpha`: nothing borrowed, nothing corrected."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        reach = _quantile(np.asarray(alpha), noise.shared - 1) * np.sqrt(noise.own / noise.shared)
+    return np.where(noise.testable, reach, np.inf)
+
+
 def _quantile(tails: Array, df: Array) -> Array:
     """Student's t upper quantile for the tail probability of each table."""
     if (

@@ -6,7 +6,7 @@ import pytest
 from helpers.toys import write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report import write_report
+from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure
 
 
@@ -26,6 +26,30 @@ def test_a_printed_curve_is_judged_by_the_given_spread(results, tmp_path, given,
     files = write_report(results, tmp_path / "report", paper_sd=given)
     (knob,) = json.loads(files.verdicts.read_text())["knobs"]
     assert f"The published curve by itself: {sentence}." in knob["agreement"][0]["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [
+        (None, "certain in 7 (run s.d. 0.5, assumed): ours is certainly the same in 7, "),
+        (1.0, "certain in 4 (run s.d. 1, as given): ours is certainly the same in 4, "),
+        (5.0, "certain in 0 (run s.d. 5, as given)."),
+    ],
+)
+def test_an_order_is_judged_by_the_given_spread(results, tmp_path, given, counts):
+    files = write_report(results, tmp_path / "report", paper_sd=given)
+    data = json.loads(files.verdicts.read_text())
+    found = data["knobs"][0]["agreement"][0]
+    assert any(counts in sentence for sentence in found["sentences"])
+    assert found["order"]["paper_certain"] == int(counts.split()[2])
+    plain = " ".join(data["answer"]["sentences"])
+    assert ("its own numbers are too close to tell" in plain) == (given == 5.0)
+
+
+def test_our_own_deviation_stands_for_the_papers_where_it_is_larger_and_of_the_same_data(tmp_path):
+    for dataset, words in (("glyphs", "run s.d. 0.5, assumed"), ("cars196", ", as ours")):
+        sweep = write_sweep(tmp_path / dataset, dataset=dataset, sd=2.0, histories=False, evidence=False)
+        assert any(words in verdict for verdict in summary(sweep).verdicts)
 
 
 @pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])

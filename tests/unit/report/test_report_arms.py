@@ -299,12 +299,15 @@ def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metri
     trials = tuple(
         replace(trial, metrics={**trial.metrics, "val/nmi": nmi[trial.cell.label]}) for trial in results.trials
     )
-    found = section(measure(replace(results, trials=trials)), "printed-methods")
+    known = replace(results, trials=trials)
+    found = section(measure(known, paper_sd=0.1), "printed-methods")
     (entry,) = found.data["printed_methods"]
     assert [arm["arm"] for arm in entry["arms"]] == list(means)
     printed = {arm["arm"]: arm["published"] for arm in entry["arms"]}
     pairs = [(printed[a] - printed[b]) * (means[a] - means[b]) > 0 for a, b in combinations(means, 2)]
     assert (entry["order"]["same"], entry["order"]["opposite"]) == (sum(pairs), 3 - sum(pairs))
+    (unsure,) = section(measure(known, paper_sd=100.0), "printed-methods").data["printed_methods"]
+    assert (unsure["order"]["paper_certain"], unsure["order"]["open"]) == (0, 3)
     tables = {table.name: table for table in tables_of([found])}
     rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].rows}
     assert {name: rows["NMI", name][0] for name in means} == nmi

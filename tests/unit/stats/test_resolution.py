@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from tune_dml.record.resolution import resolution_of, resolution_seen
+from tune_dml.record.resolution import resolution_in, resolution_of
 from tune_dml.stats import IsolatedKnob, Point, SeedTable, compare_all_with, isolate, judge_best, judge_matters
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.classes import reach_of
@@ -19,7 +19,7 @@ from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.paired import cell_interval, paired_difference
 from tune_dml.stats.power import least_seeds
 from tune_dml.stats.racing import standing
-from tune_dml.stats.resolution import least_variance
+from tune_dml.stats.resolution import common_step, least_variance, resolution_shown
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import all_pairs, at_most
 
@@ -180,9 +180,57 @@ def test_what_one_query_moves_a_metric_by() -> None:
     assert resolution_of("val/recall_at_1", [{}]) == 0
 
 
-def test_numbers_of_other_programs_show_their_own_resolution() -> None:
-    assert resolution_seen([62.5, 75.0, 37.5, np.nan]) == pytest.approx(12.5)
-    assert resolution_seen(100 * np.array([1000, 1013, 907]) / 1460) == pytest.approx(100 / 1460)
-    assert resolution_seen([66.4, 66.5, 70.1]) == pytest.approx(0.1)
-    assert resolution_seen(60 + np.random.default_rng(0).standard_normal(10)) < 1e-5
-    assert resolution_seen([75.0, 75.0]) == resolution_seen([]) == 0
+def test_numbers_show_the_step_of_which_all_are_multiples() -> None:
+    assert common_step([62.5, 75.0, 37.5]) == pytest.approx(12.5)
+    assert common_step(np.float32(100 * np.array([1000, 1013, 907]) / 1460).tolist()) == pytest.approx(
+        100 / 1460, rel=1e-3
+    )
+    assert common_step([66.4, 66.5, 70.1]) == pytest.approx(0.1)
+    assert common_step((60 + np.random.default_rng(0).standard_normal(10)).tolist()) < 1e-3
+    assert common_step([75.0, 75.0]) == common_step([]) == 0
+
+
+def test_ties_between_the_seeds_of_a_cell_show_a_step_where_numbers_are_multiples_of_none() -> None:
+    random = np.random.default_rng(0)
+    support = np.sort(random.uniform(0, 100, 101))  # uneven: steps of about 1
+    coarse = support[np.clip(np.round(random.normal(50, 2, (6, 8))), 0, 100).astype(int)]
+    assert 0.3 < resolution_shown(coarse.tolist()) < 3
+    continuous = random.normal(60, 1, (6, 8))
+    assert resolution_shown(continuous.tolist()) < 1e-3
+    continuous[2, 3] = continuous[2, 1]  # one tie by accident
+    assert resolution_shown(continuous.tolist()) < 0.1
+
+
+def test_a_metric_that_gave_one_number_hides_everything() -> None:
+    assert resolution_shown([[70.0, 70.0], [70.0, np.nan]]) == 100
+    assert resolution_shown([[0.0, 0.0], [0.0]]) == 100
+    assert resolution_shown([[1e6, 1e6]]) == 1e6
+    assert resolution_shown([[70.0]]) == resolution_shown([]) == 0
+    table = few(1.0, 1.0, resolution=resolution_shown([[12.5] * 3] * 2))
+    assert judge_matters(table, 1.0).verdict == "undecided"
+
+
+def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_show() -> None:
+    trials = [[{"val/recall_at_1": 50.0, "val/nmi": 20.0}, {"val/recall_at_1": 75.0, "val/nmi": 22.0}]]
+    assert resolution_in("val/nmi", trials) == 2
+    assert resolution_in("val/recall_at_1", trials) == 25
+    counted = [[{**trial, "val/queries": 50.0} for trial in cell] for cell in trials]
+    assert resolution_in("val/recall_at_1", counted) == 2
+    assert resolution_in("val/nmi", counted) == 2
+    fractions = [[{"recall_at_1": 0.5, "queries": 20.0}, {"recall_at_1": 0.75, "queries": 20.0}]]
+    assert resolution_in("recall_at_1", fractions, fractions=True) == 0.25
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_an_accuracy_on_ten_queries_that_nobody_counted_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
+    """Two cells, a query that flips; "does not matter" of cells a point apart, and a difference of equal ones."""
+    random = np.random.default_rng(seeds)
+    wrong = {"small": [0, 0], "different": [0, 0]}
+    for _ in range(300):
+        apart = 100 - 10.0 * random.binomial(1, [[0.0], [0.1]], (2, seeds))
+        alike = 60 + 10.0 * random.binomial(3, 0.5, (2, seeds))
+        for place, floor in enumerate((lambda table: 0.0, lambda table: resolution_shown(table.tolist()))):
+            wrong["small"][place] += bool((at_most(apart, 0.05, fit_pairs(apart, floor(apart))) < 1).all())
+            wrong["different"][place] += bool((all_pairs(alike, 0.05, fit_pairs(alike, floor(alike))).low > 0).any())
+    assert wrong["small"][0] > 0.5 * 300
+    assert max(wrong["small"][1], wrong["different"][1]) < (0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5) * 300

@@ -71,6 +71,16 @@ def test_equal_cells_have_no_interior_optimum(cells: int) -> None:
     assert (~found.candidates[:, 3]).mean() <= 0.07
 
 
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_two_ends_that_are_equal_and_best_are_called_an_edge_in_at_most_five_sweeps_of_a_hundred(seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    slope = np.linspace(-5, 5, 5)[:, None] * random.normal(size=(2000, 1, seeds))
+    values = slope + random.normal(size=(2000, 5, seeds))
+    values[:, 1:-1] -= 150
+    alone = compare_with_best(values).alone
+    assert 0.03 < (alone[:, 0] | alone[:, -1]).mean() < 0.06
+
+
 def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:
     x = np.linspace(0.1, 0.9, 9)
     good = fit_parabola(sweep((-20 * (x - 0.6) ** 2).tolist()), x)
@@ -145,11 +155,50 @@ def test_a_gap_of_five_points_never_matches() -> None:
         assert judge_equivalence(ours, [65, 67, 69], 1.0).verdict != "matches"
 
 
-def test_order_counts_established_pairs_only() -> None:
+def test_order_counts_pairs_that_are_certain_in_both_studies() -> None:
     bounds = all_pairs(sweep([60, 65, 65.01], sd=0.2))
-    found = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3])
-    assert (found.same, found.opposite, found.open) == (2, 0, 1)
+    found = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 9], run_sd=0.2)
+    assert (found.same, found.opposite, found.open, found.paper_certain, found.pairs) == (2, 0, 1, 3, 3)
     assert (found.low, found.high) == pytest.approx((1 / 3, 1))
+    assert judge_order(bounds.estimate, bounds.low, bounds.high, [9, 2, 1], run_sd=0.2).opposite == 2
+    close = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 1.4, 9], run_sd=0.2)
+    assert (close.same, close.open, close.paper_certain) == (1, 2, 2)
+    assert judge_order(bounds.estimate, bounds.low, bounds.high, [1, 1, 9], run_sd=0.2).pairs == 2
+    with pytest.raises(ValueError, match="run_sd > 0"):
+        judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3], run_sd=0.0)
+
+
+def test_an_order_says_up_to_which_deviation_of_the_paper_its_pairs_count() -> None:
+    bounds = all_pairs(sweep([60, 65, 70], sd=0.2))
+    found = judge_order(bounds.estimate, bounds.low, bounds.high, [9, 5, 1], run_sd=0.5, runs=3)
+    assert found.opposite == 3
+
+    def at(share: float) -> int:
+        sd = share * found.holds_up_to
+        return judge_order(bounds.estimate, bounds.low, bounds.high, [9, 5, 1], run_sd=sd, runs=3).opposite
+
+    assert (at(0.99), at(1.01)) == (3, 1)
+
+
+@pytest.mark.parametrize("truths", ["alike", "flat paper", "flat ours", "both flat"])
+def test_the_paper_is_contradicted_by_chance_in_at_most_five_sweeps_of_a_hundred(truths: str) -> None:
+    """The papers' noise is in each comparison: without it, most sweeps contradict a paper that found no difference."""
+    random, sweeps = np.random.default_rng(4), 500
+    curve = np.linspace(0, 1.6, 5)
+    ours = curve * (truths in {"alike", "flat paper"})
+    theirs = curve * (truths in {"alike", "flat ours"})
+    values = ours[:, None] + 0.2 * random.normal(size=(sweeps, 5, 10))
+    printed = theirs + 0.5 * random.normal(size=(sweeps, 5))
+    bounds = all_pairs(values)
+    wrong = {0.5: 0, 1e-9: 0}
+    for sd in wrong:
+        for index in range(sweeps):
+            of_one = (bounds.estimate[index], bounds.low[index], bounds.high[index])
+            found = judge_order(*of_one, printed[index].tolist(), run_sd=sd)
+            wrong[sd] += found.opposite + found.same * (truths != "alike") > 0
+    assert wrong[0.5] / sweeps < 0.05 + 3 * (0.05 * 0.95 / sweeps) ** 0.5
+    if truths in {"alike", "flat paper"}:
+        assert wrong[1e-9] / sweeps > 0.3
 
 
 def test_a_race_stops_the_bad_cells_first_and_keeps_the_leader() -> None:

@@ -233,7 +233,8 @@ def _judged(
         difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
         judged.append(
             PairedDifference(
-                sweep.results.name, _point(first), first.label, second.label, len(shared), difference, low, high, verdict
+                sweep.results.name, _point(first), first.label, second.label, len(shared), difference,
+                *reference.metric.change_ends(low, high), verdict,
             )
         )  # fmt: skip
     return tuple(judged)

@@ -165,7 +165,7 @@ class Measured:
     def bar(self, cell: MeasuredCell) -> tuple[float, float]:
         """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""
         half = self.bars.get(cell.label, math.nan)
-        return self.metric.level(cell.mean - half), self.metric.level(cell.mean + half)
+        return self.metric.level_ends(cell.mean - half, cell.mean + half)
 
     @cached_property
     def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
@@ -181,10 +181,9 @@ class Measured:
             verdict: Literal["better", "worse", "undecided"] = (
                 "better" if low > 0 else "worse" if high < 0 else "undecided"
             )
+            ends = self.metric.change_ends(difference.low, difference.high)
             shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
-            rows.append(
-                AgainstBaseline(difference.first, shared, difference.estimate, difference.low, difference.high, verdict)
-            )
+            rows.append(AgainstBaseline(difference.first, shared, difference.estimate, *ends, verdict))
         return tuple(rows)
 
     def against(self, cell: MeasuredCell) -> AgainstBaseline | None:

@@ -167,7 +167,10 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
         if found is None:
             found = _of_levels(measured, knob)
         return {
-            label: (estimate, low, high) if math.isfinite(high - low) else (estimate, nothing, nothing)
+            label: (
+                estimate,
+                *(measured.metric.change_ends(low, high) if math.isfinite(high - low) else (nothing,) * 2),
+            )
             for label, (estimate, low, high) in found.items()
         }
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]

@@ -7,17 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.printed.comparable import differing, printed_at, reasons_against, unknown_conditions
+from tune_dml.report.printed.order import (
+    PaperDeviation,
+    compare_orders,
+    order_counts,
+    order_in_plain_words,
+    order_sentence,
+    paper_deviation,
+)
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
-from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
-from tune_dml.stats.printed import ASSUMED_SD, judge_printed
+from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence
+from tune_dml.stats.printed import judge_printed
 from tune_dml.text import counted, is_number
 
 
@@ -51,6 +57,8 @@ class Comparison:
     """None when levels are not compared."""
     order: OrderAgreement | None
     """None below three shared values, or without intervals."""
+    deviation: PaperDeviation
+    """Of the printed numbers, as the order takes it."""
     alpha: float
 
     @property
@@ -70,11 +78,7 @@ class Comparison:
         if order is None:
             shared = f"{counted(len(self.points), 'shared value')} {'is' if len(self.points) == 1 else 'are'} too few"
             return f"order: {shared if len(self.points) < 3 else 'no noise estimate'}"
-        pairs = order.same + order.opposite + order.open
-        return (
-            f"order: {order.same} of {pairs} pairs certainly as published, {order.opposite} certainly the other way, "
-            f"{order.open} open"
-        )
+        return order_counts(order, self.deviation)
 
 
 @knob_question(order=220, unanswered={"agreement": ()})
@@ -113,21 +117,8 @@ def _plain(comparisons: Sequence[Comparison]) -> str:
     told: dict[str, list[str]] = {}
     for comparison in comparisons:
         if comparison.order is not None:
-            told.setdefault(_outcome(comparison.order), []).append(_where(comparison))
+            told.setdefault(order_in_plain_words(comparison.order), []).append(_where(comparison))
     return " ".join(f"{outcome} ({'; '.join(where)})." for outcome, where in told.items())
-
-
-def _outcome(order: OrderAgreement) -> str:
-    pairs = order.same + order.opposite + order.open
-    if order.opposite == order.same == 0:
-        return "Whether the paper's order holds is open"
-    if order.opposite == 0:
-        how = "is ours too" if order.same == pairs else f"holds in {order.same} of {pairs} pairs, the others are open"
-        return f"The paper's order {how}"
-    if order.same == 0:
-        how = "the opposite" if order.opposite == pairs else f"the opposite in {order.opposite} of {pairs} pairs"
-        return f"The paper's order is {how}"
-    return f"The paper's order holds in {order.same} of {pairs} pairs and is the opposite in {order.opposite}"
 
 
 def _where(comparison: Comparison) -> str:
@@ -149,15 +140,23 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
     gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
     unknown = (math.nan, math.nan)
     points = tuple(
-        PointGap(_plain_value(knob, label), means[label], number, means[label] - number, *gaps.get(label, unknown))
+        PointGap(
+            _plain_value(knob, label),
+            means[label],
+            number,
+            means[label] - number,
+            *measured.metric.change_ends(*gaps.get(label, unknown)),
+        )
         for label, number in printed.items()
     )
     verdict = level.verdict if level else "not comparable"
-    order = _order(knob, printed)
+    deviation = paper_deviation(measured, published)
+    order = _order(knob, published, printed, deviation)
     unprinted = unknown_conditions(measured, knob, published, printed)
+    caveats = _caveats(published, level, unprinted)
     return Comparison(
-        published, verdict, reasons, unprinted, _caveats(published, level, unprinted), points, level, order, alpha
-    )
+        published, verdict, reasons, unprinted, caveats, points, level, order, deviation, alpha,
+    )  # fmt: skip
 
 
 def _level(
@@ -172,12 +171,14 @@ def _level(
     )  # fmt: skip
 
 
-def _order(knob: MeasuredKnob, printed: Mapping[str, float]) -> OrderAgreement | None:
+def _order(
+    knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
+) -> OrderAgreement | None:
     bounds, labels = knob.sensitivity.bounds, knob.sensitivity.labels
     if bounds is None or len(printed) < 3:
         return None
-    rows = np.ix_(*[[labels.index(label) for label in printed]] * 2)
-    return judge_order(bounds.estimate[rows], bounds.low[rows], bounds.high[rows], list(printed.values()))
+    by_row = {labels.index(label): number for label, number in printed.items()}
+    return compare_orders(bounds, by_row, published, deviation, knob.sensitivity.alpha)
 
 
 def _plain_value(knob: MeasuredKnob, label: str) -> float | str:
@@ -208,7 +209,7 @@ def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
         level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, measured)
-    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, measured.paper_sd)]
+    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, comparison.deviation)]
 
 
 def _level_sentences(comparison: Comparison, measured: Measured) -> list[str]:
@@ -240,22 +241,16 @@ def _order_sentence(comparison: Comparison) -> str:
         return f"The orders cannot be compared: {count} shared values, and three are needed."
     if order is None:
         return "The orders cannot be compared: there is no noise estimate."
-    pairs = order.same + order.opposite + order.open
-    means = f"is {order.tau:.2f} for the means, and " if math.isfinite(order.tau) else "is "
-    return (
-        f"Of {pairs} pairs of values {order.same} are certainly ordered as published, {order.opposite} certainly the "
-        f"other way, {order.open} are open: Kendall's tau {means}certainly between "
-        f"{order.low:.2f} and {order.high:.2f} (1 is the same order, -1 the reverse)."
-    )
+    return order_sentence(order, comparison.deviation, "values")
 
 
-def _printed_sentence(published: PublishedCurve, run_sd: float | None) -> list[str]:
+def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> list[str]:
     """What the printed curve says by itself, with the run-to-run standard deviation that it takes."""
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
     printed = judge_printed(
-        [x for x, _ in points], [y for _, y in points], run_sd=run_sd or ASSUMED_SD, runs=published.published.runs
+        [x for x, _ in points], [y for _, y in points], run_sd=deviation.sd, runs=published.published.runs
     )
     return [f"The published curve by itself: {printed.sentence}."]
 

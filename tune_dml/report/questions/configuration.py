@@ -48,6 +48,8 @@ class Configuration:
     score: Score
     gain: Score | None
     """Over the baseline; None without one."""
+    table_mean: float
+    """Its mean over all seeds, those that chose it included: what the table of cells has."""
     candidates: tuple[str, ...]
     """Every configuration that may be the best."""
     cells: int
@@ -146,7 +148,9 @@ def _best(measured: Measured) -> Configuration | None:
         chosen = score_of_best(values, alpha=level, resolution=step)
     if measured.stopped:  # by all seeds: none is left that did not choose
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
-        return Configuration(label, Score(sign * mean, math.nan, math.nan), None, (), len(table.labels), level)
+        return Configuration(
+            label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
+        )
     baseline = measured.baseline.label if measured.baseline else None
     gain = None
     if baseline in table.labels and len(table.labels) > 1:
@@ -156,6 +160,7 @@ def _best(measured: Measured) -> Configuration | None:
         table.labels[int(chosen.best)],
         _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
         gain,
+        sign * float(chosen.naive),
         candidates,
         len(table.labels),
         level,
@@ -206,10 +211,11 @@ def _sentence(measured: Measured, best: Configuration) -> str:
         return f"{text}, of the {best.cells} that were let finish: {score}, which flatters it; `confirm` measures it again."
     if not math.isfinite(best.score.low):
         return f"{text}, but one seed says nothing of how sure that is."
-    spread = metric.interval(metric.level(best.score.low), metric.level(best.score.high))
-    text += f": {metric.label} {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not choose it"
+    spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
+    text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, those that chose it included, and"
+    text += f" {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not choose it"
     if best.gain is not None and best.label != baseline:
-        ends = f"{metric.number(metric.change(best.gain.low))} to {metric.number(metric.change(best.gain.high))}"
+        ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = "better" if best.gain.mean > 0 else "worse"
         text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
     tied = len(best.candidates)

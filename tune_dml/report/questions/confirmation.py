@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.record.resolution import resolution_of
+from tune_dml.record.resolution import resolution_in
 from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.alike import alike
@@ -128,7 +128,7 @@ def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
     seeds = list(dict.fromkeys(trial.seed for trial in measured.results.confirmed))
     metric = measured.metric.key
     numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
-    step = resolution_of(metric, (trial.metrics for trial in measured.results.confirmed))
+    step = resolution_in(metric, [[trial.metrics for trial in of_cell] for of_cell in trials.values()])
     fresh = SeedTable.of(numbers, seeds, resolution=step)
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
@@ -241,7 +241,7 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
         return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(measured, fresh)} on {seeds}."
     if not gain.n or not math.isfinite(gain.low):
         return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
-    ends = f"{metric.signed(gain.low)} to {metric.signed(gain.high)}"
+    ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
     confidence = measured.confirmation_looks.confidence
     interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
@@ -255,7 +255,7 @@ def _with_interval(measured: Measured, interval: Interval) -> str:
     metric = measured.metric
     if not math.isfinite(interval.low):
         return metric.number(interval.mean)
-    ends = f"{metric.number(interval.low)} to {metric.number(interval.high)}"
+    ends = metric.interval(*metric.level_ends(interval.low, interval.high))
     return f"{metric.number(interval.mean)} ({measured.confirmation_looks.confidence} interval {ends}, Student's t)"
 
 

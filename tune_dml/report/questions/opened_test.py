@@ -76,31 +76,35 @@ def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
     resolution = measured.results.resolution_of(key)
     table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds, resolution=resolution)
     bounds = all_pairs(table.values, measured.looks.level, table.noise)
-    bars = comparison_bars(bounds).tolist()
-    rows = tuple(_row(cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
+    bars, metric = comparison_bars(bounds).tolist(), metric_name(key)
+    rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     labels = [row.label for row in rows]
     chosen = next(labels.index(cell.label) for cell in best_cells(measured.results) if cell.label in labels)
     claimed = int(np.argmax([measured.sign * row.mean for row in rows]))
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
-        numbers = (float(bounds.estimate[pair]), float(bounds.low[pair]), float(bounds.high[pair]))
+        ends = metric.change_ends(float(bounds.low[pair]), float(bounds.high[pair]))
+        numbers = (float(bounds.estimate[pair]), *ends)
         limit = float(at_most(table.values, measured.looks.level, table.noise)[pair])
         optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
     tau = math.nan
     if len(rows) > 2:
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     late = sum(trial.ended > opening.time for trial in trials)
-    opened = _OpenedTest(
-        opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ()
-    )
+    opened = _OpenedTest(opening, late, metric, rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
-def _row(cell: MeasuredCell, test: Mapping[int, float], bar: float) -> _OpenedRow:
+def _row(metric: MetricName, cell: MeasuredCell, test: Mapping[int, float], bar: float) -> _OpenedRow:
     mean = float(np.mean(list(test.values()) or [math.nan]))
     validation = float(np.mean([cell.values[seed] for seed in test] or [math.nan]))
     return _OpenedRow(
-        cell.label, len(test), mean, mean - bar, mean + bar, validation, tuple(trial.key for trial in cell.trials)
+        cell.label,
+        len(test),
+        mean,
+        *metric.level_ends(mean - bar, mean + bar),
+        validation,
+        tuple(trial.key for trial in cell.trials),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,11 @@ from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.naming import metric_name
 from tune_dml.report.printed.comparable import differences_in_words, differing
 from tune_dml.report.printed.metrics import our_metric
+from tune_dml.report.printed.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
 from tune_dml.space import METHOD
-from tune_dml.stats.equivalence import OrderAgreement, judge_order
+from tune_dml.stats.equivalence import OrderAgreement
 from tune_dml.stats.simultaneous import all_pairs
 
 
@@ -34,6 +35,8 @@ class _PrintedArms:
     """What differs in all of them, or in some; empty where levels may be compared."""
     order: OrderAgreement | None
     """None below three arms, or without a noise estimate."""
+    deviation: PaperDeviation
+    """Of the printed numbers, as the order takes it."""
 
 
 @question(order=330, unanswered={"printed_methods": ()})
@@ -78,7 +81,10 @@ def _arms(measured: Measured, published: PublishedCurve) -> _PrintedArms:
     if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
         reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
     printed = tuple(point.y for point in points)
-    return _PrintedArms(published, cells, printed, tuple(reasons), _order(measured, cells, printed))
+    deviation = paper_deviation(measured, published)
+    labels = [cell.label for cell in cells]
+    order = _order(measured, published, dict(zip(labels, printed, strict=True)), deviation)
+    return _PrintedArms(published, cells, printed, tuple(reasons), order, deviation)
 
 
 def _best_cells(measured: Measured) -> dict[str, MeasuredCell]:
@@ -91,16 +97,17 @@ def _best_cells(measured: Measured) -> dict[str, MeasuredCell]:
     return best
 
 
-def _order(measured: Measured, cells: tuple[MeasuredCell, ...], printed: tuple[float, ...]) -> OrderAgreement | None:
-    if len(cells) < 3:
+def _order(
+    measured: Measured, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
+) -> OrderAgreement | None:
+    if len(printed) < 3:
         return None
-    labels = measured.table.labels
-    rows = [labels.index(cell.label) for cell in cells]
-    bounds = all_pairs(measured.table.values, measured.looks.level, measured.table.noise)
-    chosen = np.ix_(rows, rows)
-    if not np.isfinite(bounds.low[chosen][np.triu_indices(len(rows), 1)]).any():
+    labels, level = measured.table.labels, measured.looks.level
+    rows = {labels.index(label): number for label, number in printed.items()}
+    bounds = all_pairs(measured.table.values, level, measured.table.noise)
+    if not np.isfinite(bounds.low[np.ix_(list(rows), list(rows))][np.triu_indices(len(rows), 1)]).any():
         return None
-    return judge_order(bounds.estimate[chosen], bounds.low[chosen], bounds.high[chosen], list(printed))
+    return compare_orders(bounds, rows, published, deviation, level)
 
 
 def _sentences(arms: _PrintedArms) -> list[str]:
@@ -112,12 +119,7 @@ def _sentences(arms: _PrintedArms) -> list[str]:
     if order is None:
         why = "three arms with numbers are needed" if len(arms.cells) < 3 else "there is no noise estimate"
         return [level, f"The orders cannot be compared: {why}."]
-    pairs = order.same + order.opposite + order.open
-    return [
-        level,
-        f"Of {pairs} pairs of arms {order.same} are certainly ordered as printed, {order.opposite} certainly the other way, "
-        f"{order.open} are open: Kendall's tau is {order.tau:.2f} for the means.",
-    ]
+    return [level, order_sentence(order, arms.deviation, "arms")]
 
 
 def _orders(tables: Sequence[_PrintedArms]) -> Table:
@@ -125,12 +127,17 @@ def _orders(tables: Sequence[_PrintedArms]) -> Table:
     rows = []
     for arms in tables:
         order = arms.order
-        numbers = (order.same, order.opposite, order.open, round(order.tau, 2)) if order else (math.nan,) * 4
+        numbers: tuple[float, ...] = (math.nan,) * 6
+        if order:
+            counts = (order.pairs, order.paper_certain, order.same, order.opposite, order.open)
+            numbers = (*counts, round(order.tau, 2))
         rows.append((words(arms.published.source), *map(plain, numbers)))
+    deviations = ", ".join(dict.fromkeys(str(arms.deviation) for arms in tables))
     caption = (
-        "Pairs of arms by their order, ours against the printed one; Kendall's tau of the means, 1 where all agree."
+        "Pairs of arms by their order. A pair counts as the same or as opposite where both orders are certain, ours and the "
+        f"printed one ({deviations}). Kendall's tau is that of the means, 1 where all agree."
     )
-    columns = ("printed", "certainly the same", "certainly opposite", "open", "tau")
+    columns = ("printed", "pairs", "printed order certain", "same", "opposite", "open", "tau")
     return Table("printed-order", caption, columns, tuple(rows))
 
 
@@ -185,5 +192,6 @@ def _data(arms: _PrintedArms) -> dict[str, object]:
             for cell, printed in zip(arms.cells, arms.printed, strict=True)
         ],
         "order": {**vars(order), "low": order.low, "high": order.high} if order else None,
+        "deviation": arms.deviation,
         "sentences": _sentences(arms),
     }

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tune_dml.record.resolution import resolution_of
 from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob
@@ -16,6 +17,8 @@ from tune_dml.stats.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
 """Trials that the map of seeds shows."""
+_FINE = 0.01
+"""Share of the range of all numbers: steps that the numbers show are worth a line from here on."""
 
 
 @question(order=340, unanswered={"trust": None})
@@ -123,13 +126,21 @@ def _seeds(measured: Measured) -> str:
 
 
 def _resolution(measured: Measured) -> list[str]:
-    """What one query moves the metric by, and what seeds that come out equal are taken for."""
-    if not measured.resolution:
+    """What one query moves the metric by, or its numbers show, and what seeds that come out equal are taken for."""
+    metric, step = measured.metric, measured.resolution
+    known = resolution_of(metric.key, (trial.metrics for trial in measured.results.trials)) > 0
+    finite = [value for cell in measured.cells for value in cell.values.values()]
+    if not step or (not known and step < _FINE * float(np.ptp(finite or [0.0]))):
         return []
-    metric, step = measured.metric, f"{measured.resolution:.3g} {measured.metric.unit}".strip()
-    return [
-        f"one query moves {metric.label} by {step}; no seeds, however alike, count as varying by less than half of it"
-    ]
+    floor = "no seeds, however alike, count as varying by less than half of it"
+    size = f"{step:.3g} {metric.unit}".strip()
+    if known:
+        return [f"one query moves {metric.label} by {size}; {floor}"]
+    if len(set(finite)) == 1:
+        return [
+            f"every trial gave the same {metric.label}: nothing is known of how far seeds differ, so nothing is certain"
+        ]
+    return [f"nobody says what {metric.label} moves in; its numbers show steps of about {size}; {floor}"]
 
 
 def _race(measured: Measured) -> list[str]:

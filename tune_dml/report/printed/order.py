@@ -1,0 +1,101 @@
+"""Whether our order is the paper's: the run-to-run deviation of printed numbers, and what is said of the pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tune_dml.papers.published import PublishedCurve
+from tune_dml.planning.conditions import our_name
+from tune_dml.report.measured import Measured
+from tune_dml.stats.equivalence import OrderAgreement, judge_order
+from tune_dml.stats.noise import typical_noise
+from tune_dml.stats.printed import ASSUMED_SD
+from tune_dml.stats.simultaneous import Bounds
+
+
+@dataclass(frozen=True)
+class PaperDeviation:
+    """The run-to-run standard deviation that printed numbers are taken to have."""
+
+    sd: float
+    origin: Literal["as given", "assumed", "as ours"]
+
+    def __str__(self) -> str:
+        return f"run s.d. {self.sd:.2g}, {self.origin}"
+
+
+def paper_deviation(measured: Measured, published: PublishedCurve) -> PaperDeviation:
+    """Choose the deviation: `--paper-sd`, else half a point, or ours where it is larger and was measured on the same data.
+
+    No paper here prints one. Ours is the noise of a trial beyond what its seed adds to all cells: papers test on fixed
+    classes, so the seed's effect on our validation classes is not in their numbers. Other data have another number of
+    queries, and therefore other noise. A metric that is no percentage has no usual deviation: ours stands for it.
+    """
+    if measured.paper_sd is not None:
+        return PaperDeviation(measured.paper_sd, "as given")
+    noise = typical_noise(measured.table.noise) if measured.table.testable else None
+    same_data = our_name(measured.results.plan.dataset) == our_name(published.published.dataset)
+    assumed = ASSUMED_SD if measured.metric.percent else 0.0
+    if noise is not None and (same_data or not assumed) and noise[0] > assumed:
+        return PaperDeviation(noise[0], "as ours")
+    return PaperDeviation(ASSUMED_SD, "assumed")
+
+
+def compare_orders(
+    bounds: Bounds, printed: Mapping[int, float], published: PublishedCurve, deviation: PaperDeviation, alpha: float
+) -> OrderAgreement:
+    """Compare the order of rows of simultaneous intervals at `alpha` with that of their printed numbers."""
+    chosen, runs = np.ix_(list(printed), list(printed)), published.published.runs
+    ours = (bounds.estimate[chosen], bounds.low[chosen], bounds.high[chosen])
+    return judge_order(*ours, list(printed.values()), run_sd=deviation.sd, runs=runs, alpha=alpha)
+
+
+def order_counts(order: OrderAgreement, deviation: PaperDeviation) -> str:
+    """`order: the paper's own is certain in 7 of 10 pairs (run s.d. 0.5, assumed): ours is the same in 0, ...`."""
+    text = f"order: the paper's own is certain in {order.paper_certain} of {order.pairs} pairs ({deviation})"
+    return f"{text}: {_ours(order)}" if order.paper_certain else text
+
+
+def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) -> str:
+    """All that is known of the order of `what` (values, arms), in two sentences."""
+    text = (
+        f"Of {order.pairs} pairs of {what} the paper's own order is certain in {order.paper_certain} ({deviation})"
+        f"{f': {_ours(order)}' if order.paper_certain else ''}."
+    )
+    if math.isfinite(order.holds_up_to):
+        text += f" These pairs stay certain up to a run s.d. of {order.holds_up_to:.2g}."
+    if not math.isfinite(order.tau):
+        return text
+    return (
+        f"{text} Kendall's tau is {order.tau:.2f} for the means, and certainly between {order.low:.2f} and "
+        f"{order.high:.2f} (1 is the same order, -1 the reverse)."
+    )
+
+
+def order_in_plain_words(order: OrderAgreement) -> str:
+    """The outcome as a clause, without its full stop."""
+    if not order.paper_certain:
+        return "Whether the paper's order holds is open: its own numbers are too close to tell"
+    if order.same == order.opposite == 0:
+        return "Whether the paper's order holds is open"
+    certain, parts = order.paper_certain, []
+    these = "these" if certain < order.pairs else f"{certain} pairs"
+    for count, word in ((order.same, "the same"), (order.opposite, "the opposite")):
+        if count == certain:
+            parts.append(f"{word} in all of {these}")
+        elif count:
+            parts.append(f"{word} in {count} of {these}" if not parts else f"{word} in {count}")
+    ours = f"ours is {' and '.join(parts)}"
+    if certain == order.pairs:
+        return f"The paper's order is certain; {ours}"
+    return f"The paper's own order is certain in {certain} of {order.pairs} pairs; {ours}"
+
+
+def _ours(order: OrderAgreement) -> str:
+    left = order.paper_certain - order.same - order.opposite
+    return f"ours is certainly the same in {order.same}, certainly the opposite in {order.opposite}, open in {left}"
