@@ -155,8 +155,8 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
         return power
     (levels, settings), margin = _hardest(plan), float(plan.margin)
     if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
-        needed = _seeds_for_margin(plan, noise, cells, power.declared)
-        power = replace(power, beyond_percent=True, seeds_for_margin=needed)
+        for_margin = _seeds_for_margin(plan, noise, cells, power.declared)
+        power = replace(power, beyond_percent=True, seeds_for_margin=for_margin)
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
         verdict_chances(

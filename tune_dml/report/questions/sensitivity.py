@@ -181,7 +181,8 @@ def _ahead(measured: Measured, knob: MeasuredKnob) -> Outlook | None:
         return None
     share, tuned = verdict.alpha / measured.looks.level, knob.isolated.tuned
     table = knob.isolated.table.with_numbers()
-    values, rows, step = table.values, (), table.resolution
+    rows: tuple[int, ...] = ()
+    values, step = table.values, table.resolution
     if tuned is not None:
         values, rows, step = tuned.values, tuned.rows, tuned.resolution
     elif crossed is not None:
