@@ -2,7 +2,7 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper, order,
+    python benchmarks/verdicts.py --only noise    # a section: noise, steps, shown, tails, equal, looks, nuisance, optimum, paper, order,
                                                   # selection, effects, importance, race, stopping, retries, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
@@ -28,6 +28,7 @@ from verdict_importance import importance
 from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
+from verdict_shown import shown
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_tails import tails
@@ -328,6 +329,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     for one in (
         noise,
         steps,
+        shown,
         tails,
         equal,
         looks,
