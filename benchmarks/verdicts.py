@@ -31,6 +31,7 @@ from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
+from verdict_shown import shown
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_tails import tails
@@ -258,6 +259,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     for one in (
         noise,
         steps,
+        shown,
         tails,
         equal,
         looks,

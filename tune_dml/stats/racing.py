@@ -71,7 +71,7 @@ class Race:
     def settled(self) -> Mask:
         """Cells that need no more seeds: by evidence, or because they diverged."""
         known = self.worse | self.tied
-        alone = (self.worse | self.diverged | self._leads).all(-1)
+        alone = np.asarray((self.worse | self.diverged | self._leads).all(-1))
         by_itself = self._leads & (self.failed | self.diverged) & ~alone[..., None]  # tied with nobody else
         return np.asarray((known & ~by_itself) | self.diverged)
 

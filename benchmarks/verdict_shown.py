@@ -1,0 +1,83 @@
+"""Error rates of metrics whose step nobody says: F1, NMI, a user's accuracy. `verdicts.py` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+
+import numpy as np
+from simulated_sweeps import Array, rate
+
+from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.resolution import resolution_shown
+from tune_dml.stats.simultaneous import all_pairs, at_most
+
+_MARGIN = 1.0
+_PICTURES, _CLASSES = 12, 3
+_SLIPS = np.array([0.2, 0.5, 0.8])
+"""Pictures in a wrong cluster, on average; F1 falls by some ten points for each."""
+
+
+def shown(sweeps: int) -> Iterable[str]:
+    """The step that numbers show, against none."""
+    few = max(100, sweeps // 4)
+    yield "A difference claimed of equal cells; 'does not matter' said of a cell a margin off; a cell 6/sqrt(n) s.d. off found."
+    yield "No floor / the step that the numbers show"
+    for kind, cells, seeds in product(
+        ("continuous", "rare ties", "1 of 10", "3 of 50", "seldom", "F1"), (2, 5), (2, 3, 5)
+    ):
+        columns = []
+        for gap in (0.0, _MARGIN, "far"):
+            tables = _drawn(kind, cells, seeds, few, gap)
+            hits = np.array([[_said(table, step, gap) for step in (0.0, _shown(table))] for table in tables])
+            columns.append(
+                " / ".join(rate(hits[:, rule]) if gap != "far" else f"{hits[:, rule].mean():.2f}" for rule in (0, 1))
+            )
+        yield f"{kind:>10} {cells} cells {seeds} seeds:  " + "   ".join(columns)
+
+
+def _shown(table: Array) -> float:
+    return resolution_shown(table.tolist())
+
+
+def _said(table: Array, step: float, gap: float | str) -> bool:
+    noise = fit_pairs(table, step)
+    if gap == _MARGIN:
+        return bool((at_most(table, 0.05, noise) < _MARGIN).all())
+    return bool((all_pairs(table, 0.05, noise).low > 0).any())
+
+
+def _drawn(kind: str, cells: int, seeds: int, sweeps: int, gap: float | str) -> Array:
+    """(sweeps, cells, seeds), the last cell `gap` points off, or 6 / sqrt(seeds) standard deviations where it is "far"."""
+    rng, shape = np.random.default_rng([cells, seeds, len(kind)]), (sweeps, cells, seeds)
+    if kind == "F1":
+        return _f1(rng, shape, gap)
+    if kind in {"continuous", "rare ties"}:
+        values = 60 + rng.standard_normal(shape) + rng.standard_normal((sweeps, 1, seeds))
+        values[:, -1] += 6 / seeds**0.5 if isinstance(gap, str) else gap
+        tied = rng.random(shape) < 0.03 * (kind == "rare ties")
+        tied[..., 0] = False
+        return np.where(tied, values[..., :1], values)
+    step, flipping, chance = {"1 of 10": (10, 1, 0.5), "3 of 50": (2, 3, 0.5), "seldom": (10, 1, 0.0)}[kind]
+    off = 6 / seeds**0.5 * step * (flipping * 0.25) ** 0.5 if isinstance(gap, str) else gap
+    chances = np.full((cells, 1), chance)
+    chances[-1] = min(1.0, chance + off / (step * flipping))
+    return 60.0 + step * rng.binomial(flipping, chances, shape)
+
+
+def _f1(rng: np.random.Generator, shape: tuple[int, int, int], gap: float | str) -> Array:
+    """Pairwise F1, in percent, of clusterings in which a Poisson number of pictures sit in a wrong cluster."""
+    truth = np.arange(_CLASSES).repeat(_PICTURES // _CLASSES)
+    upper = np.triu_indices(_PICTURES, 1)
+    same = (truth[:, None] == truth)[upper]
+    slips = np.full(shape, _SLIPS[0])
+    slips[:, -1] = _SLIPS[0] if gap == 0 else _SLIPS[2] if isinstance(gap, str) else _SLIPS[0] + gap / 15
+    wrong = np.minimum(rng.poisson(slips), _PICTURES)
+    scores = np.empty(shape)
+    for at, count in np.ndenumerate(wrong):
+        found = truth.copy()
+        moved = rng.choice(_PICTURES, count, replace=False)
+        found[moved] = (found[moved] + rng.integers(1, _CLASSES, count)) % _CLASSES
+        together = (found[:, None] == found)[upper]
+        scores[at] = 200 * (together & same).sum() / (together.sum() + same.sum())
+    return scores
