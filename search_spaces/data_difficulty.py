@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.protocols.ours import GLYPHS_DRO
+from search_spaces.protocols.recipes import PAIRS
 from tune_dml.space import Arm, Grid, Knob, Space
 
 _ARMS = (
@@ -23,6 +24,7 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         fixed={},
         arms=_ARMS,
         baseline="triplet",
+        stated=(PAIRS.stated,),
         protocols=(GLYPHS_DRO,),
         margin=1.0,
         differs=_DIFFERS,

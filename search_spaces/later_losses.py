@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
+from search_spaces.protocols.recipes import PAIRS, PROXIES
 from tune_dml.space import Arm, Grid, Knob, Space
 
 SPACE = Space(
@@ -17,10 +18,11 @@ SPACE = Space(
         Arm("SupCon", {"loss.name": "supcon"}),
         Arm("Circle", {"loss.name": "circle"}),
         Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}),
-        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,)),
-        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=(GLYPHS_PROXY,)),
+        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,), stated=(PROXIES.stated,)),
+        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=(GLYPHS_PROXY,), stated=(PROXIES.stated,)),
     ),
     baseline="multi-similarity",
+    stated=(PAIRS.stated,),
     protocols=(GLYPHS_DRO,),
     margin=1.0,
     differs="proxy losses draw batches at random and train twice the steps; pair losses draw five pictures a class",

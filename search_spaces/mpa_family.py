@@ -12,15 +12,14 @@ from search_spaces.protocols.mpa import (
     MPA_SOFT_TRIPLE,
 )
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from search_spaces.protocols.shared import with_also
 from tune_dml.space import Arm, Protocol, Space, Stated
 
-_SEVERAL = Stated("ours: half of the paper's, for characters of twenty pictures", {"loss.proxies_per_class": 5})
+_FEWER = "ours: half of the paper's, for classes of about twenty pictures"
 
 
 def _arm(name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True) -> Arm:
-    named = Stated("ours", {"loss.name": loss, **(_SEVERAL.settings if several else {})})
-    return Arm(name, {"loss.name": loss}, protocols=(with_also(GLYPHS_PROXY, f"+{loss}", named), *protocols))
+    stated = (Stated(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
+    return Arm(name, {"loss.name": loss}, protocols=(GLYPHS_PROXY, *protocols), stated=stated)
 
 
 SPACE = Space(

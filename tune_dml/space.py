@@ -98,6 +98,17 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What the batches of some losses look like, and how fast the losses' own parameters learn, on any data set."""
+
+    methods: tuple[str, ...]
+    """The losses that it is for."""
+    stated: Stated
+    loss_lr: float | None = None
+    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How a data set is trained and judged when a space does not say otherwise."""
 
@@ -151,6 +162,8 @@ class Arm:
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
     """One a data set, where it trains otherwise than the space's protocols say."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that it takes to every data set; a protocol that states one of them goes over it."""
 
 
 def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
@@ -184,6 +197,8 @@ class Space:
     notes: tuple[str, ...] = ()
     arms: tuple[Arm, ...] = ()
     """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that its arms take to every data set; a protocol that states one of them goes over it."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)

@@ -16,7 +16,8 @@ from trainables.files import expanded
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
+from tune_dml.planning.protocol_choice import Choice, choose_protocol
+from tune_dml.planning.recipes import method_layers, stated_layers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
@@ -66,14 +67,16 @@ class Study:
         return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
 
     def _layers(self, arm: Arm, protocol: Protocol | None) -> tuple[Layer, ...]:
-        """An arm's settings by source, the later one wins: data set, protocol, space, user, arm."""
+        """An arm's settings by source, the later one wins: data set, recipe, protocol, space, user, arm."""
         chosen = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
         fixed = self.space.fixed
         if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
             # the protocol holds what is printed for this loss; what the space fixes was meant for another one
             fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
         layers = [Layer("--dataset", {"data.name": self.dataset})]
-        layers += [] if protocol is None else [protocol_layer(protocol)]
+        travelling = stated_layers(f"space {self.space.name}", self.space.stated)
+        travelling += stated_layers(f"arm {arm.name}", arm.stated)
+        layers += method_layers(protocol, chosen, travelling)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
