@@ -25,6 +25,7 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         arms=_ARMS,
         baseline="triplet",
         stated=(PAIRS.stated,),
+        positive_pairs=160,
         protocols=(GLYPHS_DRO,),
         margin=1.0,
         differs=_DIFFERS,

@@ -18,7 +18,13 @@ _DIFFERS = "that is what is compared: K of the hardest pairs or all of them by w
 
 
 def _space(
-    name: str, title: str, ks: tuple[int, ...], protocols: tuple[Protocol, ...], published: tuple[Published, ...]
+    name: str,
+    title: str,
+    ks: tuple[int, ...],
+    protocols: tuple[Protocol, ...],
+    published: tuple[Published, ...],
+    *,
+    positive_pairs: int,
 ) -> Space:
     knob = Knob("loss.k", Grid(ks), symbol="K", unit="unordered pairs")
     return Space(
@@ -38,6 +44,7 @@ def _space(
             Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN}, own_knobs=(_GAMMA,)),
         ),
         baseline="mean of margin losses",
+        positive_pairs=positive_pairs,
         protocols=protocols,
         published=published,
         margin=1.0,
@@ -62,6 +69,7 @@ SPACE = _space(
     (160, 200, 240, 280),
     (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
     tuple(DRO.table("1").methods_on(dataset) for dataset in BIRDS_CARS),
+    positive_pairs=160,
 )
 INSHOP = _space(
     "dro_variants_inshop",
@@ -69,4 +77,5 @@ INSHOP = _space(
     (640, 960, 1280, 1600, 1920),
     (GLYPHS_DRO_LARGE, DRO_INSHOP),
     (DRO.table("3").methods_on("In-Shop"),),
+    positive_pairs=1280,
 )

@@ -41,6 +41,7 @@ MEMORY = Space(
         Arm("memory", {"memory.start": 50}),
     ),
     baseline="no memory",
+    positive_pairs=160,
     protocols=(GLYPHS_DRO,),
     margin=1.0,
     notes=("An empty memory is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),

@@ -199,6 +199,8 @@ class Space:
     """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
     stated: tuple[Stated, ...] = ()
     """Settings that its arms take to every data set; a protocol that states one of them goes over it."""
+    positive_pairs: int | None = None
+    """Positive pairs of the batches that its values of `loss.k` are for; on other batches K stays as large a share of them."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)

@@ -18,6 +18,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.data import SweepData, data_problems
 from tune_dml.planning.dry_run import dry_run
+from tune_dml.planning.effects import equal_trial_problems, idle_value_notes
 from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
@@ -71,7 +72,9 @@ def prepare(
             of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
         notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan), *_stopping_notes(plan)]
-        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *others]
+        notes += idle_value_notes(plan)
+        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan)]
+        problems += [*equal_trial_problems(plan), *others]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)

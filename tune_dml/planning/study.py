@@ -16,6 +16,7 @@ from trainables.files import expanded
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
+from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.protocol_choice import Choice, choose_protocol
 from tune_dml.planning.recipes import method_layers, stated_layers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
@@ -129,6 +130,10 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     problems += _unknown_arms(space, [name for name in names or () if name not in choices])
     notes = (*study.notes, *_notes_of(chosen), *_differing(chosen))
     arms = [study.decided(arm, choices[arm.name].protocol) for arm in space.every_arm]
+    if not (problems or study.problems or COUNT in settings):
+        space, counted = with_scaled_counts(space, arms)
+        study, notes = replace(study, space=space), (*notes, *counted)
+        arms = [study.decided(arm, choices[arm.name].protocol) for arm in space.every_arm]
     if tune and not (problems or study.problems):
         space, arms, problems = with_tuned_knobs(space, arms, tune)
         settings = {path: value for path, value in settings.items() if path not in tune}

@@ -19,13 +19,17 @@ def planned(space, dataset, **settings):
 def method_settings(plan):
     """What travels, by cell; proxies by their own learning rate, and pictures per class where the sampler draws so."""
     return {
-        (cell.arm, cell.label): {
-            **{path: value for path, value in cell.settings.items() if path.startswith(OF_THE_METHOD)},
+        (cell.arm, position): {
+            **{
+                path: value
+                for path, value in cell.settings.items()
+                if path.startswith(OF_THE_METHOD) and path != "loss.k"
+            },
             "rate of proxies": cell.settings["optim.lr"] * cell.settings["optim.loss_lr_multiplier"]
             if cell.settings["loss.name"] in recipes() and recipes()[cell.settings["loss.name"]].loss_lr
             else None,
         }
-        for cell in plan.cells
+        for position, cell in enumerate(plan.cells)
     }
 
 
@@ -86,3 +90,29 @@ def test_our_protocols_leave_the_methods_settings_to_the_method():
         if path.startswith((*OF_THE_METHOD, "optim.loss_lr"))
     }
     assert found == set()
+
+
+def pair_shares(plan):
+    found = {}
+    for cell in plan.cells:
+        if "loss.k" in cell.settings:
+            pairs = cell.settings["batch.batch_size"] * (cell.settings["batch.instances_per_class"] - 1) / 2
+            found.setdefault(cell.arm, []).append(round(cell.settings["loss.k"] / pairs, 1))
+    return found
+
+
+@pytest.mark.parametrize("space", ["dro_k", "dro_k_inshop", "dro_variants", "dro_runs", "memory_size", "label_noise"])
+def test_k_is_the_same_share_of_a_batchs_positive_pairs_on_a_folder(space):
+    assert pair_shares(planned(space, "image_folder")) == pair_shares(planned(space, "glyphs"))
+
+
+def test_a_scaled_k_is_said_and_scaled_once():
+    asked = Request("dro_k", "image_folder", seeds=1, settings={"data.root": "/pictures"}, arms=["mean of all pairs"])
+    study = study_of(asked)
+    assert study.notes[-1] == (
+        "K counts pairs: 160, 200, 240, 280 of 160 positive pairs in the printed batches are 120, 150, 180, 210 of the 120 here"
+    )
+    grown = make_plan(study).extended(arms=["DRO-TopK_M"])
+    assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [120, 150, 180, 210]
+    kept = study_of(Request("dro_k", "cub200", seeds=1))
+    assert not [note for note in kept.notes if "K counts pairs" in note]
