@@ -116,6 +116,8 @@ class Results:
     """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
     host: str = ""
     """Where the driver of the last session runs, or ran."""
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
     waits_for: str = ""
     """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
 
@@ -141,6 +143,7 @@ class Results:
             submitted_to=last.get("submitted_to"),
             host=last.get("provenance", {}).get("host", ""),
             waits_for=state.waits_for,
+            floors=state.floors,
         )
 
     @property

@@ -111,6 +111,11 @@ def _described(tail: str) -> tuple[str, bool]:
     return (name, True) if name else (_PLAIN.get(tail) or tail.replace("_", " "), False)
 
 
+def floor_name(key: str) -> str:
+    """What a floor is called: `raw pixels`, `the untrained network`."""
+    return {"raw_pixels": "raw pixels", "untrained_network": "the untrained network"}.get(key, key.replace("_", " "))
+
+
 def slug(path: str) -> str:
     """A knob's path or a cell's label as an anchor and file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in path)

@@ -22,6 +22,7 @@ from ray.tune.search import ConcurrencyLimiter
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
 from tune_dml.planning.data import data_places, known_digests
+from tune_dml.planning.floors import floors_of
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.commands import cluster_of_this_job, command, interrupted
@@ -150,6 +151,8 @@ def _record_session(
     )
     for text in (*lost, *edited_code(state), *purpose.notes):
         ledger.write("note", text=text)
+    if purpose.verb == "sweep" and not state.floors and state.incomplete:
+        ledger.write("floors", floors=floors_of(state.plan, session.cache))
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
         ledger.write("race", **asdict(purpose.race))
     state.update()

@@ -323,7 +323,9 @@ class Projection:
         statuses: list[TrialStatus] = ["finished", "diverged", "failed"]
         statuses += ["stopped"] if self.state.plan.search.stopping else []
         ended = {f"trials_{status}": counts[status] for status in statuses}
-        return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
+        metric = self.state.plan.metric
+        floors = {f"floor/{name}": figures[metric] for name, figures in self.state.floors.items() if metric in figures}
+        return numbers(ended | floors, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:
         """What every cell shares, and the domain of each knob, which a run keeps as it was when it was made: see `domains`."""

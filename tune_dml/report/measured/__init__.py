@@ -256,6 +256,12 @@ class Measured:
             for knob in self.knobs
         }
 
+    @property
+    def floors(self) -> dict[str, float]:
+        """Floor -> the metric without training; empty where it was not measured."""
+        metric = self.results.plan.metric
+        return {name: figures[metric] for name, figures in self.results.floors.items() if metric in figures}
+
     @cached_property
     def pair(self) -> Pair:
         """The baseline (the worst cell where there is none) and the best other cell, with what they left to look at."""

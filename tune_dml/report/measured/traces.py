@@ -108,7 +108,12 @@ class Histories:
 
 def read_rows(results: Results) -> dict[str, Rows]:
     """Trial key -> what it logged."""
-    return {trial.key: [_finite(row) for row in results.history(trial.key)] for trial in results.trials}
+    return read_rows_of(results, [trial.key for trial in results.trials])
+
+
+def read_rows_of(results: Results, keys: Sequence[str]) -> dict[str, Rows]:
+    """Trial key -> what it logged, of some trials."""
+    return {key: [_finite(row) for row in results.history(key)] for key in keys}
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, float]:
