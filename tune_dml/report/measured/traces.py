@@ -106,12 +106,7 @@ class Histories:
         return Line(label, steps, mean, tuple(map(min, columns)), tuple(map(max, columns)))
 
 
-def read_rows(results: Results) -> dict[str, Rows]:
-    """Trial key -> what it logged."""
-    return read_rows_of(results, [trial.key for trial in results.trials])
-
-
-def read_rows_of(results: Results, keys: Sequence[str]) -> dict[str, Rows]:
+def read_rows(results: Results, keys: Sequence[str]) -> dict[str, Rows]:
     """Trial key -> what it logged, of some trials."""
     return {key: [_finite(row) for row in results.history(key)] for key in keys}
 

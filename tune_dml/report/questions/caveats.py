@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredCell
-from tune_dml.report.measured.traces import Change, histories_of, read_rows_of
+from tune_dml.report.measured.traces import Change, histories_of
 from tune_dml.report.naming import floor_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
@@ -80,7 +80,7 @@ def _changes(measured: Measured) -> Sequence[Change]:
         if keys and sum(map(len, keys.values())) + len(trials) > _MOST_READ:
             break
         keys[cell.label] = tuple(trials)
-    rows = read_rows_of(measured.results, [key for trials in keys.values() for key in trials])
+    rows = measured.rows([key for trials in keys.values() for key in trials])
     return histories_of(rows, keys, None).changes(measured.metric.key, LAST)
 
 
