@@ -16,6 +16,7 @@ from trainables.files import expanded
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
+from tune_dml.planning.folder import training_classes
 from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.protocol_choice import Choice, choose_protocol
 from tune_dml.planning.recipes import method_layers, stated_layers
@@ -58,6 +59,8 @@ class Study:
     """Those that are compared, of the space's."""
     problems: tuple[Problem, ...] = ()
     """What could not be decided: an unknown arm or protocol."""
+    classes: int | None = None
+    """Training classes of a folder of pictures, which batches of our protocols have at most; None where they are not known."""
     notes: tuple[str, ...] = ()
     """What was decided and must be said aloud."""
 
@@ -77,7 +80,7 @@ class Study:
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         travelling = stated_layers(f"space {self.space.name}", self.space.stated)
         travelling += stated_layers(f"arm {arm.name}", arm.stated)
-        layers += method_layers(protocol, chosen, travelling)
+        layers += method_layers(protocol, chosen, travelling, self.classes)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
@@ -100,6 +103,7 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
+        classes=training_classes(dataset, settings),
     )
     return with_arms(study, request.arms, request.tune)
 
