@@ -6,7 +6,9 @@ travel with the loss (`recipes`), and a study's own settings with the study and 
 
 from __future__ import annotations
 
+from search_spaces.protocols.faces import GLYPHS_FACE
 from search_spaces.protocols.recipes import PAIRS, PROXIES
+from search_spaces.protocols.simclr import GLYPHS_SIMCLR
 from tune_dml.space import Protocol
 
 GLYPHS_TRIPLET = Protocol(
@@ -92,4 +94,25 @@ IMAGE_FOLDER_SMALL = Protocol(
         "training.eval_every": 250,
     },
     note="Ours: a small network for a user's own pictures; raise the numbers with --set.",
+)
+
+_OF_THE_METHOD = {"model.head", "batch.sampler"}
+IMAGE_FOLDER_SIMCLR = Protocol(
+    name="image_folder/simclr",
+    dataset="image_folder",
+    settings={
+        **{path: value for path, value in GLYPHS_SIMCLR.settings.items() if path not in _OF_THE_METHOD},
+        "augment.crop": 64,
+        "augment.resize": 64,
+        "augment.flip": 0.5,
+        "batch.batch_size": 64,
+    },
+    note="Ours: as glyphs/simclr, for pictures whose mirror image is of the same class.",
+)
+
+IMAGE_FOLDER_FACE = Protocol(
+    name="image_folder/face",
+    dataset="image_folder",
+    settings={**GLYPHS_FACE.settings, "task.pairs": 150, "task.distractors": [10], "batch.batch_size": 64},
+    note="Ours: as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more.",
 )

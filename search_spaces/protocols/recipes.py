@@ -33,6 +33,10 @@ PAIRS = Recipe(
     ),
     Stated(f"{DRO.says('sections 4.2.2 and 4.2.3')} (five images a class)", _by_class(5)),
 )
+CONTRASTIVE = Recipe(
+    ("nt_xent",),
+    Stated(f"{SEC.says('supplement, section B.3')} (two-layer head)", {"batch.sampler": "random", "model.head": "mlp"}),
+)
 PROXIES = Recipe(
     ("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
     Stated(f"{MPA.says('section 4.2')} (batches at random, proxies at 1e-2)", {"batch.sampler": "random"}),

@@ -23,8 +23,8 @@ def positive_pairs(settings: Mapping[str, Any]) -> int | None:
 def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
     """The space with each K as large a share of the batches' positive pairs as where it is printed, and a note that says so.
 
-    Nothing changes where the space states no number of pairs, where the batches have it, and where they are not drawn by
-    class.
+    Nothing changes where the space states no number of pairs, where the batches have it, where they are not drawn by class,
+    and under a paper's protocol.
     """
     printed = space.positive_pairs
     pairs = _pairs_of(space, arms) if printed else None
@@ -47,6 +47,8 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
         except ConfigError:
             return None  # said where the arm is planned
         if COUNT in settings:
+            if arm.protocol is not None and arm.protocol.origin == "paper":
+                return None
             searched = {knob.path for knob in arm.knobs}
             return None if searched & {"batch.batch_size", "batch.instances_per_class"} else positive_pairs(settings)
     return None
