@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from trainables.config import TrialConfig
 from trainables.context import FolderContext
+from trainables.data.base import Indices
 from trainables.tasks import build_learner
 from trainables.tasks.evaluation import Figures, named
 from trainables.tasks.retrieval import RetrievalLearner
@@ -59,7 +60,7 @@ def _pixels_of(learner: RetrievalLearner) -> int:
 def _flat_pixels(learner: RetrievalLearner) -> Tensor:
     """Each validation picture as the network sees it, centred on its own mean: (N, D)."""
 
-    def flat(part: np.ndarray) -> Tensor:  # type: ignore[type-arg]
+    def flat(part: Indices) -> Tensor:
         pixels = learner.views.evaluation(part).float()
         if pixels.shape[-1] > _LARGEST_SIDE:
             pixels = functional.adaptive_avg_pool2d(pixels, _LARGEST_SIDE)

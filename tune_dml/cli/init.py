@@ -122,7 +122,11 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
     pretrained = _has_pretrained()
     backbone, network, rates = _NETWORKS[pretrained]
-    fixed = {"data.root": str(root), "data.skip_corrupt": skip_corrupt, "batch.batch_size": classes * _INSTANCES}
+    fixed: dict[str, Value] = {
+        "data.root": str(root),
+        "data.skip_corrupt": skip_corrupt,
+        "batch.batch_size": classes * _INSTANCES,
+    }
     steps, lr, reason = _UNPROBED if seconds is None else _probed(fixed, pretrained, rates, seconds)
     return _TEXT.format(
         backbone=backbone,

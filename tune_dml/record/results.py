@@ -15,6 +15,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
+from tune_dml.record.floors import Floors, recorded_floors
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
@@ -116,7 +117,7 @@ class Results:
     """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
     host: str = ""
     """Where the driver of the last session runs, or ran."""
-    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    floors: Floors = field(default_factory=dict)
     """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
     waits_for: str = ""
     """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
@@ -143,7 +144,7 @@ class Results:
             submitted_to=last.get("submitted_to"),
             host=last.get("provenance", {}).get("host", ""),
             waits_for=state.waits_for,
-            floors=state.floors,
+            floors=recorded_floors(state.sessions),
         )
 
     @property

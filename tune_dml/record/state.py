@@ -127,12 +127,10 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """Of each its `provenance`, `resources`, `priority`, `trial_files`, the cluster that it was `submitted_to`, and when lost
-        trials were last `heard`."""
+        """Of each its `provenance`, `resources`, `priority`, `trial_files`, `floors`, the cluster that it was `submitted_to`, and
+        when lost trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
-        self.floors: Mapping[str, Mapping[str, float]] = {}
-        """What is reached without training: floor -> validation figures; empty where it was not measured."""
         self.notes: dict[str, Any] = {}
         """What had to be said aloud, in order, each text once; True where it holds only until another session goes on."""
         self.looks: list[Look] = []
@@ -275,8 +273,6 @@ class SweepState:
             self._know([cell])
         elif event.kind == "note":
             self.notes.setdefault(event.body["text"], event.body.get("of_session"))
-        elif event.kind == "floors":
-            self.floors = event.body["floors"]
         elif event.kind == "waits":
             self.waits_for = event.body["text"]
         elif event.kind == "opened":

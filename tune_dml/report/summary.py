@@ -11,7 +11,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
-from tune_dml.report.naming import floor_name
+from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of
@@ -59,7 +59,7 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     def scored(cell: MeasuredCell) -> str:
         return f"{cell.label}: {metric.number(cell.mean)}"
 
-    floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in measured.floors.items())
+    floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
         ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
         ("Baseline", scored(measured.baseline) if measured.baseline else "none"),

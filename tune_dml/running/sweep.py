@@ -148,11 +148,10 @@ def _record_session(
         priority=session.priority,
         trial_files=session.trial_files,
         submitted_to=cluster_of_this_job(),
+        floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     for text in (*lost, *edited_code(state), *purpose.notes):
         ledger.write("note", text=text)
-    if purpose.verb == "sweep" and not state.floors and state.incomplete:
-        ledger.write("floors", floors=floors_of(state.plan, session.cache))
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
         ledger.write("race", **asdict(purpose.race))
     state.update()

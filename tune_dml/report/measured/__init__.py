@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,7 +14,7 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
 from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
-from tune_dml.report.measured.traces import Candidate, Histories, Pair, Rows, histories_of, pair_of, read_rows
+from tune_dml.report.measured.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
@@ -246,30 +246,18 @@ class Measured:
         label = self.baseline.label
         return point_of(label, None, [self.baseline], self.baseline.mean, self.bars.get(label, math.nan))
 
-    @cached_property
-    def _rows(self) -> dict[str, Rows]:
-        return {}
-
-    def rows(self, keys: Sequence[str]) -> Mapping[str, Rows]:
-        """Trial key -> what it logged; each trial is read once."""
-        self._rows.update(read_rows(self.results, [key for key in keys if key not in self._rows]))
-        return {key: self._rows[key] for key in keys}
+    logged = cached_property(lambda self: LoggedRows(self.results))
+    """What trials logged, each trial read once."""
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
         """Key of a knob -> what the trials behind its curve logged while they trained."""
-        rows = self.rows([trial.key for trial in self.results.trials])
+        rows = self.logged.of([trial.key for trial in self.results.trials])
         baseline = self.baseline.label if self.baseline else None
         return {
             knob.key: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)
             for knob in self.knobs
         }
-
-    @property
-    def floors(self) -> dict[str, float]:
-        """Floor -> the metric without training; empty where it was not measured."""
-        metric = self.results.plan.metric
-        return {name: figures[metric] for name, figures in self.results.floors.items() if metric in figures}
 
     @cached_property
     def pair(self) -> Pair:

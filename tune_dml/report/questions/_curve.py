@@ -23,7 +23,7 @@ from tune_dml.report.drawing.curve import (
 )
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob, level_key
-from tune_dml.report.naming import MetricName, floor_name
+from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.printed.comparable import printed_at, reasons_against
 from tune_dml.report.printed.metrics import by_printed_metrics
 from tune_dml.report.section import Figure, Toggle, View
@@ -94,7 +94,7 @@ def _picture(measured: Measured, knob: MeasuredKnob, places: Sequence[Published]
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
         measured.margin,
-        tuple((floor_name(name), value) for name, value in measured.floors.items()),
+        tuple((floor_name(name), value) for name, value in floors_of(measured.results).items()),
     )
 
 

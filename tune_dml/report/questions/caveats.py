@@ -8,7 +8,7 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.measured.traces import Change, histories_of
-from tune_dml.report.naming import floor_name
+from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.text import counted
@@ -24,7 +24,7 @@ _COLLAPSED = "collapsed"
 def below_floors(measured: Measured) -> Section | None:
     """None where some cell beats every floor, or none was measured."""
     scored = [cell for cell in measured.cells if cell.values]
-    sign, floors = measured.sign, measured.floors
+    sign, floors = measured.sign, floors_of(measured.results)
     if not scored or not floors:
         return None
     best = max(scored, key=lambda cell: sign * cell.mean)
@@ -80,7 +80,7 @@ def _changes(measured: Measured) -> Sequence[Change]:
         if keys and sum(map(len, keys.values())) + len(trials) > _MOST_READ:
             break
         keys[cell.label] = tuple(trials)
-    rows = measured.rows([key for trials in keys.values() for key in trials])
+    rows = measured.logged.of([key for trials in keys.values() for key in trials])
     return histories_of(rows, keys, None).changes(measured.metric.key, LAST)
 
 
