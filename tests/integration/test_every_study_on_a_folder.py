@@ -70,7 +70,7 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
 @pytest.mark.parametrize("name", sorted(spaces().keys() - LARGE_BATCHES - FEW_PER_CLASS))
 def test_every_cell_trains_on_a_folder_and_no_two_arms_are_equal(name, root, cache_dir, tmp_path):
     task = spaces()[name].fixed.get("task.name", "retrieval")
-    epochs = {"training.epochs": 4.0} if task == "face_recognition" else {"training.steps": 6}
+    epochs = {"training.epochs": 6.0} if task == "face_recognition" else {"training.steps": 6}
     short = {**epochs, "task.linear_epochs": 1} if task == "contrastive" else epochs
     plan = prepare(asked(name, root), cache_dir=cache_dir).plan
     figures = {}

@@ -19,6 +19,10 @@ from tune_dml.stats import SeedTable
 from tune_dml.text import duration, one_line
 
 
+WITHOUT_TRAINING = "Without training"
+"""The fact that names the floors."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a sweep says, in plain words: what page and terminal begin with."""
@@ -63,7 +67,7 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     return (
         ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
         ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
-        *((("Without training", floors),) if floors else ()),
+        *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
