@@ -18,7 +18,6 @@ from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import duration, one_line
 
-
 WITHOUT_TRAINING = "Without training"
 """The fact that names the floors."""
 
