@@ -6,9 +6,8 @@ travel with the loss (`recipes`), and a study's own settings with the study and 
 
 from __future__ import annotations
 
-from search_spaces.protocols.faces import GLYPHS_FACE
+from search_spaces.protocols import faces, simclr
 from search_spaces.protocols.recipes import PAIRS, PROXIES
-from search_spaces.protocols.simclr import GLYPHS_SIMCLR
 from tune_dml.space import Protocol
 
 GLYPHS_TRIPLET = Protocol(
@@ -101,7 +100,7 @@ IMAGE_FOLDER_SIMCLR = Protocol(
     name="image_folder/simclr",
     dataset="image_folder",
     settings={
-        **{path: value for path, value in GLYPHS_SIMCLR.settings.items() if path not in _OF_THE_METHOD},
+        **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _OF_THE_METHOD},
         "augment.crop": 64,
         "augment.resize": 64,
         "augment.flip": 0.5,
@@ -113,6 +112,6 @@ IMAGE_FOLDER_SIMCLR = Protocol(
 IMAGE_FOLDER_FACE = Protocol(
     name="image_folder/face",
     dataset="image_folder",
-    settings={**GLYPHS_FACE.settings, "task.pairs": 150, "task.distractors": [10], "batch.batch_size": 64},
+    settings={**faces.GLYPHS_FACE.settings, "task.pairs": 150, "task.distractors": [10], "batch.batch_size": 64},
     note="Ours: as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more.",
 )
