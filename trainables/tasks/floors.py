@@ -19,11 +19,11 @@ from trainables.tasks.evaluation import Figures, named
 from trainables.tasks.retrieval import RetrievalLearner
 from trainables.training import prepare_process
 
-PIXELS, UNTRAINED = "raw_pixels", "untrained_network"
+_PIXELS, _UNTRAINED = "raw_pixels", "untrained_network"
 _SEEDS = 3  # measured at most
 _LARGEST_SIDE = 64
 """Larger pictures are averaged down before their pixels are compared."""
-MOST_PIXELS = 50_000_000
+_MOST_PIXELS = 50_000_000
 """Of all validation pictures together, as the network sees them: more take minutes on a CPU, and are not measured."""
 
 
@@ -38,17 +38,17 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
     Returns:
         Floor -> `val/...` figures; empty for other tasks, and where the validation pictures are too many.
     """
-    found: dict[str, list[Figures]] = {PIXELS: [], UNTRAINED: []}
+    found: dict[str, list[Figures]] = {_PIXELS: [], _UNTRAINED: []}
     for seed in seeds[:_SEEDS]:
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder, torch.random.fork_rng(devices=[]):
             context = FolderContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
             trial = config.model_copy(update={"seed": seed})
             prepare_process(trial, context)
             learner = build_learner(trial, context, cache_dir=cache_dir)
-            if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > MOST_PIXELS:
+            if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > _MOST_PIXELS:
                 return {}
-            found[PIXELS].append(named("val", learner.judged(_flat_pixels(learner), learner.split.validation)))
-            found[UNTRAINED].append(learner.validate().figures)
+            found[_PIXELS].append(named("val", learner.judged(_flat_pixels(learner), learner.split.validation)))
+            found[_UNTRAINED].append(learner.validate().figures)
     return {name: _mean(figures) for name, figures in found.items()}
 
 
