@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO
+from search_spaces.protocols.recipes import PAIRS
 from search_spaces.protocols.sec import SEC_TRIPLET
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -27,6 +28,8 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         fixed={},
         arms=_ARMS,
         baseline="triplet",
+        stated=(PAIRS.stated,),
+        positive_pairs=160,
         protocols=_ONE_A_DATA_SET,
         margin=1.0,
         differs=_DIFFERS,

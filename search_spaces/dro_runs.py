@@ -31,6 +31,7 @@ SPACE = Space(
         Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.gamma": 0.1, "loss.drop_zeros": True, **_MARGIN}),
     ),
     baseline="MS",
+    positive_pairs=160,
     protocols=(GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
     published=(DRO.table("Fig4 text").methods_on("CUB200-2011", note="The mean of five runs; K is not printed."),),
     margin=1.0,

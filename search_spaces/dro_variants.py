@@ -18,7 +18,13 @@ _DIFFERS = "that is what is compared: K of the hardest pairs or all of them by w
 
 
 def _space(
-    name: str, title: str, ks: tuple[int, ...], protocols: tuple[Protocol, ...], published: tuple[Published, ...]
+    name: str,
+    title: str,
+    ks: tuple[int, ...],
+    protocols: tuple[Protocol, ...],
+    published: tuple[Published, ...],
+    *,
+    positive_pairs: int,
 ) -> Space:
     knob = Knob("loss.k", Grid(ks), symbol="K", unit="unordered pairs")
     return Space(
@@ -43,6 +49,7 @@ def _space(
             ),
         ),
         baseline="mean of margin losses",
+        positive_pairs=positive_pairs,
         protocols=protocols,
         published=published,
         margin=1.0,
@@ -67,6 +74,7 @@ SPACE = _space(
     (160, 200, 240, 280),
     (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
     tuple(DRO.table("1").methods_on(dataset) for dataset in BIRDS_CARS),
+    positive_pairs=160,
 )
 INSHOP = _space(
     "dro_variants_inshop",
@@ -74,4 +82,5 @@ INSHOP = _space(
     (640, 960, 1280, 1600, 1920),
     (GLYPHS_DRO_LARGE, DRO_INSHOP),
     (DRO.table("3").methods_on("In-Shop"),),
+    positive_pairs=1280,
 )

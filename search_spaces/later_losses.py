@@ -9,6 +9,7 @@ from search_spaces.protocols.proxy_anchor import (
     PROXY_ANCHOR_INSHOP,
     PROXY_ANCHOR_SOP,
 )
+from search_spaces.protocols.recipes import PAIRS, PROXIES
 from search_spaces.protocols.sec import SEC_MS_PLAIN
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -27,10 +28,17 @@ SPACE = Space(
         Arm("SupCon", {"loss.name": "supcon"}, against=_PAIRS),
         Arm("Circle", {"loss.name": "circle"}, against=_PAIRS),
         Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}, against=_PAIRS),
-        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=_PROXIES, against=("Proxy-Anchor",)),
-        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=_PROXIES),
+        Arm(
+            "Proxy-NCA++",
+            {"loss.name": "proxy_nca_pp"},
+            protocols=_PROXIES,
+            against=("Proxy-Anchor",),
+            stated=(PROXIES.stated,),
+        ),
+        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=_PROXIES, stated=(PROXIES.stated,)),
     ),
     baseline="multi-similarity",
+    stated=(PAIRS.stated,),
     protocols=(GLYPHS_DRO, *SEC_MS_PLAIN),
     margin=1.0,
     differs="proxy losses draw batches at random and train as Proxy-Anchor, on glyphs for twice the steps; pair losses draw "
@@ -50,6 +58,7 @@ MEMORY = Space(
         Arm("memory", {"memory.start": 50}, against=("no memory",)),
     ),
     baseline="no memory",
+    positive_pairs=160,
     protocols=(GLYPHS_DRO,),
     margin=1.0,
     notes=("An empty memory is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),

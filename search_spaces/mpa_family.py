@@ -12,10 +12,9 @@ from search_spaces.protocols.mpa import (
     MPA_SOFT_TRIPLE,
 )
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from search_spaces.protocols.shared import with_also
 from tune_dml.space import Arm, Protocol, Space, Stated
 
-_SEVERAL = Stated("ours: half of the paper's, for characters of twenty pictures", {"loss.proxies_per_class": 5})
+_FEWER = "ours: half of the paper's, for classes of about twenty pictures"
 
 _ONE = ("ProxyAnchor (our)",)
 """MPA with one proxy a class."""
@@ -24,9 +23,8 @@ _ONE = ("ProxyAnchor (our)",)
 def _arm(
     name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True, against: tuple[str, ...] = ()
 ) -> Arm:
-    named = Stated("ours", {"loss.name": loss, **(_SEVERAL.settings if several else {})})
-    here = (with_also(GLYPHS_PROXY, f"+{loss}", named), *protocols)
-    return Arm(name, {"loss.name": loss}, protocols=here, against=against)
+    stated = (Stated(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
+    return Arm(name, {"loss.name": loss}, protocols=(GLYPHS_PROXY, *protocols), stated=stated, against=against)
 
 
 SPACE = Space(

@@ -101,6 +101,17 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What the batches of some losses look like, and how fast the losses' own parameters learn, on any data set."""
+
+    methods: tuple[str, ...]
+    """The losses that it is for."""
+    stated: Stated
+    loss_lr: float | None = None
+    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How a data set is trained and judged when a space does not say otherwise."""
 
@@ -156,6 +167,8 @@ class Arm:
     """One a data set, where it trains otherwise than the space's protocols say."""
     against: tuple[str, ...] = ()
     """The arms over which the study asks what it gains; each such gain is a declared contrast."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that it takes to every data set; a protocol that states one of them goes over it."""
 
 
 def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
@@ -191,6 +204,10 @@ class Space:
     """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
     gain_differences: tuple[tuple[str, str], ...] = ()
     """Pairs of arms that each have one `against`: whether the gain of the first is larger than that of the second."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that its arms take to every data set; a protocol that states one of them goes over it."""
+    positive_pairs: int | None = None
+    """Positive pairs of the batches that its values of `loss.k` are for; on other batches K stays as large a share of them."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)

@@ -172,7 +172,11 @@ def _publish(
 
 def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[str]:
     """The answer in plain words, and the step that follows from it; none while it runs, when each would be refused."""
+    from tune_dml.report.summary import WITHOUT_TRAINING
+
     yield from summary.answer.sentences
+    if floors := dict(summary.answer.facts).get(WITHOUT_TRAINING):
+        yield f"{WITHOUT_TRAINING}: {floors}"
     step = summary.answer.step
     if step is not None and not running:
         yield f"Next:    {step.command}"

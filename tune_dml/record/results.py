@@ -15,6 +15,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
+from tune_dml.record.floors import Floors, recorded_floors
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
@@ -118,6 +119,8 @@ class Results:
     """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
     host: str = ""
     """Where the driver of the last session runs, or ran."""
+    floors: Floors = field(default_factory=dict)
+    """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
     waits_for: str = ""
     """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
 
@@ -144,6 +147,7 @@ class Results:
             submitted_to=last.get("submitted_to"),
             host=last.get("provenance", {}).get("host", ""),
             waits_for=state.waits_for,
+            floors=recorded_floors(state.sessions),
         )
 
     @property

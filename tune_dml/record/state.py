@@ -127,8 +127,8 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """Of each its `provenance`, `resources`, `priority`, `trial_files`, the cluster that it was `submitted_to`, and when lost
-        trials were last `heard`."""
+        """Of each its `provenance`, `resources`, `priority`, `trial_files`, `floors`, the cluster that it was `submitted_to`, and
+        when lost trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
         self.notes: dict[str, Any] = {}

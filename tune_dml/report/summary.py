@@ -11,6 +11,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
+from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of
@@ -19,6 +20,8 @@ from tune_dml.text import duration, one_line
 
 _ASKS_FOR_SEEDS = 30
 """The least urgency of a step that adds seeds: below it the answer says why none does."""
+WITHOUT_TRAINING = "Without training"
+"""The fact that names the floors."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,11 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     def scored(cell: MeasuredCell) -> str:
         return f"{cell.label}: {metric.number(cell.mean)}"
 
+    floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
         ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
         ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
+        *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),

@@ -15,7 +15,7 @@ from tune_dml.record.state import TrialStatus
 from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
 from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
 from tune_dml.report.measured.looks import Looks, looks_of
-from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
+from tune_dml.report.measured.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
@@ -211,10 +211,13 @@ class Measured:
         label = self.baseline.label
         return point_of(label, None, [self.baseline], self.baseline.mean, self.bars.get(label, math.nan))
 
+    logged = cached_property(lambda self: LoggedRows(self.results))
+    """What trials logged, each trial read once."""
+
     @cached_property
     def histories(self) -> dict[str, Histories]:
         """Key of a knob -> what the trials behind its curve logged while they trained."""
-        rows = read_rows(self.results)
+        rows = self.logged.of([trial.key for trial in self.results.trials])
         baseline = self.baseline.label if self.baseline else None
         return {
             knob.key: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)

@@ -23,7 +23,7 @@ from tune_dml.report.drawing.curve import (
 )
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob, level_key
-from tune_dml.report.naming import MetricName
+from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.printed.comparable import printed_at, reasons_against
 from tune_dml.report.printed.metrics import by_printed_metrics
 from tune_dml.report.section import Figure, Toggle, View
@@ -95,6 +95,7 @@ def _picture(measured: Measured, knob: MeasuredKnob, places: Sequence[Published]
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
         measured.margin,
+        tuple((floor_name(name), value) for name, value in floors_of(measured.results).items()),
     )
 
 
@@ -273,4 +274,7 @@ def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str
         parts.append(f"Means and seeds are {knob.isolated.how}.")
     if shown.printed:
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
+    if shown.floors:
+        floors = ", ".join(f"{name} {measured.metric.number(value)}" for name, value in shown.floors)
+        parts.append(f"Dotted: what is reached without training ({floors}), where it lies in the picture.")
     return " ".join(parts)
