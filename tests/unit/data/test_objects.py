@@ -145,19 +145,20 @@ def test_without_pybullet_one_line_says_what_to_do(system, machine, python, reme
 def test_missing_meshes_are_counted(meshes, tmp_path):
     mesh_file(meshes, 3).unlink()
     (problem,) = build_dataset("objects", cache_dir=tmp_path, **SMALL).check()
-    assert "must have 30 meshes; got '29 meshes'" in str(problem) or "29 meshes" in str(problem)
+    assert "must have 30 meshes" in str(problem)
+    assert "29 meshes" in str(problem)
 
 
 def test_a_renderer_that_does_not_start_is_one_problem(meshes, prepare):
     mesh_file(meshes, 0).write_text("broken")
-    with pytest.raises(DataError, match="pybullet must render.*ValueError: mesh 0 is broken") as error:
+    with pytest.raises(DataError, match=r"pybullet must render.*ValueError: mesh 0 is broken") as error:
         prepare()
     assert len(error.value.problems) == 1
 
 
 def test_a_renderer_that_ends_is_named_by_its_last_words(meshes, prepare, tmp_path):
     mesh_file(meshes, 29).write_text("broken")
-    with pytest.raises(DataError, match="mesh 029, view .*ValueError: mesh 29 is broken"):
+    with pytest.raises(DataError, match=r"mesh 029, view .*ValueError: mesh 29 is broken"):
         prepare()
     assert not list((tmp_path / "cache").glob("*objects-*/images.npy"))
 
