@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
 from tune_dml.space import Protocol, Value
 
 _STEPS = "How many steps are enough has not been measured."
 
 
-def _as_triplet(name: str, note: str, settings: Mapping[str, Value], methods: tuple[str, ...] = ()) -> Protocol:
+def _as_triplet(name: str, note: str, settings: dict[str, Value], methods: tuple[str, ...] = ()) -> Protocol:
     """The protocol objects/triplet with other settings."""
     everything = {**OBJECTS_TRIPLET.settings, **settings}
     return Protocol(f"objects/{name}", "objects", everything, note=f"Ours: as objects/triplet, {note}", methods=methods)
