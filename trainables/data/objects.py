@@ -131,7 +131,7 @@ def sha256_of(images: cache.Images) -> str:
     """SHA-256 of the pixels, picture by picture."""
     digest = hashlib.sha256()
     for number in range(len(images)):
-        digest.update(np.ascontiguousarray(images[number]))
+        digest.update(images[number].tobytes())
     return digest.hexdigest()
 
 
@@ -142,4 +142,4 @@ def _not_installed() -> Problem:
     if (system, machine) != ("Linux", "x86_64") or minor > (3, 11):
         here = f"Python {minor[0]}.{minor[1]} on {system} {machine}"
         remedy = f"There is no wheel for {here}: use Python 3.11 on Linux x86_64, or another data set (glyphs)."
-    return Problem("data.name", "objects needs the package pybullet", "not installed", remedy)
+    return Problem("data.name", "objects needs the package pybullet", None, remedy)

@@ -157,7 +157,8 @@ def _coarser(pixels: Pixels) -> Pixels:
     """The rounded mean of each square of `_FINER` pixels' side."""
     side, area = len(pixels) // _FINER, _FINER * _FINER
     squares = pixels.reshape(side, _FINER, side, _FINER, 3).sum(axis=(1, 3), dtype=np.uint16)
-    return ((squares + area // 2) // area).astype(np.uint8)
+    means: Pixels = ((squares + area // 2) // area).astype(np.uint8)
+    return means
 
 
 def _dot(a: Vector, b: Vector) -> float:
