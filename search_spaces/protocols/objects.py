@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
+from search_spaces.protocols import ours  # by module: names found here would come before those of their own file
 from tune_dml.space import Protocol, Value
 
 _STEPS = "How many steps are enough has not been measured."
@@ -64,14 +64,14 @@ OBJECTS_PROXY = _as_triplet(
     "proxy",
     "with proxies that learn at 1e-2 as in the papers.",
     {"batch.sampler": "random", "optim.loss_lr_multiplier": 10.0},
-    GLYPHS_PROXY.methods,
+    ours.GLYPHS_PROXY.methods,
 )
 
 OBJECTS_DRO = _as_triplet(
     "dro",
     "with the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
     {"batch.batch_size": 80, "batch.instances_per_class": 5},
-    GLYPHS_DRO.methods,
+    ours.GLYPHS_DRO.methods,
 )
 
 OBJECTS_DRO_LARGE = _as_triplet(
@@ -83,7 +83,7 @@ OBJECTS_DRO_LARGE = _as_triplet(
         "training.steps": 1000,
         "training.eval_every": 500,
     },
-    GLYPHS_DRO.methods,
+    ours.GLYPHS_DRO.methods,
 )
 
 OBJECTS_RESNET18 = _as_triplet(
