@@ -5,7 +5,9 @@ from __future__ import annotations
 from search_spaces.protocols import ours  # by module: names found here would come before those of their own file
 from tune_dml.space import Protocol, Value
 
-_STEPS = "How many steps are enough has not been measured."
+_STEPS = (
+    "4,000 steps are not shown to be the end: triplet reached R@1 4.9 after 500 of 1,000 steps and 6.1 after 1,000."
+)
 
 
 def _as_triplet(name: str, note: str, settings: dict[str, Value], methods: tuple[str, ...] = ()) -> Protocol:
