@@ -10,7 +10,7 @@ import numpy as np
 
 from trainables.data import objects
 from trainables.data.formats import rendering
-from trainables.data.formats.mesh_views import mesh_file, serve, view
+from trainables.data.formats.mesh_views import _serve, mesh_file, view
 
 
 class Squares:
@@ -32,11 +32,11 @@ def use(monkeypatch, folder: Path, meshes: int = 40) -> Path:
         file = mesh_file(folder, mesh)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"mesh {mesh}")
-    monkeypatch.setattr(objects, "mesh_folder", lambda: folder)
+    monkeypatch.setattr(objects, "_mesh_folder", lambda: folder)
     monkeypatch.setattr(objects, "version", lambda name: "0")
-    monkeypatch.setattr(rendering, "PROGRAM", __name__)
+    monkeypatch.setattr(rendering, "_PROGRAM", __name__)
     return folder
 
 
 if __name__ == "__main__":
-    serve(Squares, Path(sys.argv[1]), int(sys.argv[2]))
+    _serve(Squares, Path(sys.argv[1]), int(sys.argv[2]))

@@ -23,9 +23,12 @@ from trainables.data.formats.mesh_views import mesh_file
 from trainables.data.formats.rendering import RendererProcess, Renderers
 from trainables.errors import DataError, Problem, raise_if_any
 
-MESHES = 1000
-VIEWS = 24
-PIXELS = {64: "86bff82b3c7c1d94d93b2cd447884516a74d753f9c09a9e4e683a883ccbc286e"}
+_MESHES = 1000
+_VIEWS = 24
+_PIXELS = {
+    64: "86bff82b3c7c1d94d93b2cd447884516a74d753f9c09a9e4e683a883ccbc286e",
+    96: "8dc72ecda1fde410abae1c19fb94aeb5fefc42025b3e18ac562f943800d0807c",
+}
 """Size -> SHA-256 of all pixels of the default data set."""
 
 
@@ -47,14 +50,14 @@ class Objects(DataSet):
         *,
         cache_dir: Path,
         size: Annotated[int, Field(ge=32, le=256, description="height and width in pixels")] = 64,
-        views: Annotated[int, Field(ge=2, le=200, description="pictures a class")] = VIEWS,
-        classes: Annotated[int, Field(ge=4, le=MESHES, description="meshes, the first ones")] = MESHES,
+        views: Annotated[int, Field(ge=2, le=200, description="pictures a class")] = _VIEWS,
+        classes: Annotated[int, Field(ge=4, le=_MESHES, description="meshes, the first ones")] = _MESHES,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
         self.size, self.views, self.classes = size, views, classes
 
     def check(self) -> list[Problem]:
-        folder = mesh_folder()
+        folder = _mesh_folder()
         if folder is None:
             return [_not_installed()]
         missing = [mesh for mesh in range(self.classes) if not mesh_file(folder, mesh).is_file()]
@@ -66,7 +69,7 @@ class Objects(DataSet):
 
     def digest(self) -> str:
         """Mesh files, settings, and the version of the renderer; the 1 is raised when the views change."""
-        folder = mesh_folder()
+        folder = _mesh_folder()
         if folder is None:
             raise DataError(_not_installed())
         names = [str(mesh_file(folder, mesh).relative_to(folder)) for mesh in range(self.classes)]
@@ -94,7 +97,7 @@ class Objects(DataSet):
         return Contents(np.arange(self.classes).repeat(self.views), names, self._notes(directory))
 
     def _start_renderer(self) -> RendererProcess:
-        folder = mesh_folder()
+        folder = _mesh_folder()
         if folder is None:
             raise DataError(_not_installed())
         return RendererProcess(folder, self.size)
@@ -113,13 +116,13 @@ class Objects(DataSet):
 
     def _notes(self, directory: Path) -> tuple[str, ...]:
         """Say so where this machine renders other pixels than those of the recorded digest."""
-        recorded = PIXELS.get(self.size) if (self.views, self.classes) == (VIEWS, MESHES) else None
+        recorded = _PIXELS.get(self.size) if (self.views, self.classes) == (_VIEWS, _MESHES) else None
         if recorded is None or sha256_of(cache.open_images(directory)) == recorded:
             return ()
         return ("the pixels differ from the recorded ones: compare with results of this machine only",)
 
 
-def mesh_folder() -> Path | None:
+def _mesh_folder() -> Path | None:
     """The folder of the meshes, found without importing pybullet; None where pybullet is not installed."""
     renderer, package = (importlib.util.find_spec(name) for name in ("pybullet", "pybullet_data"))
     if renderer is None or package is None or not package.submodule_search_locations:

@@ -108,13 +108,13 @@ def test_a_stopped_call_is_continued(prepare):
 
 
 def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
-    monkeypatch.setattr(objects, "VIEWS", 20)
-    monkeypatch.setattr(objects, "MESHES", 30)
+    monkeypatch.setattr(objects, "_VIEWS", 20)
+    monkeypatch.setattr(objects, "_MESHES", 30)
     assert prepare("a").notes == ()  # no digest is recorded for this size
-    monkeypatch.setitem(objects.PIXELS, 32, "0" * 64)
+    monkeypatch.setitem(objects._PIXELS, 32, "0" * 64)
     (note,) = prepare("b").notes
     assert "differ from the recorded ones" in note
-    monkeypatch.setitem(objects.PIXELS, 32, objects.sha256_of(prepare("a").images))
+    monkeypatch.setitem(objects._PIXELS, 32, objects.sha256_of(prepare("a").images))
     assert prepare("c").notes == ()
 
 
@@ -128,7 +128,7 @@ def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
     ],
 )
 def test_without_pybullet_one_line_says_what_to_do(system, machine, python, remedy, monkeypatch, tmp_path):
-    monkeypatch.setattr(objects, "mesh_folder", lambda: None)
+    monkeypatch.setattr(objects, "_mesh_folder", lambda: None)
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(sys, "version_info", (*python, 0))

@@ -67,7 +67,7 @@ def mesh_file(folder: Path, mesh: int) -> Path:
     return folder / f"{mesh:03d}" / f"{mesh:03d}.obj"
 
 
-class Renderer:
+class _Renderer:
     """Renders views; keeps one mesh loaded. One a process: pybullet's state is global."""
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -174,15 +174,15 @@ def _unit(a: Vector) -> Vector:
     return a[0] / length, a[1] / length, a[2] / length
 
 
-class DrawsViews(Protocol):
-    """What `serve` needs of a renderer."""
+class _DrawsViews(Protocol):
+    """What `_serve` needs of a renderer."""
 
     def picture(self, mesh: int, number: int) -> Pixels:
         """One view, (size, size, 3)."""
         ...
 
 
-def serve(make: Callable[[Path, int], DrawsViews], folder: Path, size: int) -> None:
+def _serve(make: Callable[[Path, int], _DrawsViews], folder: Path, size: int) -> None:
     """Answer each line `mesh view` with the bytes of the picture, until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # pybullet prints when it is imported
@@ -194,4 +194,4 @@ def serve(make: Callable[[Path, int], DrawsViews], folder: Path, size: int) -> N
 
 
 if __name__ == "__main__":
-    serve(Renderer, Path(sys.argv[1]), int(sys.argv[2]))
+    _serve(_Renderer, Path(sys.argv[1]), int(sys.argv[2]))

@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from PIL import Image
 
-PROGRAM = "trainables.data.formats.mesh_views"
+_PROGRAM = "trainables.data.formats.mesh_views"
 """The module that renders."""
 
 
@@ -25,7 +25,7 @@ class RendererProcess:
         self.size = size
         self.messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of this package
-            [sys.executable, "-m", PROGRAM, str(folder), str(size)],
+            [sys.executable, "-m", _PROGRAM, str(folder), str(size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.messages,
