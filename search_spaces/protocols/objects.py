@@ -1,4 +1,4 @@
-"""Our own protocols for the rendered objects: small and large networks, and the batches that the papers' losses want."""
+"""Our own protocols for the rendered objects: network, size of the batch, steps and rate; the rest travels with the loss."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ OBJECTS_TRIPLET = Protocol(
         "model.pooling": "avg_max",
         "model.head": "fc",
         "model.embedding_dim": 64,
-        "batch.sampler": "m_per_class",
         "batch.batch_size": 90,
-        "batch.instances_per_class": 3,
         "optim.name": "adamw",
         "optim.lr": 1e-3,
         "optim.lr_schedule": "cosine",
@@ -36,43 +34,22 @@ OBJECTS_TRIPLET = Protocol(
         "training.steps": 4000,
         "training.eval_every": 1000,
     },
-    methods=("triplet", "semihard_triplet"),
+    methods=ours.GLYPHS_TRIPLET.methods,
     note=f"Ours: a small network from scratch, 64 pixels; minutes a trial on one CPU core. No flips: a mirrored object is "
     f"another one. {_STEPS}",
 )
 
-OBJECTS_NPAIR = _as_triplet(
-    "npair",
-    "with the 2 instances per class that the SEC paper gives N-pair.",
-    {"batch.instances_per_class": 2},
-    ("npair",),
-)
-
-OBJECTS_MS = _as_triplet(
-    "ms",
-    "with the 5 instances per class that the SEC paper gives multi-similarity.",
-    {"batch.instances_per_class": 5},
-    ("multi_similarity",),
-)
-
-OBJECTS_TML = _as_triplet(
-    "tml",
-    "with the 4 instances per class that the SEC rebuttal gives the tuplet margin loss.",
-    {"batch.batch_size": 88, "batch.instances_per_class": 4},
-    ("tuplet_margin",),
-)
-
 OBJECTS_PROXY = _as_triplet(
     "proxy",
-    "with proxies that learn at 1e-2 as in the papers.",
-    {"batch.sampler": "random", "optim.loss_lr_multiplier": 10.0},
+    "for losses with proxies.",
+    {},
     ours.GLYPHS_PROXY.methods,
 )
 
 OBJECTS_DRO = _as_triplet(
     "dro",
     "with the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
-    {"batch.batch_size": 80, "batch.instances_per_class": 5},
+    {"batch.batch_size": 80},
     ours.GLYPHS_DRO.methods,
 )
 
@@ -81,7 +58,6 @@ OBJECTS_DRO_LARGE = _as_triplet(
     "with the batches of the DRO paper's In-Shop, 128 classes of 5.",
     {
         "batch.batch_size": 640,
-        "batch.instances_per_class": 5,
         "training.steps": 1000,
         "training.eval_every": 500,
     },

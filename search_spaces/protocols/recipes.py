@@ -8,14 +8,21 @@ from tune_dml.space import Recipe, Stated, Value
 _SUPPLEMENT = SEC.says("supplement, section B.1")
 
 
-def _by_class(pictures: int) -> dict[str, Value]:
-    return {"batch.sampler": "m_per_class", "batch.instances_per_class": pictures}
+def _by_class(pictures: int, start: str) -> dict[str, Value]:
+    return {"batch.sampler": "m_per_class", "batch.instances_per_class": pictures, "model.head_init": start}
 
 
-TRIPLETS = Recipe(("triplet", "semihard_triplet"), Stated(f"{_SUPPLEMENT} (three images a class)", _by_class(3)))
-NPAIR = Recipe(("npair",), Stated(f"{_SUPPLEMENT} (two images a class)", _by_class(2)))
-MULTI_SIMILARITY = Recipe(("multi_similarity",), Stated(f"{_SUPPLEMENT} (five images a class)", _by_class(5)))
-TUPLET = Recipe(("tuplet_margin",), Stated(f"{SEC.says('rebuttal, Table 4')} (four images a class)", _by_class(4)))
+def _sec(source: str, pictures: int, word: str) -> Stated:
+    """Return a batch of the spherical-embedding paper; its released head starts as torch starts a linear layer."""
+    return Stated(
+        f"{source} ({word} images a class); code: {SEC.code} (start of the head)", _by_class(pictures, "torch")
+    )
+
+
+TRIPLETS = Recipe(("triplet", "semihard_triplet"), _sec(_SUPPLEMENT, 3, "three"))
+NPAIR = Recipe(("npair",), _sec(_SUPPLEMENT, 2, "two"))
+MULTI_SIMILARITY = Recipe(("multi_similarity",), _sec(_SUPPLEMENT, 5, "five"))
+TUPLET = Recipe(("tuplet_margin",), _sec(SEC.says("rebuttal, Table 4"), 4, "four"))
 PAIRS = Recipe(
     (
         "dro_chi2",
@@ -31,7 +38,10 @@ PAIRS = Recipe(
         "dro_kl",
         "dro_kl_grouped",
     ),
-    Stated(f"{DRO.says('sections 4.2.2 and 4.2.3')} (five images a class)", _by_class(5)),
+    Stated(
+        f"{DRO.says('sections 4.2.2 and 4.2.3')} (five images a class); its code (start of the head)",
+        _by_class(5, "torch_zero_bias"),
+    ),
 )
 CONTRASTIVE = Recipe(
     ("nt_xent",),
@@ -39,6 +49,9 @@ CONTRASTIVE = Recipe(
 )
 PROXIES = Recipe(
     ("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
-    Stated(f"{MPA.says('section 4.2')} (batches at random, proxies at 1e-2)", {"batch.sampler": "random"}),
+    Stated(
+        f"{MPA.says('section 4.2')} (batches at random, proxies at 1e-2); Proxy-Anchor's code (start of the head)",
+        {"batch.sampler": "random", "model.head_init": "he_fan_out"},
+    ),
     loss_lr=1e-2,
 )
