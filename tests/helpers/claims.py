@@ -130,7 +130,7 @@ def _of_cells(measured: Measured, sections: Sequence[Section]) -> Iterable[tuple
             yield low, row.label, measured.baseline.label
             yield -high, measured.baseline.label, row.label
     data = next((section.data["arms"] for section in sections if section.data.get("arms")), None)
-    if data and not data["choosing_seeds"]:
+    if data and all(len(arm.trained) == 1 for arm in measured.arms):
         cells = {row.arm: row.configuration for row in data["rows"]}
         for low, better, worse in _differences(data["pairs"], measured.sign):
             yield low, cells[better], cells[worse]

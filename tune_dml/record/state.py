@@ -9,10 +9,7 @@ MLflow's runs, what a resume still has to run) comes out the same however often 
 
 from __future__ import annotations
 
-import hashlib
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
+from tune_dml.record.current_look import look_at_confirmation, look_at_sweep
 from tune_dml.record.ledger import LEDGER, Event, GrowingFile, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
 from tune_dml.record.race import Block, Race, RaceRule, SettledCell
@@ -149,7 +147,7 @@ class SweepState:
         self._heard = 0.0
         """Time of the ledger's last event."""
         self._lock = threading.Lock()
-        self._asked: dict[str, Trial] = {}
+        self.asked: dict[str, Trial] = {}
         """Every trial that the plan or a block has asked for."""
         self._know(plan.cells)
 
@@ -175,7 +173,7 @@ class SweepState:
         """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
         self.stored = self.plan = plan
         self.proposed = [plan.relocated(cell) for cell in self.proposed]
-        self.trials, self._asked = {}, {}
+        self.trials, self.asked = {}, {}
         self._know(self.cells)
 
     @property
@@ -202,20 +200,8 @@ class SweepState:
     @property
     def unplanned(self) -> list[TrialState]:
         """Trials that have ended and that nobody has asked for."""
-        asked = self._asked.keys() | self.confirming.keys()
+        asked = self.asked.keys() | self.confirming.keys()
         return [trial for key, trial in self.recorded.items() if trial.ended is not None and key not in asked]
-
-    @property
-    def seeds_seen(self) -> float:
-        """Seeds that have ended in a cell, on average; of a race, in a cell that still runs."""
-        blocks = self.race.blocks if self.race else []
-        later = {trial.key for block in blocks for trial in block.trials}
-        first = Block(len(self.stored.seeds), tuple(t for t in self._asked.values() if t.key not in later))
-        return sum(
-            block.seeds * sum(self.trial(trial.key).ended is not None for trial in block.trials) / len(block.trials)
-            for block in (first, *blocks)
-            if block.trials
-        )
 
     @property
     def incomplete(self) -> bool:
@@ -231,27 +217,12 @@ class SweepState:
         return sum(self.trial(key).ended is None for key in self.trials) + to_propose * len(self.plan.seeds)
 
     def look(self, by: str) -> Look | None:
-        """Return the look taken now; None while nothing can be claimed: no two cells have two seeds each."""
-        planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
-        look = self._look_at(self.trials, by, planned)
-        return replace(look, seeds=self.seeds_seen, failed=0) if look and self.race else look
+        """Return the look at the sweep taken now; None while nothing can be claimed: no two cells have two seeds each."""
+        return look_at_sweep(self, by)
 
     def confirmation_look(self, by: str) -> Look | None:
         """Return the look at the confirmation taken now; None while no two of its cells have two fresh seeds each."""
-        planned = len({trial.seed for trial in self.confirming.values()})
-        look = self._look_at(self.confirming, by, planned)
-        return look and replace(look, subject="confirmation")
-
-    def _look_at(self, trials: Mapping[str, Trial], by: str, planned: int) -> Look | None:
-        ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in trials}
-        seeds = Counter(trials[key].cell.digest for key in ended)
-        comparable = sum(number >= 2 for number in seeds.values())
-        if comparable < 2:
-            return None
-        data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
-        failed = list(ended.values()).count("failed")
-        cells = len({trial.cell.digest for trial in trials.values()})
-        return Look((len(ended) - failed) / cells, planned, by, time.time(), len(ended), data, failed, comparable)
+        return look_at_confirmation(self, by)
 
     def record_look(self, by: str) -> None:
         """Record the looks taken now, at the sweep and at its confirmation."""
@@ -270,7 +241,7 @@ class SweepState:
 
     def _ask(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
-            self.trials[trial.key] = self._asked[trial.key] = trial
+            self.trials[trial.key] = self.asked[trial.key] = trial
 
     def _fold(self, event: Event) -> None:
         self.born = event.time if self.born is None else self.born
@@ -330,7 +301,7 @@ class SweepState:
         elif event.kind == "race_over":
             unsettled = len(self.race.settled) < len(self.plan.cells)
             self.race.over = "" if unsettled and event.body["why"] == "decided" else event.body["why"]
-        kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
+        kept = {key: trial for key, trial in self.asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
 
     def _has_diverged(self, found: SettledCell) -> bool:

@@ -31,13 +31,13 @@ Array = NDArray[np.float64]
 Verdict = Callable[[Array, float], NDArray[np.bool_]]
 """Tables (runs, cells, seeds) and a level -> whether each table is decided."""
 
-MOST_TIMES = 3
+_MOST_TIMES = 3
 """The last look considered is the first with so many times the seeds that have run."""
 EVEN = 0.5
 """No extension with a smaller chance is advised."""
 _RUNS = 240
 _NUMBERS = 250_000
-"""Pairs of cells that are judged at once: of many cells there are fewer continuations, at least 60."""
+"""Pairs of cells that are judged at once: of many cells there are fewer _continuations, at least 60."""
 _FEWEST_RUNS = 60
 _INDEPENDENT = 4.0
 """Degrees of freedom of the noise's independent part, where the pairs borrow fewer."""
@@ -72,9 +72,9 @@ def outlook(
         scale: of the prior of the differences, usually the margin.
         resolution: what values move in steps of.
     """
-    looks, n = looks_ahead(now), values.shape[-1]
+    looks, n = _looks_ahead(now), values.shape[-1]
     further = [max(1, round((seeds - now) * n / now)) for seeds in looks]
-    drawn = continuations(values, max(further), scale=scale, resolution=resolution)
+    drawn = _continuations(values, max(further), scale=scale, resolution=resolution)
     if drawn is None:
         return None
     found: list[Outlook] = []
@@ -82,7 +82,7 @@ def outlook(
         found.append(Outlook(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
         if not found[-1].worth_it:  # fewer seeds show less
             break
-    return choose(found)
+    return _choose(found)
 
 
 def fresh_outlook(
@@ -98,7 +98,7 @@ def fresh_outlook(
 
     The other cells say how far the first one's lead is luck: it was chosen among them.
     """
-    drawn = continuations(values, max(counts), scale=scale, resolution=resolution)
+    drawn = _continuations(values, max(counts), scale=scale, resolution=resolution)
     if drawn is None:
         return None
     fresh = drawn[..., list(pair), values.shape[-1] :]
@@ -107,18 +107,18 @@ def fresh_outlook(
         seen = fresh[..., :count]
         beats = all_pairs(seen, alpha, fit_pairs(seen, resolution)).low[..., 0, 1] > 0
         found.append(Outlook(count, float(beats.mean())))
-    return choose(found)
+    return _choose(found)
 
 
-def looks_ahead(now: int) -> list[int]:
+def _looks_ahead(now: int) -> list[int]:
     """Seeds at the looks that may be advised."""
     looks = [next_look(now)]
-    while looks[-1] < MOST_TIMES * now:
+    while looks[-1] < _MOST_TIMES * now:
         looks.append(next_look(looks[-1]))
     return looks
 
 
-def choose(found: Sequence[Outlook]) -> Outlook:
+def _choose(found: Sequence[Outlook]) -> Outlook:
     """The most chance per seed in all, of those that are worth it; where none is, the most seeds.
 
     Seeds in all, and not further ones: a look that decides nothing has spent some of the error, and comes with another one.
@@ -193,7 +193,9 @@ def pairs_are_decided(
     return decided
 
 
-def continuations(values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0) -> Array | None:
+def _continuations(
+    values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0
+) -> Array | None:
     """Tables (runs, cells, seeds + further) that begin with `values`; None where no noise can be estimated.
 
     `scale`: the differences' prior is half-Cauchy in units of this and of the noise of one trial, together.

@@ -135,13 +135,13 @@ def judge_matters(
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
-    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     if crossed is not None:
+        cell_noise = fit_pairs(crossed.values, crossed.resolution)
         bounds, limits = _averages(crossed, len(labels), alpha)
     elif tuned is not None:
-        bounds, limits, heard = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
+        bounds, limits, cell_noise = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
     else:
-        bounds, limits = all_pairs(values, alpha, noise), at_most(values, alpha, noise)
+        bounds, limits, cell_noise = all_pairs(values, alpha, noise), at_most(values, alpha, noise), noise
     flat = bool((limits < margin).all())
     if raced is not None:
         bounds = raced.narrow(bounds)
@@ -160,8 +160,8 @@ def judge_matters(
         flat,
         _difference(labels, bounds, limits, *pair),
         tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown),
-        float(heard.epsilon),
-        float(heard.prior_df),
+        float(cell_noise.epsilon),
+        float(cell_noise.prior_df),
         labels,
         bounds,
         noise if noise.testable.any() else None,  # averages with holes may share no two seeds although cells do

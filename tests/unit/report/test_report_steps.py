@@ -19,7 +19,7 @@ from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, extend, train_longer
 from tune_dml.report.summary import _steps
 from tune_dml.space import Grid, Knob, LogRange, Range
-from tune_dml.stats.foresight import EVEN, continuations, sensitivity_is_decided
+from tune_dml.stats.foresight import EVEN, _continuations, sensitivity_is_decided
 
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr")
 LISTED = Knob("optim.lr", Grid((1e-3, 3e-3, 1e-2), scale="log"), symbol="lr")
@@ -149,7 +149,7 @@ def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
     step = summary(results).answer.step
     seeds = int(step.command.split()[-1])
     values = measured.knobs[0].isolated.table.values
-    drawn = continuations(values, seeds - 3, scale=1.0, resolution=measured.resolution)
+    drawn = _continuations(values, seeds - 3, scale=1.0, resolution=measured.resolution)
     decided = sensitivity_is_decided(1.0, resolution=measured.resolution)
     share = decided(drawn, measured.looks.level_at(seeds)).mean()
     assert step.chance == pytest.approx(share, abs=0.08)

@@ -1,4 +1,4 @@
-"""What further seeds would show: simulated continuations, judged as the next look judges, keep their promises on average."""
+"""What further seeds would show: simulated _continuations, judged as the next look judges, keep their promises on average."""
 
 import time
 
@@ -10,11 +10,11 @@ from tune_dml.stats.best import judge_best
 from tune_dml.stats.foresight import (
     EVEN,
     Outlook,
+    _choose,
+    _continuations,
+    _looks_ahead,
     best_is_known,
-    choose,
-    continuations,
     fresh_outlook,
-    looks_ahead,
     outlook,
     pairs_are_decided,
     sensitivity_is_decided,
@@ -54,7 +54,7 @@ def test_the_promised_share_of_sweeps_decides(decided, off, loud):
         values = drawn + np.asarray(TRUTHS[seed % len(TRUTHS)])[:, None]
         if decided(values[None, :, :5], 0.042)[0]:
             continue
-        tables = continuations(values[:, :5], 4, scale=1.0, runs=80)
+        tables = _continuations(values[:, :5], 4, scale=1.0, runs=80)
         promised.append(decided(tables, LEVEL).mean())
         kept.append(decided(values[None], LEVEL)[0])
     assert len(kept) > 40
@@ -66,17 +66,17 @@ def test_the_promised_share_of_sweeps_decides(decided, off, loud):
 def test_a_continuation_repeats_the_seeds_so_far_and_loses_as_many_trials():
     values = noisy([0, 1, 2], 8)
     values[1, ::2] = np.nan
-    drawn = continuations(values, 20, scale=1.0)
+    drawn = _continuations(values, 20, scale=1.0)
     assert np.array_equal(drawn[..., :8], np.broadcast_to(values, drawn[..., :8].shape), equal_nan=True)
     lost = np.isnan(drawn[..., 8:]).mean((0, 2))
     assert lost[1] == pytest.approx(0.46, abs=0.05)
     assert max(lost[0], lost[2]) < 0.05
-    assert not np.isnan(continuations(noisy([0, 1], 4), 5, scale=1.0)).any()
+    assert not np.isnan(_continuations(noisy([0, 1], 4), 5, scale=1.0)).any()
 
 
 def test_means_that_differ_by_no_more_than_noise_are_drawn_together():
     spread = [
-        continuations(noisy(means, 4, seed=7), 400, scale=1.0)[..., 4:].mean(-1).std(-1).mean()
+        _continuations(noisy(means, 4, seed=7), 400, scale=1.0)[..., 4:].mean(-1).std(-1).mean()
         for means in ([0] * 8, [0, 5, 10, 15, 20, 25, 30, 35])
     ]
     observed = noisy([0] * 8, 4, seed=7).mean(1).std()
@@ -85,7 +85,7 @@ def test_means_that_differ_by_no_more_than_noise_are_drawn_together():
 
 
 def test_future_values_move_in_the_steps_of_the_metric():
-    drawn = continuations(np.round(noisy([0, 1, 2], 5) / 0.5) * 0.5, 5, scale=1.0, resolution=0.5)
+    drawn = _continuations(np.round(noisy([0, 1, 2], 5) / 0.5) * 0.5, 5, scale=1.0, resolution=0.5)
     assert np.allclose(drawn / 0.5, np.round(drawn / 0.5))
 
 
@@ -123,17 +123,17 @@ def test_a_smaller_level_promises_less():
 
 
 def test_the_look_with_the_most_chance_per_seed_is_chosen_of_those_that_are_likely_to_decide():
-    assert choose([Outlook(4, 0.52), Outlook(5, 0.9), Outlook(8, 0.95)]) == Outlook(5, 0.9)
-    assert choose([Outlook(4, 0.3), Outlook(8, EVEN)]) == Outlook(8, EVEN)
-    hopeless = choose([Outlook(8, 0.4), Outlook(4, 0.3)])
+    assert _choose([Outlook(4, 0.52), Outlook(5, 0.9), Outlook(8, 0.95)]) == Outlook(5, 0.9)
+    assert _choose([Outlook(4, 0.3), Outlook(8, EVEN)]) == Outlook(8, EVEN)
+    hopeless = _choose([Outlook(8, 0.4), Outlook(4, 0.3)])
     assert hopeless == Outlook(8, 0.4)
     assert not hopeless.worth_it
 
 
 def test_looks_reach_three_times_the_seeds_that_have_run():
-    assert looks_ahead(3) == [4, 5, 6, 8, 10]
-    assert looks_ahead(2) == [3, 4, 5, 6]
-    assert looks_ahead(20)[-1] >= 60
+    assert _looks_ahead(3) == [4, 5, 6, 8, 10]
+    assert _looks_ahead(2) == [3, 4, 5, 6]
+    assert _looks_ahead(20)[-1] >= 60
 
 
 def test_nothing_is_foretold_without_noise():

@@ -162,7 +162,6 @@ class Gains(_Open):
     rows: list[Gain]
     differences: list[Gain] = Field(description="Of an arm's gain less that of another arm.")
     lost: list[str]
-    choosing_seeds: list[int]
     margin: float
     alpha: float
     algorithm: str

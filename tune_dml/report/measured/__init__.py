@@ -107,16 +107,13 @@ class Measured:
     @cached_property
     def looks(self) -> Looks:
         """Looks at the sweep: those on record, and the present one."""
-        trials, planned, imported = self.results.trials, len(self.seeds), self.results.imported is not None
-        cells = len({trial.cell.digest for trial in trials})
-        return looks_of(self.results.looks, trials, cells, planned, imported=imported, share=self._share_left)
+        found, imported = self.results, self.results.imported is not None
+        return looks_of(found.looks, found.trials, imported=imported, share=self._share_left)
 
     @cached_property
     def confirmation_looks(self) -> Looks:
         """Looks at the fresh seeds of the confirmation: those on record, and the present one."""
-        trials = self.results.confirmed
-        cells, planned = len({trial.cell.digest for trial in trials}), len({trial.seed for trial in trials})
-        return looks_of(self.results.confirmation_looks, trials, cells, planned)
+        return looks_of(self.results.confirmation_looks, self.results.confirmed)
 
     @property
     def _share_left(self) -> float:

@@ -58,8 +58,6 @@ class Looks:
 def looks_of(
     past: Sequence[Look],
     trials: Sequence[TrialResult],
-    cells: int,
-    planned: int,
     *,
     imported: bool = False,
     share: float = 1.0,
@@ -68,9 +66,7 @@ def looks_of(
 
     Args:
         past: the looks on record, in order.
-        trials: as they stand now.
-        cells: how many cells the trials belong to.
-        planned: seeds per cell that are planned now; the first look on record knows what was planned before it.
+        trials: as they stand now, those that are planned among them.
         imported: whether another program made the results.
         share: see `Looks`.
     """
@@ -78,9 +74,9 @@ def looks_of(
     failed = sum(trial.status == "failed" for trial in ended)
     seeds, grown = [look.seeds for look in past], cells_added(past)
     if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
-        seeds.append((len(ended) - failed) / max(1, cells))
+        seeds.append((len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials})))
         comparable = sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values())
         if past and 0 < past[-1].cells < comparable:
             grown |= {len(past)}
-    first = past[0].planned if past else planned
+    first = past[0].planned if past else len({trial.seed for trial in trials})
     return Looks(tuple(seeds), max(1, first), not imported, share, grown)
