@@ -2,8 +2,9 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, shown, tails, equal, looks, nuisance, optimum, paper, order,
-                                                  # selection, effects, importance, race, stopping, retries, speed
+    python benchmarks/verdicts.py --only noise    # a section: noise, steps, shown, tails, equal, looks, nuisance, optimum,
+                                                  # paper, order, selection, effects, importance, race, stopping,
+                                                  # retries, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
