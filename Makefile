@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 VISION := .venv-vision
+OBJECTS := .venv-objects
 BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -11,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -26,6 +27,7 @@ help:
 	@echo "make test-spaces   every study on the embedded pictures, a few steps each, to its report"
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
+	@echo "make test-objects  the rendered data set, in an environment of its own (98 MB of pybullet)"
 	@echo "make bench-losses bench-metrics bench-training bench-orchestration   speed, as ratios against named peers"
 	@echo "make bench-gpu     images/s, metrics and several trials on a CUDA device, beside a bare loop and the model alone"
 
@@ -70,6 +72,9 @@ test-gpu: $(VENV)/.dev
 test-vision: $(VISION)/.vision
 	$(VISION)/bin/python -m pytest -m vision
 
+test-objects: $(OBJECTS)/.objects
+	$(OBJECTS)/bin/python -m pytest -m objects -rs
+
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -105,9 +110,10 @@ bench-orchestration: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_studies.py
+	$(BIN)/python docs/generate_fidelity.py
 
 clean:
-	rm -rf $(VENV) $(VISION) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VISION) $(OBJECTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -126,4 +132,9 @@ $(VISION)/.vision: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VISION)
 	$(VISION)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,dev]'
 	$(VISION)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pretrainedmodels==0.7.4
+	@touch $@
+
+$(OBJECTS)/.objects: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OBJECTS)
+	$(OBJECTS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[objects,dev]'
 	@touch $@

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import multivariate_t, studentized_range
 from scipy.stats import t as student
+
+from tune_dml.stats.noise import fit_pairs
 
 Array = NDArray[np.float64]
 
@@ -85,3 +88,30 @@ def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) 
     if baseline is None:
         return np.asarray((gaps > tukey(m, df, 1 - alpha) * error).any((1, 2)))
     return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
+
+
+def advice_before(
+    values: Array, margin: float, level: Callable[[int], float], resolution: float = 0.0
+) -> tuple[int, float] | None:
+    """The seeds that were advised and the chance that was promised: of the one pair that decides, under a flat prior.
+
+    Up to 60 seeds in all; None where none would decide.
+    """
+    noise, seeds = fit_pairs(values, resolution), values.shape[1]
+    pairs = np.triu(noise.testable)
+    size, sd = np.abs(noise.estimate[pairs]), np.sqrt(noise.variance[pairs])
+    sensitive = bool((size > margin).any())
+    room = (size - margin if sensitive else margin - size) / sd
+    gap = float(room.max() if sensitive else room.min())
+    cells, epsilon = len(values), float(np.nan_to_num(noise.epsilon))
+    for planned in range(seeds + 1, 61):
+        own = planned - 1
+        multiple = student.isf(level(planned), own)
+        if sensitive:
+            borrowed = max(epsilon * (cells - 1) - 1, 0) * max(own - 1, 0)
+            family = student.isf(level(planned) / (cells * (cells - 1)), borrowed + own)
+            multiple = max(family, student.isf(level(planned) / 3, own))
+        if multiple / np.sqrt(planned) < gap:
+            spread = np.sqrt(1 / seeds - 1 / planned)
+            return planned, float(student.sf((multiple / np.sqrt(planned) - gap) / spread, seeds - 1))
+    return None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import KINDS, Array, rate, simulate
 
-from tune_dml.stats.looks import level_left, seeds_counted
+from tune_dml.stats.looks import level_left
 from tune_dml.stats.simultaneous import all_pairs
 
 _FAILED = 0.3
@@ -34,7 +34,7 @@ def _claims(whole: Array, ranked: Array) -> NDArray[np.bool_]:
     """Of tables (sweeps, cells, seeds), of which those trials fail first that are ranked lowest under their seed."""
     seeds = whole.shape[-1]
     begun = np.where(np.argsort(np.argsort(ranked, 1), 1) < round(_FAILED * whole.shape[1]), np.nan, whole)
-    first = seeds_counted(seeds, 0, failed=True)
+    first = seeds * float(np.isfinite(begun).mean())
     levels = [level_left(looks, planned=seeds) for looks in ([first], [first, seeds])]
     looked = zip((begun, whole), levels, strict=True)
     return np.any([(all_pairs(values, level).low > 0).any((1, 2)) for values, level in looked], 0)

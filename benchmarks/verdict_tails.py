@@ -11,8 +11,9 @@ from simulated_sweeps import TAILS, Array, rate, simulate
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.equivalence import judge_equivalence
-from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import against, all_pairs, at_most
+from tune_dml.stats.tuned import TunedLevels
 
 _MARGIN = 3.0
 _Wrong = Callable[[Array], NDArray[np.bool_]]
@@ -49,8 +50,8 @@ def _edge(values: Array) -> NDArray[np.bool_]:
 
 def _tuned(values: Array) -> NDArray[np.bool_]:
     """Each cell is a nuisance setting of one of two levels of a knob (of the one cell of each, where there are two)."""
-    judged, _ = tuned_on_other_seeds(values.reshape(len(values), 2, -1, values.shape[-1]))
-    return np.asarray((all_pairs(judged).low > 0).any((1, 2)))
+    half = values.shape[1] // 2
+    return np.asarray((TunedLevels(values, (0,) * half + (1,) * half).pairs().low > 0).any((1, 2)))
 
 
 def _outside(low: Array, high: Array, truth: float = 0.0) -> NDArray[np.bool_]:

@@ -2,9 +2,7 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, shown, tails, equal, looks, nuisance, optimum,
-                                                  # paper, order, selection, effects, importance, race, stopping,
-                                                  # retries, speed
+    python benchmarks/verdicts.py --only noise    # one section; --help lists them
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -25,7 +23,11 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_advice import advice
+from verdict_contrasts import candidates, contrasts
+from verdict_failing_races import failing_trials
 from verdict_importance import importance
+from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
@@ -33,18 +35,18 @@ from verdict_shown import shown
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_tails import tails
+from verdict_tuned import tuned, tuned_baseline
 
 from tune_dml.stats import SeedTable
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.looks import level_left
 from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
-from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
-from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
+from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.simultaneous import against, all_pairs, at_most
 
 PRINTED = (
     ("SEC, rho, Cars", (0.01, 0.1, 0.5, 0.9, 1.0), (74.57, 72.0, 68.54, 68.28, 67.89), 1),
@@ -119,79 +121,6 @@ def equal(sweeps: int) -> Iterable[str]:
                 together = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
                 row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(together):.2f}")
             yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>22}" for text in row)
-
-
-def looks(sweeps: int) -> Iterable[str]:
-    """Seeds added until something is claimed, 3 to 12; rules of spending side by side."""
-    rules: dict[str, Callable[[list[int]], float]] = {
-        "every look at 5 %": lambda seen: 0.05,
-        "1 - 1/n": level_left,
-        "linear to the plan": lambda seen: level_left(seen, planned=12),
-        "alpha / m (m + 1)": lambda seen: 0.05 / len(seen) / (len(seen) + 1),
-    }
-    yield "Seeds added until a difference is claimed, 3 to 12, 6 cells: share of sweeps that claim, mean seeds until then"
-    for kind in ("iid", "slope", "measured-like"):
-        for shift in (0.0, 1.5, 3.0):
-            values = simulate(kind, 6, 12, sweeps, np.random.default_rng(3))
-            values[:, 0] += shift
-            first = {rule: np.full(sweeps, np.inf) for rule in ("today", *rules)}
-            seen: list[int] = []
-            for seeds in range(3, 13):
-                seen.append(seeds)
-                pairs = fit_pairs(values[..., :seeds])
-                first["today"] = np.where(
-                    old_claims(values[..., :seeds]), np.minimum(first["today"], seeds), first["today"]
-                )
-                for rule, level in rules.items():
-                    hit = (pairs.estimate > half_widths(pairs, level(seen), 15)).any((1, 2))
-                    first[rule] = np.where(hit, np.minimum(first[rule], seeds), first[rule])
-            parts = []
-            for name, at in first.items():
-                share = rate(np.isfinite(at)) if shift == 0 else f"{np.isfinite(at).mean():.2f}"
-                parts.append(f"{name} {share}, {np.minimum(at, 12).mean():.1f}")
-            yield f"{kind:>14} shift {shift:.1f}:  " + ";  ".join(parts)
-    yield from _covered_when_stopped(sweeps)
-
-
-def _covered_when_stopped(sweeps: int) -> Iterable[str]:
-    """Intervals of the best and of its gain, read when it is first said to beat the default, at 12 seeds at the latest."""
-    yield "Read at the first look (3 to 12 seeds) that says the best beats the default: coverage of score, gain, all pairs"
-    for cells in (5, 20):
-        for spread in (0.0, 1.0):
-            rng = np.random.default_rng([cells, int(spread)])
-            truth = spread * rng.standard_normal((sweeps, cells))
-            values = truth[..., None] + simulate("measured-like", cells, 12, sweeps, rng)
-            hits, going = np.zeros((3, sweeps), dtype=bool), np.arange(sweeps)
-            for seeds in range(3, 13):
-                seen, level = values[going, :, :seeds], level_left(list(range(3, seeds + 1)), planned=12)
-                found, gain, pairs = (
-                    score_of_best(seen, alpha=level),
-                    score_of_best(seen, 0, level),
-                    all_pairs(seen, level),
-                )
-                best = np.take_along_axis(truth[going], found.best[:, None], 1)[:, 0]
-                gaps = truth[going][:, :, None] - truth[going][:, None]
-                inside = (
-                    (found.low <= best) & (best <= found.high),
-                    (gain.low <= best - truth[going, 0]) & (best - truth[going, 0] <= gain.high),
-                    ((pairs.low <= gaps + 1e-9) & (gaps <= pairs.high + 1e-9)).all((1, 2)),
-                )
-                stops = (gain.low > 0) | (seeds == 12)
-                hits[:, going[stops]] = np.array(inside)[:, stops]
-                going = going[~stops]
-            yield f"{cells:6d} cells, spread {spread:.0f}: " + "  ".join(f"{hit.mean():.3f}" for hit in hits)
-
-
-def nuisance(sweeps: int) -> Iterable[str]:
-    """A nuisance knob tuned per value, nothing matters."""
-    yield "5 values, each at its best of 5 nuisance settings, nothing matters: today (leave one seed out) / new (other seeds)"
-    for seeds in (3, 5, 10):
-        rng = np.random.default_rng(seeds)
-        values = rng.standard_normal((sweeps, 5, 5, seeds)) + rng.standard_normal((sweeps, 1, 1, seeds))
-        others = (values.sum(-1, keepdims=True) - values).argmax(-2)
-        left_out = np.take_along_axis(values, others[..., None, :], -2)[..., 0, :]
-        split, _ = tuned_on_other_seeds(values)
-        yield f"{seeds:6d}   {rate(old_claims(left_out))} / {rate(new_claims(split))}"
 
 
 def optimum(sweeps: int) -> Iterable[str]:
@@ -334,16 +263,23 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         tails,
         equal,
         looks,
-        nuisance,
+        confirmations,
+        comparisons,
+        tuned,
+        tuned_baseline,
         optimum,
         paper,
         order,
         selection,
         effects,
         importance,
+        advice,
         race,
+        failing_trials,
         stopping,
         retries,
+        candidates,
+        contrasts,
         speed,
     )
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO
+from search_spaces.protocols.recipes import PAIRS
+from search_spaces.protocols.sec import SEC_TRIPLET
 from tune_dml.space import Arm, Grid, Knob, Space
 
 _ARMS = (
@@ -10,6 +13,8 @@ _ARMS = (
     Arm("multi-similarity", {"loss.name": "multi_similarity"}),
     Arm("DRO-TopK", {"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160}),
 )
+_SOP = next(protocol for protocol in SEC_TRIPLET if protocol.dataset == "sop")  # DRO's paper has none there
+_ONE_A_DATA_SET = (GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP, _SOP)
 _DIFFERS = "three losses are compared as they are, on one protocol"
 
 
@@ -23,7 +28,9 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         fixed={},
         arms=_ARMS,
         baseline="triplet",
-        protocols=(GLYPHS_DRO,),
+        stated=(PAIRS.stated,),
+        positive_pairs=160,
+        protocols=_ONE_A_DATA_SET,
         margin=1.0,
         differs=_DIFFERS,
         notes=(note,),

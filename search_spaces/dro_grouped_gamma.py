@@ -32,6 +32,7 @@ SPACE = Space(
                 "loss.drop_zeros": True,
                 "loss.reduction": "mean",
             },
+            against=("LS", "MS"),
         ),
     ),
     baseline="LS",

@@ -20,7 +20,13 @@ _IDENTITIES = (
 
 
 def _space(
-    name: str, title: str, citation: Citation, ks: tuple[int, ...], protocols: tuple[Protocol, ...], *notes: str
+    name: str,
+    title: str,
+    citation: Citation,
+    ks: tuple[int, ...],
+    protocols: tuple[Protocol, ...],
+    *notes: str,
+    positive_pairs: int,
 ) -> Space:
     return Space(
         name=name,
@@ -31,6 +37,7 @@ def _space(
         fixed={},
         arms=_ARMS,
         baseline="mean of all pairs",
+        positive_pairs=positive_pairs,
         protocols=protocols,
         margin=1.0,
         identities=_IDENTITIES,
@@ -49,6 +56,7 @@ SPACE = _space(
     "Cars196, selected on test.",
     "The printed program of TopK-PN gives a sum; text and code take the average over the selected pairs, as here.",
     "The binomial versions are arms of dro_variants.",
+    positive_pairs=160,
 )
 INSHOP = _space(
     "dro_k_inshop",
@@ -60,4 +68,5 @@ INSHOP = _space(
     "the paper prints 198,080.",
     "2560 comes from the sensitivity study, whose figure has no numbers. At the best K the paper prints R@1 91.0, and 91.3 "
     "with half the pairs positive, selected on test.",
+    positive_pairs=1280,
 )

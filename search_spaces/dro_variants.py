@@ -18,7 +18,13 @@ _DIFFERS = "that is what is compared: K of the hardest pairs or all of them by w
 
 
 def _space(
-    name: str, title: str, ks: tuple[int, ...], protocols: tuple[Protocol, ...], published: tuple[Published, ...]
+    name: str,
+    title: str,
+    ks: tuple[int, ...],
+    protocols: tuple[Protocol, ...],
+    published: tuple[Published, ...],
+    *,
+    positive_pairs: int,
 ) -> Space:
     knob = Knob("loss.k", Grid(ks), symbol="K", unit="unordered pairs")
     return Space(
@@ -31,13 +37,19 @@ def _space(
         arms=(
             *_MEANS,
             *(
-                Arm(f"{printed}_{letter}", {"loss.name": loss, **term}, own_knobs=(knob,))
+                Arm(f"{printed}_{letter}", {"loss.name": loss, **term}, own_knobs=(knob,), against=(mean.name,))
                 for printed, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
-                for letter, term in (("M", _MARGIN), ("B", _BINOMIAL))
+                for letter, term, mean in (("M", _MARGIN, _MEANS[0]), ("B", _BINOMIAL, _MEANS[1]))
             ),
-            Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN}, own_knobs=(_GAMMA,)),
+            Arm(
+                "DRO-KL_M",
+                {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN},
+                own_knobs=(_GAMMA,),
+                against=(_MEANS[0].name,),
+            ),
         ),
         baseline="mean of margin losses",
+        positive_pairs=positive_pairs,
         protocols=protocols,
         published=published,
         margin=1.0,
@@ -62,6 +74,7 @@ SPACE = _space(
     (160, 200, 240, 280),
     (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
     tuple(DRO.table("1").methods_on(dataset) for dataset in BIRDS_CARS),
+    positive_pairs=160,
 )
 INSHOP = _space(
     "dro_variants_inshop",
@@ -69,4 +82,5 @@ INSHOP = _space(
     (640, 960, 1280, 1600, 1920),
     (GLYPHS_DRO_LARGE, DRO_INSHOP),
     (DRO.table("3").methods_on("In-Shop"),),
+    positive_pairs=1280,
 )

@@ -12,15 +12,19 @@ from search_spaces.protocols.mpa import (
     MPA_SOFT_TRIPLE,
 )
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from search_spaces.protocols.shared import with_also
 from tune_dml.space import Arm, Protocol, Space, Stated
 
-_SEVERAL = Stated("ours: half of the paper's, for characters of twenty pictures", {"loss.proxies_per_class": 5})
+_FEWER = "ours: half of the paper's, for classes of about twenty pictures"
+
+_ONE = ("ProxyAnchor (our)",)
+"""MPA with one proxy a class."""
 
 
-def _arm(name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True) -> Arm:
-    named = Stated("ours", {"loss.name": loss, **(_SEVERAL.settings if several else {})})
-    return Arm(name, {"loss.name": loss}, protocols=(with_also(GLYPHS_PROXY, f"+{loss}", named), *protocols))
+def _arm(
+    name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True, against: tuple[str, ...] = ()
+) -> Arm:
+    stated = (Stated(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
+    return Arm(name, {"loss.name": loss}, protocols=(GLYPHS_PROXY, *protocols), stated=stated, against=against)
 
 
 SPACE = Space(
@@ -34,9 +38,9 @@ SPACE = Space(
         _arm("ProxyNCA", "proxy_nca", MPA_PROXY_NCA, several=False),
         _arm("SoftTriple (our)", "soft_triple", MPA_SOFT_TRIPLE),
         _arm("ProxyAnchor (our)", "proxy_anchor", MPA_PROXY_ANCHOR, several=False),
-        _arm("MPA", "mpa", MPA_ANCHOR),
-        _arm("MPA-DW", "mpa_dw", MPA_DW),
-        _arm("MPA-AP", "mpa_ap", MPA_AP),
+        _arm("MPA", "mpa", MPA_ANCHOR, against=_ONE),
+        _arm("MPA-DW", "mpa_dw", MPA_DW, against=_ONE),
+        _arm("MPA-AP", "mpa_ap", MPA_AP, against=_ONE),
     ),
     baseline="ProxyAnchor (our)",
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),

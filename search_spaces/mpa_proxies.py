@@ -30,7 +30,7 @@ SPACE = Space(
             knobs=(),
             protocols=(GLYPHS_PROXY, *MPA_PROXY_ANCHOR),
         ),
-        Arm("MPA", {**MPA_SETTINGS, "loss.tau": 0.2}),
+        Arm("MPA", {**MPA_SETTINGS, "loss.tau": 0.2}, against=("ProxyAnchor",)),
     ),
     baseline="ProxyAnchor",
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import RETRIEVAL, SEC
-from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_NPAIR, GLYPHS_TRIPLET
+from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET
 from search_spaces.protocols.sec import SEC_NPAIR, SEC_SEMIHARD
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -24,7 +24,7 @@ SPACE = Space(
         Arm("NormalizedNPair", {"loss.name": "npair"}),
     ),
     baseline="SemihardTriplet",
-    protocols=(GLYPHS_NPAIR, DIGITS_QUICK, *SEC_NPAIR),
+    protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, *SEC_NPAIR),
     published=tuple(
         SEC.table("5", "supplement").curve(
             dataset,

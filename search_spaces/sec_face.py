@@ -61,6 +61,7 @@ SPACE = Space(
                 f"{name}+L2-reg",
                 {**head, "regularizer.name": "l2", "regularizer.schedule": "epoch_ramp"},
                 own_knobs=(_L2_ETA,),
+                against=(name,),
             ),
             Arm(
                 f"{name}+SEC",
@@ -71,6 +72,7 @@ SPACE = Space(
                     "regularizer.schedule": "epoch_ramp",
                 },
                 own_knobs=(_ETA,),
+                against=(name,),
             ),
             Arm(
                 f"{name}+SEC-EMA",
@@ -81,6 +83,7 @@ SPACE = Space(
                     "regularizer.schedule": "capped_linear",
                 },
                 own_knobs=(RHO,),
+                against=(name,),
             ),
         )
     ),
@@ -114,7 +117,7 @@ WITH_HEADS = Space(
     scientific=(),
     fixed={**_FIXED, "loss.name": "arcface"},
     arms=tuple(
-        Arm(f"{head}{suffix}", {"model.head": head, **norms})
+        Arm(f"{head}{suffix}", {"model.head": head, **norms}, against=(head,) if suffix else ())
         for head in ("fc", "fc_bn")
         for suffix, norms in (
             ("", {"regularizer.name": "none"}),
@@ -129,6 +132,7 @@ WITH_HEADS = Space(
             ),
         )
     ),
+    gain_differences=(("fc_bn+SEC", "fc+SEC"),),
     baseline="fc",
     protocols=PROTOCOLS[:3],
     metric="val/verification_accuracy",

@@ -18,10 +18,22 @@ SPACE = Space(
     scientific=(),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=tuple(
-        Arm(f"SemihardTriplet{letters}{suffix}", {"model.head": head, **norms})
+        arm
         for letters, head in (("", "bn_fc"), ("+BN", "fc_bn"), ("+WN", "wn_fc"))
-        for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))
+        for arm in (
+            Arm(
+                f"SemihardTriplet{letters}",
+                {"model.head": head, **_OFF},
+                against=("SemihardTriplet",) if letters else (),
+            ),
+            Arm(
+                f"SemihardTriplet{letters}+SEC",
+                {"model.head": head, **_SEC_ON},
+                against=(f"SemihardTriplet{letters}",),
+            ),
+        )
     ),
+    gain_differences=tuple((f"SemihardTriplet{letters}+SEC", "SemihardTriplet+SEC") for letters in ("+BN", "+WN")),
     baseline="SemihardTriplet",
     protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
     published=(SEC.table("5", "rebuttal").methods_on("Cars196"),),

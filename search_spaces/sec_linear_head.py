@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.papers import SEC
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR_LINEAR_HEAD, SIMCLR_LINEAR_HEAD
-from tune_dml.space import Arm, Grid, Knob, Space
+from tune_dml.space import Arm, Grid, Knob, Space, Stated
 
 SPACE = Space(
     name="sec_linear_head",
@@ -20,9 +20,14 @@ SPACE = Space(
     },
     arms=(
         Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-        Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "linear"}),
+        Arm(
+            "NT-Xent+SEC",
+            {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "linear"},
+            against=("NT-Xent",),
+        ),
     ),
     baseline="NT-Xent",
+    stated=(Stated(SEC.says("rebuttal, Table 1"), {"model.head": "fc"}),),
     protocols=(GLYPHS_SIMCLR_LINEAR_HEAD, *SIMCLR_LINEAR_HEAD),
     published=(
         SEC.table("1", "rebuttal").curve(

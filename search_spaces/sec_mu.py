@@ -11,15 +11,17 @@ _ETA = Knob("regularizer.eta", Grid((0.1, 0.5, 1.0), scale="log"), symbol="eta")
 _SMALL = Knob("regularizer.eta", Grid((0.001, 0.005, 0.01, 0.1), scale="log"), symbol="eta")
 _SMALLER = Knob("regularizer.eta", Grid((5e-5, 1e-4, 5e-4, 1e-3), scale="log"), symbol="eta")
 
+_BATCH = ("batch mean",)
+
 
 def _arms(zero: Knob) -> tuple[Arm, ...]:
     """What the norms are pulled to; at zero with the weights that the paper prints for the loss."""
     return (
         Arm("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=()),
-        Arm("batch mean", {"regularizer.name": "sec", "regularizer.rho": 1.0}),
-        Arm("running mean", {"regularizer.name": "sec", "regularizer.rho": 0.01}),
-        Arm("fixed mean", {"regularizer.name": "sec_fixed", "regularizer.mu": "initial_train_mean"}),
-        Arm("zero", {"regularizer.name": "l2"}, own_knobs=(zero,)),
+        Arm("batch mean", {"regularizer.name": "sec", "regularizer.rho": 1.0}, against=("no SEC",)),
+        Arm("running mean", {"regularizer.name": "sec", "regularizer.rho": 0.01}, against=_BATCH),
+        Arm("fixed mean", {"regularizer.name": "sec_fixed", "regularizer.mu": "initial_train_mean"}, against=_BATCH),
+        Arm("zero", {"regularizer.name": "l2"}, own_knobs=(zero,), against=_BATCH),
     )
 
 

@@ -9,6 +9,7 @@ from tune_dml.space import Arm, Grid, Knob, Space, Value
 
 _SEC_ON: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5}
 _OFF: dict[str, Value] = {"regularizer.name": "none"}
+_SGD: dict[str, Value] = {"optim.name": "sgd", "optim.momentum": 0.9}
 _SLOW = Knob("optim.lr", Grid((0.01, 0.03, 0.1), scale="log"), symbol="lr", origin="ours")
 _FAST = Knob("optim.lr", Grid((5e-4, 2e-3, 5e-3), scale="log"), symbol="lr", origin="ours")
 
@@ -21,12 +22,12 @@ SPACE = Space(
     nuisance=(_FAST,),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=(
-        *(Arm(f"Adam{suffix}", {"optim.name": "adam", **norms}) for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))),
-        *(
-            Arm(f"SGD{suffix}", {"optim.name": "sgd", "optim.momentum": 0.9, **norms}, own_knobs=(_SLOW,))
-            for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))
-        ),
+        Arm("Adam", {"optim.name": "adam", **_OFF}),
+        Arm("Adam+SEC", {"optim.name": "adam", **_SEC_ON}, against=("Adam",)),
+        Arm("SGD", {**_SGD, **_OFF}, own_knobs=(_SLOW,)),
+        Arm("SGD+SEC", {**_SGD, **_SEC_ON}, own_knobs=(_SLOW,), against=("SGD",)),
     ),
+    gain_differences=(("SGD+SEC", "Adam+SEC"),),
     baseline="Adam",
     protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
     margin=1.0,

@@ -49,9 +49,11 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         },
         arms=(
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_GROWING}, own_knobs=(_L2_ETA,)),
-            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_GROWING}),
-            Arm("NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_GROWING}),
+            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_GROWING}, own_knobs=(_L2_ETA,), against=("NT-Xent",)),
+            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_GROWING}, against=("NT-Xent",)),
+            Arm(
+                "NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_GROWING}, against=("NT-Xent",)
+            ),
         ),
         baseline="NT-Xent",
         protocols=protocols,

@@ -34,6 +34,7 @@ CALLED_BY_OTHERS = [
     *("_repr_html_", "infer_relative_search_space", "sample_relative"),  # notebooks, Optuna
     *("many_knobs", "badge", "card", "opening", "searchable"),  # read by the page's template
     *("identities", "f1", "accuracy_std", "effect", "shape_algorithm"),  # written to files by their dataclasses' fields
+    *("is_about", "decisions"),  # docs/generate_fidelity.py
     *("LogRange", "loss_checks", "regularizer_checks", "dataset_checks"),  # people's own spaces and tests
 ]
 

@@ -49,9 +49,13 @@ CAME_LATER: Mapping[str, object] = {
     "memory.size": 0,
     "memory.start": 0,
     "memory.weight": 1.0,
+    "model.head_init": "he_fan_out",
     "model.red_mean": 128.0,
     **dict.fromkeys(FREE_SEEDS),
 }
+
+HeadInit = Literal["he_fan_out", "torch", "torch_zero_bias"]
+"""How the linear layers of a head start (see `trainables.models.base.Head.initialise`)."""
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -193,6 +197,14 @@ class ModelConfig(MethodSection):
     backbone: str = "small_conv"
     pooling: str = "avg"
     head: str = "fc"
+    head_init: Annotated[
+        HeadInit,
+        Field(
+            description="start of the head's linear layers: he_fan_out draws He normal weights over the outputs and zero "
+            "biases, torch keeps nn.Linear's uniform ones, torch_zero_bias those with zero biases; a head of another "
+            "package may have a start of its own"
+        ),
+    ] = "he_fan_out"
     embedding_dim: Annotated[int, Field(ge=1)] = 64
     freeze_bn: Annotated[bool, Field(description="the backbone's batch normalisation keeps its running statistics")] = (
         False

@@ -47,12 +47,12 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
     """Train a few steps and validate once. Run it in a process of its own: memory is that of the process."""
     device = _device()
     began = time.perf_counter()
-    with _begun(config, device, threads, cache_dir) as run:
+    with begun(config, device, threads, cache_dir) as run:
         start = time.perf_counter() - began
         times = []
         for _ in range(2 * _STEPS):
             before = _now(device)
-            _step(run)
+            one_step(run)
             times.append(_now(device) - before)
         before = _now(device)
         run.learner.validate()
@@ -81,31 +81,31 @@ def steps_per_second(
 ) -> float:
     """Training steps a second over so many seconds, from when `ready`, called after a few steps, has returned."""
     device = _device()
-    with _begun(config, device, threads, cache_dir) as run:
+    with begun(config, device, threads, cache_dir) as run:
         for _ in range(_STEPS):
-            _step(run)
+            one_step(run)
         _now(device)
         ready()
         start, count = _now(device), 0
         while time.perf_counter() - start < seconds:
             for _ in range(_STEPS):
-                _step(run)
+                one_step(run)
             count += _STEPS
             _now(device)
         return count / (_now(device) - start)
 
 
 @contextmanager
-def _begun(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
-    """A trial at its first step, in a folder that is gone afterwards."""
+def begun(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
+    """A trial at its first step, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=threads)
         prepare_process(config, context)
         yield begin(config, context, build_learner(config, context, cache_dir=cache_dir))
 
 
-def _step(run: Run) -> None:
-    """One step; the trial never comes to its last."""
+def one_step(run: Run) -> None:
+    """Take one step; the trial never reaches its last."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
 

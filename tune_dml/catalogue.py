@@ -1,4 +1,4 @@
-"""Search spaces, protocols and papers, found by being there: in the modules of every package that says it holds some.
+"""Search spaces, protocols, recipes and papers, found by being there: in the modules of every package that says it holds some.
 
 A package says so by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours); single objects come by
 the groups `tune_dml.spaces` and `tune_dml.protocols`.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import load_entries
-from tune_dml.space import Paper, Protocol, Space
+from tune_dml.space import Paper, Protocol, Recipe, Space
 
 RETRIEVAL = "retrieval"  # the task of settings that name none
 
@@ -32,6 +32,12 @@ def protocols() -> dict[str, Protocol]:
     ours = [item for item in _declared() if isinstance(item, Protocol)]
     theirs = [protocol for _, protocol in load_entries("tune_dml.protocols")]
     return {protocol.name: protocol for protocol in [*ours, *theirs]}
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Loss -> recipe, of the losses that have one."""
+    return {loss: item for item in _declared() if isinstance(item, Recipe) for loss in item.methods}
 
 
 @cache
@@ -86,5 +92,5 @@ def _declared() -> list[object]:
         for module in modules
         for value in vars(module).values()
         for item in (value if isinstance(value, tuple) else (value,))
-        if isinstance(item, Space | Protocol | Paper)
+        if isinstance(item, Space | Protocol | Recipe | Paper)
     ]

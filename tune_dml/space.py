@@ -5,7 +5,7 @@ A space is a declaration: which knob the study is about, the values as printed i
 `tune_dml.planning.plan` turns it into cells.
 """
 
-# ruff: noqa: PLC0414 - the words of `papers.paper` are words of a space too, and taken from here
+# ruff: noqa: PLC0414 - the words of `papers.paper` and `papers.fidelity` are words of a space too, and taken from here
 from __future__ import annotations
 
 import math
@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.errors import Problem, nearest
+from tune_dml.papers.fidelity import Decision as Decision
+from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
+from tune_dml.papers.fidelity import Setting as Setting
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
 from tune_dml.papers.paper import Paper as Paper
@@ -98,6 +101,17 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What the batches of some losses look like, and how fast the losses' own parameters learn, on any data set."""
+
+    methods: tuple[str, ...]
+    """The losses that it is for."""
+    stated: Stated
+    loss_lr: float | None = None
+    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How a data set is trained and judged when a space does not say otherwise."""
 
@@ -151,6 +165,10 @@ class Arm:
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
     """One a data set, where it trains otherwise than the space's protocols say."""
+    against: tuple[str, ...] = ()
+    """The arms over which the study asks what it gains; each such gain is a declared contrast."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that it takes to every data set; a protocol that states one of them goes over it."""
 
 
 def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
@@ -184,6 +202,12 @@ class Space:
     notes: tuple[str, ...] = ()
     arms: tuple[Arm, ...] = ()
     """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
+    gain_differences: tuple[tuple[str, str], ...] = ()
+    """Pairs of arms that each have one `against`: whether the gain of the first is larger than that of the second."""
+    stated: tuple[Stated, ...] = ()
+    """Settings that its arms take to every data set; a protocol that states one of them goes over it."""
+    positive_pairs: int | None = None
+    """Positive pairs of the batches that its values of `loss.k` are for; on other batches K stays as large a share of them."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)
@@ -207,6 +231,16 @@ class Space:
     def baseline_name(self) -> str | None:
         """The arm that the others are compared with; None where there is none."""
         return self.baseline.name if isinstance(self.baseline, Arm) else self.baseline
+
+    def contrasts_among(self, names: Set[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """The declared contrasts between arms of these names.
+
+        Returns:
+            (arm, arm over which it may gain) of each gain, and the pairs of arms whose gains are compared.
+        """
+        gains = [(arm.name, other) for arm in self.every_arm for other in arm.against if {arm.name, other} <= names]
+        gaining = {arm for arm, _ in gains}
+        return gains, [pair for pair in self.gain_differences if set(pair) <= gaining]
 
     def arm(self, name: str) -> Arm:
         """The arm of a name. Raises KeyError where there is none."""
@@ -274,7 +308,35 @@ class Space:
             problems.append(Problem(f"{self.name}.baseline", rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)
-        return list(dict.fromkeys(problems))
+        return list(dict.fromkeys(problems + _contrast_problems(self)))
+
+
+def _contrast_problems(space: Space) -> list[Problem]:
+    """What is wrong with the declared contrasts."""
+    names = [arm.name for arm in space.every_arm]
+    problems = []
+    for arm in space.every_arm:
+        location = f"{space.name}.{arm.name}.against"
+        others = [name for name in names if name != arm.name]
+        rule = "an arm gains over another arm of its space"
+        problems += [
+            Problem(location, rule, other, nearest(other, others, what="arm"))
+            for other in arm.against
+            if other not in others
+        ]
+        for other in _repeated(arm.against):
+            problems.append(Problem(location, "an arm is compared with another one once", other, "Remove the repeat."))
+    location = f"{space.name}.gain_differences"
+    gaining = [arm.name for arm in space.every_arm if len(arm.against) == 1]
+    for pair in space.gain_differences:
+        for name in pair:
+            if name not in gaining:
+                rule = "a gain is that of an arm with one `against`"
+                remedy = nearest(name, gaining, what="arm") if gaining else "Declare `against` in two arms."
+                problems.append(Problem(location, rule, name, remedy))
+        if pair[0] == pair[1]:
+            problems.append(Problem(location, "two gains that are compared differ", pair[0], "Name another arm."))
+    return problems
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:

@@ -28,6 +28,10 @@ _COMMON = (
             "batch.sampler": "m_per_class",
         },
     ),
+    Stated(
+        f"{_CODE}, models/BN_Inception.py, lines 263 and 264: nn.Linear as torch starts it, zero biases",
+        {"model.head_init": "torch_zero_bias"},
+    ),
     CROP_227,
     LAST,
 )

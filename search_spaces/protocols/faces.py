@@ -39,6 +39,7 @@ _COMMON = (
             "training.precision": "bf16",
         },
     ),
+    Stated("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
     Stated(
         "open: mirror images are the only augmentation of aligned faces",
         {
@@ -105,6 +106,7 @@ GLYPHS_FACE = Protocol(
         "model.backbone": "small_conv",
         "model.pooling": "avg",
         "model.head": "bn_fc",
+        "model.head_init": "torch",
         "model.embedding_dim": 64,
         "batch.sampler": "random",
         "batch.batch_size": 128,
@@ -130,6 +132,7 @@ DIGITS_FACE = Protocol(
         "loss.name": "arcface",
         "loss.margin": 0.2,
         "loss.scale": 16.0,
+        "model.head_init": "torch",
         "model.embedding_dim": 16,
         "batch.sampler": "random",
         "batch.batch_size": 32,

@@ -33,6 +33,7 @@ _COMMON = (
             "optim.loss_weight_decay": 1e-4,
             "optim.clip_value": 10.0,
             "optim.freeze_backbone_epochs": 1.0,
+            "model.head_init": "he_fan_out",
         },
     ),
     CROP_224,

@@ -1,23 +1,14 @@
-"""Our own protocols, for the embedded data and a user's own pictures: seconds to minutes a trial."""
+"""Our own protocols, for the embedded data and a user's own pictures: seconds to minutes a trial.
+
+Each says network, size of the batch, steps and rate of a data set. Pictures per class, sampler and the rate of proxies
+travel with the loss (`recipes`), and a study's own settings with the study and its arms.
+"""
 
 from __future__ import annotations
 
+from search_spaces.protocols import faces, simclr
+from search_spaces.protocols.recipes import PAIRS, PROXIES
 from tune_dml.space import Protocol
-
-_PAIRS = (
-    "dro_chi2",
-    "contrastive",
-    "margin_all",
-    "binomial",
-    "margin_semihard",
-    "margin_dws",
-    "lifted_structure",
-    "hap2s",
-    "dro_topk",
-    "dro_topk_pn",
-    "dro_kl",
-    "dro_kl_grouped",
-)
 
 GLYPHS_TRIPLET = Protocol(
     name="glyphs/triplet",
@@ -28,9 +19,7 @@ GLYPHS_TRIPLET = Protocol(
         "model.pooling": "avg",
         "model.head": "fc",
         "model.embedding_dim": 64,
-        "batch.sampler": "m_per_class",
         "batch.batch_size": 90,
-        "batch.instances_per_class": 3,
         "optim.name": "adamw",
         "optim.lr": 2e-3,
         "optim.weight_decay": 1e-4,
@@ -38,28 +27,7 @@ GLYPHS_TRIPLET = Protocol(
         "training.eval_every": 200,
     },
     methods=("triplet", "semihard_triplet", "npair", "multi_similarity", "tuplet_margin"),
-    note="Ours: a few seconds a trial on one CPU core. 3 instances per class as in the SEC paper.",
-)
-
-GLYPHS_NPAIR = Protocol(
-    name="glyphs/npair",
-    dataset="glyphs",
-    settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 2},
-    note="Ours: as glyphs/triplet, with the 2 instances per class that the SEC paper gives N-pair.",
-)
-
-GLYPHS_MS = Protocol(
-    name="glyphs/ms",
-    dataset="glyphs",
-    settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 5},
-    note="Ours: as glyphs/triplet, with the 5 instances per class that the SEC paper gives multi-similarity.",
-)
-
-GLYPHS_TML = Protocol(
-    name="glyphs/tml",
-    dataset="glyphs",
-    settings={**GLYPHS_TRIPLET.settings, "batch.batch_size": 88, "batch.instances_per_class": 4},
-    note="Ours: as glyphs/triplet, with the 4 instances per class that the SEC rebuttal gives the tuplet margin loss.",
+    note="Ours: a few seconds a trial on one CPU core.",
 )
 
 GLYPHS_PROXY = Protocol(
@@ -67,12 +35,10 @@ GLYPHS_PROXY = Protocol(
     dataset="glyphs",
     settings={
         **GLYPHS_TRIPLET.settings,
-        "batch.sampler": "random",
-        "optim.loss_lr_multiplier": 5.0,
         "training.steps": 800,
     },
-    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
-    note="Ours: proxies learn at 1e-2 as in the papers, and need twice the steps before their number matters.",
+    methods=PROXIES.methods,
+    note="Ours: twice the steps, which proxies need before their number matters.",
 )
 
 GLYPHS_DRO = Protocol(
@@ -81,9 +47,8 @@ GLYPHS_DRO = Protocol(
     settings={
         **GLYPHS_TRIPLET.settings,
         "batch.batch_size": 80,
-        "batch.instances_per_class": 5,
     },
-    methods=_PAIRS,
+    methods=PAIRS.methods,
     note="Ours: the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
 )
 
@@ -96,7 +61,7 @@ GLYPHS_DRO_LARGE = Protocol(
         "training.steps": 100,
         "training.eval_every": 50,
     },
-    methods=_PAIRS,
+    methods=PAIRS.methods,
     note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5.",
 )
 
@@ -123,10 +88,30 @@ IMAGE_FOLDER_SMALL = Protocol(
     settings={
         "model.embedding_dim": 64,
         "batch.batch_size": 60,
-        "batch.instances_per_class": 3,
         "optim.lr": 1e-3,
         "training.steps": 1000,
         "training.eval_every": 250,
     },
     note="Ours: a small network for a user's own pictures; raise the numbers with --set.",
+)
+
+_OF_THE_METHOD = {"model.head", "batch.sampler"}
+IMAGE_FOLDER_SIMCLR = Protocol(
+    name="image_folder/simclr",
+    dataset="image_folder",
+    settings={
+        **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _OF_THE_METHOD},
+        "augment.crop": 64,
+        "augment.resize": 64,
+        "augment.flip": 0.5,
+        "batch.batch_size": 64,
+    },
+    note="Ours: as glyphs/simclr, for pictures whose mirror image is of the same class.",
+)
+
+IMAGE_FOLDER_FACE = Protocol(
+    name="image_folder/face",
+    dataset="image_folder",
+    settings={**faces.GLYPHS_FACE.settings, "task.pairs": 150, "task.distractors": [10], "batch.batch_size": 64},
+    note="Ours: as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more.",
 )

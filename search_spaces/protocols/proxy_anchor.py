@@ -30,6 +30,7 @@ _COMMON = (
             "training.epochs": 60,
         },
     ),
+    Stated(f"{_CODE}, code/net/bn_inception.py, lines 30 to 32", {"model.head_init": "he_fan_out"}),
     CROP_224,
     LAST,
 )

@@ -38,6 +38,9 @@ _COMMON = (
             "batch.batch_size": 120,
         },
     ),
+    Stated(
+        f"{_CODE}, models/bninception.py, lines 242 and 248: nn.Linear as torch starts it", {"model.head_init": "torch"}
+    ),
     CROP_227,
     LAST,
     Stated("open: the code evaluates every 100 to 500 steps", {"training.eval_every": 500}),
@@ -95,8 +98,8 @@ _TML = (
 _PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
 
 _NOTE = (
-    "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. The released "
-    "code subtracts 123 from the red channel, ours the 128 of the other codes that load the same file."
+    "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. Subtracts 123 "
+    "from the red channel, as the paper's code does; the other codes that load the same file subtract 128."
 )
 
 

@@ -41,6 +41,7 @@ _COMMON = (
             "training.precision": "bf16",
         },
     ),
+    Stated("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
     Stated(
         "open: the paper reports the best accuracy on the test pictures; ours chooses on pictures held out from training",
         {
@@ -91,6 +92,7 @@ GLYPHS_SIMCLR = Protocol(
         "model.backbone": "small_conv",
         "model.pooling": "avg",
         "model.head": "mlp",
+        "model.head_init": "torch",
         "model.embedding_dim": 64,
         "batch.sampler": "random",
         "batch.batch_size": 128,
@@ -132,6 +134,7 @@ DIGITS_SIMCLR = Protocol(
         "augment.scale": [0.5, 1.0],
         "augment.flip": 0.0,
         "model.head": "mlp",
+        "model.head_init": "torch",
         "model.embedding_dim": 16,
         "batch.sampler": "random",
         "batch.batch_size": 64,

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from helpers import drawn_views
 from helpers import published_formats as fixtures
 from helpers.together import failing
 
@@ -34,6 +35,7 @@ COPIES = {
     "distractors": pictures_in_folders,
     "digits": lambda folder: None,
     "glyphs": lambda folder: None,
+    "objects": lambda folder: None,
     **{
         name: partial(face_pairs, name=file)
         for name, file in {
@@ -49,8 +51,10 @@ def test_every_data_set_has_a_small_copy():
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_data_set_keeps_its_promises(name, tmp_path):
+def test_a_data_set_keeps_its_promises(name, tmp_path, monkeypatch):
+    drawn_views.use(monkeypatch, tmp_path / "meshes", meshes=6)
     root = COPIES[name](tmp_path / "files")
-    strict = {} if root is None or name in {"image_folder", "webface", "distractors"} else {"strict": False}
+    knobs = {"classes": 6, "views": 3, "size": 32} if name == "objects" else {}
+    strict = knobs if root is None or name in {"image_folder", "webface", "distractors"} else {"strict": False}
     checks = dataset_checks(lambda cache: build_dataset(name, root=root, cache_dir=cache, **strict), tmp_path / "cache")
     assert failing({str(check): check for check in checks}) == []

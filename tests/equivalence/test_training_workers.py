@@ -36,7 +36,10 @@ VIEWS = {
 }
 CASES = {
     "sec-ema": {**LONG, **SEC, "regularizer.rho": 0.1},
-    "bn head and proxies": {**LONG, "model.head": "bn_fc", "loss.name": "proxy_anchor", "optim.name": "sgd"},
+    "bn head and proxies": {
+        **{**LONG, "model.head": "bn_fc", "model.head_init": "torch"},
+        **{"loss.name": "proxy_anchor", "optim.name": "sgd"},
+    },
     "crops, micro-batches, a backbone that thaws, the initial mean norm": {
         **{**LONG, **CROPS, "augment.name": "crop_flip", "training.micro_batch": 2, "model.head": "bn_fc"},
         **{"optim.freeze_backbone_steps": 5, "optim.clip_norm": 1.0, "optim.lr_schedule": "cosine"},

@@ -19,6 +19,7 @@ ITEMS = [(i, ["train"] * 4) for i in range(1, 13)] + [(20 + i, ["query", "galler
 LATE = {  # what the protocols decide late in training, brought forward
     "milestones": {"optim.lr_milestones": [1, 2], "training.steps": 4},
     "every_epochs": {"optim.lr_decay_epochs": 1, "training.epochs": 2, "batch.batch_size": 10},
+    "epoch_milestones": {"optim.lr_epochs": [1], "training.epochs": 2, "batch.batch_size": 10},
     "constant": {"training.steps": 4},
 }
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
+from scipy.stats import t as student
 
 from trainables.errors import ConfigError
 from tune_dml import api
@@ -81,7 +82,7 @@ def test_scores_intervals_and_optimism(confirmed):
     assert winner.fresh.mean == pytest.approx(np.mean(fresh))
     assert winner.optimism == pytest.approx(np.mean(own) - np.mean(fresh))
     gains = np.subtract(fresh, others)
-    reach = 2.7764451051977987 * gains.std(ddof=1) / np.sqrt(5)  # Student's t, 4 degrees of freedom
+    reach = student.isf(0.02, 4) * gains.std(ddof=1) / np.sqrt(5)  # a planned look has 4 %
     assert winner.gain.low == pytest.approx(gains.mean() - reach)
     assert winner.gain.high == pytest.approx(gains.mean() + reach)
     assert baseline.gain is None

@@ -172,7 +172,7 @@ def test_optional_packages_are_never_imported_at_the_top():
         for node in tree(path).body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for module in [getattr(node, "module", None) or node.names[0].name]
-        if module.partition(".")[0] in {"torchvision", "timm", "faiss", "pytorch_metric_learning"}
+        if module.partition(".")[0] in {"torchvision", "timm", "faiss", "pytorch_metric_learning", "pybullet"}
     ]
     assert not top
 
@@ -188,6 +188,7 @@ QUICK = {
     "import trainables.resolve": HEAVY,
     "import trainables.metrics.families": HEAVY,
     "import trainables.data as d; d.build_dataset('glyphs').check()": {*HEAVY, "sklearn"},
+    "d.build_dataset('objects').check()": {*HEAVY, "pybullet"},
     "from tune_dml.record.provenance import collect; collect()": HEAVY,
     "from tune_dml.tracking import check, ui_command; assert check('sqlite:///x.db') == []": HEAVY,
     "import tune_dml.report": {*HEAVY, "matplotlib"},

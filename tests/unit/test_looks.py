@@ -74,24 +74,41 @@ def test_diverged_trials_have_ended(driver):
     assert look(driver.folder)[0].seeds == 3
 
 
-def test_a_look_with_failed_trials_leaves_half_for_the_one_after_them(driver):
+def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
     """The workflow of everybody whose node died: look, try the failed ones again, look."""
     for trial in driver.trials:
         driver.run(trial)
     for trial in driver.trials[:2]:
         driver.ended(trial, "failed")
     first = look(driver.folder)
-    assert [(one.seeds, one.failed) for one in first] == [(1.5, 2)]
-    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.02)
+    assert [(one.seeds, one.failed) for one in first] == [(pytest.approx(7 / 3), 2)]
+    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.04 * 7 / 9)
     driver.run(driver.trials[0])
-    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.01)  # not on record yet, one still failed
+    unrecorded = measure(results_of(driver.folder)).looks.level
     second = look(driver.folder)
-    assert [(one.seeds, one.failed) for one in second] == [(1.5, 2), (2.25, 1)]
-    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.01)
+    assert [(one.seeds, one.failed) for one in second] == [(pytest.approx(7 / 3), 2), (pytest.approx(8 / 3), 1)]
+    assert measure(results_of(driver.folder)).looks.level == pytest.approx(unrecorded)
     driver.run(driver.trials[1])
     look(driver.folder)
     last = measure(results_of(driver.folder)).looks
-    assert (last.seeds, last.level, last.spent) == ((1.5, 2.25, 3.0), pytest.approx(0.01), pytest.approx(0.04))
+    assert (last.seeds, last.spent) == (pytest.approx((7 / 3, 8 / 3, 3.0)), pytest.approx(0.04))
+    assert last.level > 0.01
+
+
+def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver):
+    for trial in driver.trials:
+        driver.run(trial)
+    look(driver.folder)
+    grown = read_state(driver.folder).plan.extended(values={"regularizer.eta": [2.0, 4.0]})
+    again = Driver(driver.folder, grown)
+    for trial in grown.trials():
+        if trial.key not in read_state(driver.folder).recorded:
+            again.run(trial)
+    first, second = look(driver.folder)
+    assert second.cells == first.cells + 2
+    looks = measure(results_of(driver.folder)).looks
+    assert looks.grown == {1}
+    assert looks.level == pytest.approx(looks.spent - 0.04)
 
 
 def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):

@@ -6,7 +6,7 @@ import importlib
 from collections import Counter
 from pathlib import Path
 
-from tune_dml.space import Paper, Protocol, Space
+from tune_dml.space import Paper, Protocol, Recipe, Space
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tune_dml", "trainables", "search_spaces")
@@ -64,13 +64,13 @@ def is_discovered(node):
 
 
 def declared(path):
-    """Spaces, protocols and papers, which are found by being there."""
+    """Spaces, protocols, recipes and papers, which are found by being there."""
     module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     return {
         name
         for name, value in vars(module).items()
         for item in (value if isinstance(value, tuple) else (value,))
-        if isinstance(item, Space | Protocol | Paper)
+        if isinstance(item, Space | Protocol | Recipe | Paper)
     }
 
 

@@ -14,6 +14,7 @@ from tune_dml.papers.published import published_curve
 from tune_dml.planning.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.protocol_choice import protocol_layer
+from tune_dml.planning.recipes import method_layers
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.space import METHOD, Grid, Knob, Protocol, Space, Stated, Tie
@@ -72,7 +73,8 @@ def test_every_printed_number_of_a_space_is_known_and_lies_where_it_looks(name):
 @pytest.mark.parametrize("name", protocols())
 def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
     protocol = protocols()[name]
-    resolved = resolve(Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol))
+    layers = method_layers(protocol, next(iter(protocol.methods), None))
+    resolved = resolve(Layer("data", {"data.name": protocol.dataset}), *layers)
     config, origins = resolved.config, resolved.origins
     resolved = config.settings()
     for path, value in protocol.settings.items():

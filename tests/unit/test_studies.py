@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from search_spaces.papers import BIRDS_CARS
+from search_spaces.protocols.sec import SEC_MS
 from trainables.losses import LOSSES
 from tune_dml.catalogue import papers, protocols, spaces
 from tune_dml.papers.published import published_curve, published_rows
@@ -124,6 +125,59 @@ def test_multi_similarity_alone_has_the_plain_head_and_the_lower_rates():
             assert found == pytest.approx(rates[dataset])
 
 
+def plain_multi_similarity(name, dataset):
+    """The protocols of a study's arms with the loss alone."""
+    plan = make_plan(study_of(Request(name, dataset, seeds=1)))
+    settings = {arm.name: arm.protocol.name for arm in plan.arms if is_plain_multi_similarity(arm.base_settings)}
+    return set(settings.values())
+
+
+def is_plain_multi_similarity(settings):
+    return (settings["loss.name"], settings["regularizer.name"]) == ("multi_similarity", "none")
+
+
+def test_multi_similarity_alone_never_trains_by_the_protocol_that_is_printed_for_it_with_sec():
+    with_sec = {protocol.name for protocol in SEC_MS}
+    found = {
+        (name, dataset): plain_multi_similarity(name, dataset)
+        for name in ("dro_runs", "label_noise", "long_tail", "pictures_per_class", "later_losses", "dro_grouped_gamma")
+        for dataset in ("cub200", "cars196")
+    }
+    assert all(found.values())
+    assert {pair for pair, names in found.items() if names & with_sec} == set()
+    assert found["dro_runs", "cub200"] == {"ms/cub200"}
+    assert found["dro_runs", "cars196"] == {"sec/cars196-ms-plain"}
+
+
+@pytest.mark.parametrize("name", ["label_noise", "long_tail", "pictures_per_class"])
+@pytest.mark.parametrize("dataset", ["glyphs", "cub200", "cars196", "sop", "inshop"])
+def test_studies_on_one_protocol_have_one(name, dataset):
+    plan = make_plan(study_of(Request(name, dataset, seeds=1)))
+    assert len({arm.protocol.name for arm in plan.arms}) == 1
+    shared = ("model.embedding_dim", "optim.lr", "optim.backbone_lr_multiplier", "batch.instances_per_class")
+    assert len({tuple(arm.base_settings[path] for path in shared) for arm in plan.arms}) == 1
+
+
+@pytest.mark.parametrize("dataset", ["cub200", "cars196", "sop", "inshop"])
+def test_later_losses_run_where_the_papers_do(dataset):
+    arms = settings_by_arm("later_losses", dataset)
+    assert {arm["model.embedding_dim"] for arm in arms.values()} == {512}
+    assert {arms[name]["batch.sampler"] for name in ("Proxy-NCA++", "Proxy-Anchor")} == {"random"}
+    assert {arm["batch.sampler"] for name, arm in arms.items() if not name.startswith("Proxy")} == {"m_per_class"}
+
+
+def test_the_chi_squared_ball_is_set_beside_what_its_question_names():
+    arms = settings_by_arm("dro_chi2")
+    assert {arm["loss.name"] for arm in arms.values()} == {"margin_all", "dro_chi2", "dro_topk", "dro_kl"}
+
+
+def test_the_red_mean_in_the_note_of_sec_is_the_one_of_the_protocol():
+    for name, protocol in protocols().items():
+        if "model.red_mean" in protocol.settings:
+            assert protocol.settings["model.red_mean"] == 123, name
+            assert "Subtracts 123 from the red channel, as the paper's code does" in protocol.note
+
+
 def test_arms_of_the_grouped_study_share_the_reduction():
     arms = settings_by_arm("dro_grouped_gamma", "cub200")
     assert {arm["loss.reduction"] for arm in arms.values() if "loss.reduction" in arm} == {"mean"}
@@ -131,11 +185,10 @@ def test_arms_of_the_grouped_study_share_the_reduction():
 
 
 def test_pairs_without_loss_are_left_out_of_a_temperature_and_of_what_it_is_compared_with():
-    for name in ("dro_gamma", "dro_chi2"):
-        arms = settings_by_arm(name)
-        assert arms[""]["loss.drop_zeros"] is True
-        assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
-    for name in ("dro_variants", "dro_imbalance", "dro_imbalance_512"):
+    arms = settings_by_arm("dro_gamma")
+    assert arms[""]["loss.drop_zeros"] is True
+    assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
+    for name in ("dro_variants", "dro_chi2", "dro_imbalance", "dro_imbalance_512"):
         assert settings_by_arm(name)["DRO-KL_M"]["loss.drop_zeros"] is True
 
 

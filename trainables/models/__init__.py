@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainables.config import HeadInit
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import Registry, construct, unknown
 from trainables.models.base import Backbone, Head, Pooling
@@ -33,6 +34,7 @@ def build_model(
     backbone: str = "small_conv",
     pooling: str = "avg",
     head: str = "fc",
+    head_init: HeadInit = "he_fan_out",
     embedding_dim: int = 64,
     in_channels: int = 3,
     image_size: int | None = None,
@@ -71,4 +73,5 @@ def build_model(
         rule, remedy = "its constructor must set out_channels", "Set it to the channels of its feature map."
         raise ConfigError(Problem(f"backbone {backbone}", rule, getattr(body, "out_channels", None), remedy))
     top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
+    top.initialise(head_init)
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)

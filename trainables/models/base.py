@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trainables.config import HeadInit
 from trainables.errors import ConfigError, Problem
 from trainables.models import weights as files
 
@@ -112,6 +113,12 @@ class Head(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+
+    def initialise(self, init: HeadInit) -> None:
+        """Draw the initial weights that `model.head_init` names.
+
+        Called once, after the constructor. This one keeps the constructor's weights, whatever `init` is.
+        """
 
     @abstractmethod
     def forward(self, vectors: Tensor) -> Tensor:

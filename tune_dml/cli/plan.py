@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +17,7 @@ from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
 from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Request, Resources, Session
-from tune_dml.space import Domain, Grid
+from tune_dml.space import Arm, Grid, Knob
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -139,51 +141,71 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
     noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
+    declared = sum(map(len, plan.space.contrasts_among({arm.name for arm in plan.arms})))
+    if declared:  # these share the error, among the arms that are compared
+        cells = len(plan.arms)
     power = Power(
         noise,
-        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
-        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),
+        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level, comparisons=declared or None),
+        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level, comparisons=declared or None),
         source,
+        declared=declared,
     )
     if noise is None or seeds < 2:
         return power
+    (levels, settings), margin = _hardest(plan), float(plan.margin)
     if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
-        power = replace(power, beyond_percent=True, seeds_for_margin=_seeds_for_margin(plan, noise, cells))
-    levels, margin = _levels(plan), float(plan.margin)
+        for_margin = _seeds_for_margin(plan, noise, cells, power.declared)
+        power = replace(power, beyond_percent=True, seeds_for_margin=for_margin)
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
-        verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level)
+        verdict_chances(
+            levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level,
+            settings=settings,
+        )
         for margins in _DIFFERENCES
-    )
-    return replace(
-        power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level)
-    )
+    )  # fmt: skip
+    needed = seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level, settings=settings)
+    return replace(power, chances=chances, seeds=needed, settings=settings)
 
 
-def _seeds_for_margin(plan: Plan, noise: float, cells: int) -> int | None:
-    """The fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
+def _hardest(plan: Plan) -> tuple[int, int]:
+    """Levels, and settings of each, of the question that makes most comparisons; arms are compared too.
+
+    A range is tried at as many values as are proposed, and with each of them once: nothing is tuned for a value then.
+    """
+    asked = [(2, 1)]
+    for arm, knob in _questions(plan):
+        others = [k.domain for k in plan.space.knobs_of(arm) if plan.space.is_nuisance(k.path) and k is not knob]
+        grids = [len(domain.values) for domain in (knob.domain, *others) if isinstance(domain, Grid)]
+        crossed = len(grids) == 1 + len(others)
+        asked.append((grids[0], math.prod(grids[1:])) if crossed else (plan.search.num_samples, 1))
+    if plan.space.arms:
+        cells = Counter(cell.arm for cell in plan.cells)
+        asked.append((len(plan.arms), max(cells.values(), default=1)))
+    return max(asked, key=lambda question: question[0] * (question[0] - 1) * question[1])
+
+
+def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> int | None:
+    """Return the fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
     from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import MOST_SEEDS, detectable_difference
 
+    level = level_left([1.0], planned=1)
+
     def reached(seeds: int) -> bool:
-        level = level_left([seeds], planned=seeds)
-        return detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level) <= float(plan.margin)
+        found = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
+        return found <= float(plan.margin)
 
     tried = range(2, MOST_SEEDS + 1)
     found = bisect_left(tried, True, key=reached)
     return tried[found] if found < len(tried) else None
 
 
-def _levels(plan: Plan) -> int:
-    """Values of the knob that has most of them; a range is tried at as many as are proposed; arms are compared too."""
-    values = [len(d.values) if isinstance(d, Grid) else plan.search.num_samples for d in _questions(plan)]
-    return max(2, len(plan.arms) if plan.space.arms else 0, *values)
-
-
-def _questions(plan: Plan) -> list[Domain]:
-    """The domain of each knob of each arm that the report asks about."""
+def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:
+    """Each knob of each arm that the report asks about."""
     arms = [plan.space.arm(arm.name) for arm in plan.main_arms]
-    return [knob.domain for arm in arms for knob in plan.space.scientific_of(arm)]
+    return [(arm, knob) for arm in arms for knob in plan.space.scientific_of(arm)]
 
 
 def _noise(results: Results) -> tuple[float, int, str] | None:

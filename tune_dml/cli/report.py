@@ -117,11 +117,11 @@ def _foreign(
 
 
 def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
-    """The report of several sweeps of one space."""
-    from tune_dml.api import load_sweep
+    """Write the report of several sweeps of one space, which is a look at each of them."""
+    from tune_dml.record.results import load_and_look
     from tune_dml.report.study import measure_study, write_study
 
-    study = measure_study([load_sweep(name, storage=storage).results for name in names], margin)
+    study = measure_study([load_and_look(storage.absolute(), name, "report") for name in names], margin)
     return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
@@ -172,7 +172,11 @@ def _publish(
 
 def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[str]:
     """The answer in plain words, and the step that follows from it; none while it runs, when each would be refused."""
+    from tune_dml.report.summary import WITHOUT_TRAINING
+
     yield from summary.answer.sentences
+    if floors := dict(summary.answer.facts).get(WITHOUT_TRAINING):
+        yield f"{WITHOUT_TRAINING}: {floors}"
     step = summary.answer.step
     if step is not None and not running:
         yield f"Next:    {step.command}"

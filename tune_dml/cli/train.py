@@ -243,18 +243,17 @@ def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """The protocol asked for, else the data set's for the task."""
+    """The protocol asked for, else the data set's for the task, over what travels with the loss."""
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
-    from tune_dml.planning.protocol_choice import protocol_layer
+    from tune_dml.planning.recipes import method_layers
 
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)
     chosen = default_protocol(str(dataset), str(task)) if name is None else named_protocol(name, "--protocol")
-    if chosen is None:
-        return []
-    return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]
+    data = [] if chosen is None else [Layer("--protocol", {"data.name": chosen.dataset})]
+    return [*data, *method_layers(chosen, settings.get("loss.name"))]
 
 
 def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:

@@ -18,8 +18,10 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.data import SweepData, data_problems
 from tune_dml.planning.dry_run import dry_run
+from tune_dml.planning.effects import equal_trial_problems, idle_value_notes
 from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.recipes import CUT
 from tune_dml.planning.request import Request
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
@@ -70,8 +72,17 @@ def prepare(
         except ConfigError as error:
             of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
-        notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan), *_stopping_notes(plan)]
-        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *others]
+        notes = [
+            *study.notes,
+            *_shortened(plan),
+            *_cut_batches(plan),
+            *_dropped(plan),
+            *_comparison_notes(plan),
+            *_stopping_notes(plan),
+        ]
+        notes += idle_value_notes(plan)
+        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan)]
+        problems += [*equal_trial_problems(plan), *others]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -133,6 +144,12 @@ def _shortened(plan: Plan) -> list[str]:
     shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
     every = {arm.base_settings["training.eval_every"] for arm in shorter}
     return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
+
+
+def _cut_batches(plan: Plan) -> list[str]:
+    """Batches that are smaller than their protocol's, with the reason."""
+    cut = [(arm.base_settings, arm.origins.get("batch.batch_size", "")) for arm in plan.arms]
+    return list(dict.fromkeys(f"batch.batch_size={own['batch.batch_size']}, {why}" for own, why in cut if CUT in why))
 
 
 def _comparison_notes(plan: Plan) -> list[str]:

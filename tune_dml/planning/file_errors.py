@@ -147,6 +147,7 @@ _EXAMPLES = {
     "arms": "Example: arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}.",
     "fixed": "Example: fixed: {training.steps: 300}.",
     "parameters": "Example: parameters: {loss.margin: {values: [0.1, 0.2]}}.",
+    "gain_differences": "Example: gain_differences: [[SGD+SEC, Adam+SEC]].",
     "margin": "Example: margin: 1.0, for one percentage point.",
 }
 

@@ -269,8 +269,8 @@ def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: 
 def make_plan(study: Study, data_digest: str = "") -> Plan:
     """Resolve a study into a plan; raises ConfigError with every problem of the study and of every cell.
 
-    Settings are layered: defaults, the data set's protocol, the space's fixed settings, the user's overrides, the arm's
-    own, and the cell's knobs.
+    Settings are layered: defaults, what travels with the loss, the space and the arm, the data set's protocol, the space's
+    fixed settings, the user's overrides, the arm's own, and the cell's knobs.
     """
     problems = study_problems(study)
     naming = [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]

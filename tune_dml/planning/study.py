@@ -16,7 +16,10 @@ from trainables.files import expanded
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
+from tune_dml.planning.folder import training_classes
+from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
+from tune_dml.planning.protocol_choice import Choice, choose_protocol
+from tune_dml.planning.recipes import method_layers, stated_layers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
@@ -56,6 +59,8 @@ class Study:
     """Those that are compared, of the space's."""
     problems: tuple[Problem, ...] = ()
     """What could not be decided: an unknown arm or protocol."""
+    classes: int | None = None
+    """Training classes of a folder of pictures, which batches of our protocols have at most; None where they are not known."""
     notes: tuple[str, ...] = ()
     """What was decided and must be said aloud."""
 
@@ -66,14 +71,16 @@ class Study:
         return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
 
     def _layers(self, arm: Arm, protocol: Protocol | None) -> tuple[Layer, ...]:
-        """An arm's settings by source, the later one wins: data set, protocol, space, user, arm."""
+        """An arm's settings by source, the later one wins: data set, recipe, protocol, space, user, arm."""
         chosen = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
         fixed = self.space.fixed
         if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
             # the protocol holds what is printed for this loss; what the space fixes was meant for another one
             fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
         layers = [Layer("--dataset", {"data.name": self.dataset})]
-        layers += [] if protocol is None else [protocol_layer(protocol)]
+        travelling = stated_layers(f"space {self.space.name}", self.space.stated)
+        travelling += stated_layers(f"arm {arm.name}", arm.stated)
+        layers += method_layers(protocol, chosen, travelling, self.classes)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
@@ -96,6 +103,7 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
+        classes=training_classes(dataset, settings),
     )
     return with_arms(study, request.arms, request.tune)
 
@@ -126,6 +134,10 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     problems += _unknown_arms(space, [name for name in names or () if name not in choices])
     notes = (*study.notes, *_notes_of(chosen), *_differing(chosen))
     arms = [study.decided(arm, choices[arm.name].protocol) for arm in space.every_arm]
+    if not (problems or study.problems or COUNT in settings):
+        space, counted = with_scaled_counts(space, arms)
+        study, notes = replace(study, space=space), (*notes, *counted)
+        arms = [study.decided(arm, choices[arm.name].protocol) for arm in space.every_arm]
     if tune and not (problems or study.problems):
         space, arms, problems = with_tuned_knobs(space, arms, tune)
         settings = {path: value for path, value in settings.items() if path not in tune}

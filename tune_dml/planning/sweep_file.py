@@ -31,6 +31,8 @@ arms:
     parameters: {loss.base: {values: [margin, binomial]}}       # knobs that it alone has
     ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
     protocol: glyphs/dro             # trains by this one
+    against: plain                   # what it gains over this arm (or over each of a list) is asked first
+gain_differences: [[topk, kl]]       # whether one such gain is larger than another
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ class _Arm(_Part):
     parameters: dict[str, _Parameter] = Field(default_factory=dict)
     ties: dict[str, _Tie] = Field(default_factory=dict)
     protocol: str | None = None
+    against: str | list[str] = Field(default_factory=list, description="the arm, or arms, over which it may gain")
 
     @model_validator(mode="before")
     @classmethod
@@ -147,6 +150,9 @@ class _File(_Part):
     margin: float = Field(1.0, gt=0, description="differences below this do not matter, in units of the metric")
     vary: Vary | None = Field(None, description="let seeds vary this source of chance alone")
     stopping: Stopping | None = Field(None, description="stop cells that are behind early on; no curve is whole then")
+    gain_differences: list[tuple[str, str]] = Field(
+        default_factory=list, description="pairs of arms with `against`: whether the first one's gain is the larger"
+    )
     differs: str = Field(
         "", description="why arms may differ in protocol, pair term or reduction; they must not otherwise"
     )
@@ -251,6 +257,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
         metric=file.metric.name,
         goal=file.metric.goal,
         margin=file.margin,
+        gain_differences=tuple(file.gain_differences),
         differs=file.differs,
         origin=str(path),
     )
@@ -274,6 +281,7 @@ def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Any], problems: l
         own_knobs=_knobs(arm.parameters, [{**fixed, **arm.settings}]),
         ties=tuple(Tie(path, tie.knob, _whole(tie.factor)) for path, tie in arm.ties.items()),
         protocols=chosen,
+        against=(arm.against,) if isinstance(arm.against, str) else tuple(arm.against),
     )
 
 

@@ -38,7 +38,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
-    by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
+    by_us = bool(typed) and is_program(typed[0])
     elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
     if elsewhere or now.get("--storage"):
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
@@ -47,6 +47,11 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
+
+
+def is_program(word: str) -> bool:
+    """Whether a command line began with this program."""
+    return Path(word).stem in _PROGRAM
 
 
 def interrupted(go_on: str) -> str:

@@ -8,11 +8,12 @@ and must not wait for that process. The file therefore has a lock of its own, he
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock
 
@@ -25,38 +26,53 @@ if TYPE_CHECKING:
 _LOOKS = "looks.jsonl"
 
 
+Subject = Literal["sweep", "confirmation"]
+"""What a look judges: the sweep's own trials, or the fresh seeds of its confirmation. Each has an error budget."""
+
+
 @dataclass(frozen=True)
 class Look:
-    """One look: verdicts were drawn, or a decision was taken, from what was there."""
+    """One look: verdicts were drawn, or a decision was taken, from the trials that had ended."""
 
     seeds: float
-    """Seeds that a cell had on average, as far as they are counted (`stats.looks.seeds_counted`); of a race, a cell that still
-    ran. Every look at new data has more than the last."""
+    """Mean seeds per cell, failed trials not counted; of a race, per cell that still ran. More at every look at new data."""
     planned: int
-    """Seeds up to which the sweep was planned at that moment."""
+    """Seeds per cell that were planned at that moment."""
     by: str
-    """What looked: report, sweep, resume, extend (the end of such a session, or what led to it), race (a block's end)."""
+    """The verb that looked: report, compare, sweep, resume, extend, confirm, or race (the end of a block)."""
     time: float
     """Seconds since the epoch."""
     trials: int
     """Trials that had ended."""
     data: str
-    """Digest of which trials had ended, and how: the same data have the same one."""
+    """Digest of the trials that had ended and their status."""
     failed: int = 0
-    """Trials that had failed, and may be tried again; not counted in a race, nor by versions before this word."""
+    """Trials that had failed, and may be tried again."""
+    cells: int = 0
+    """Cells that had two seeds; 0 in looks that were recorded before this field existed."""
+    subject: Subject = "sweep"
+
+
+def cells_added(looks: Sequence[Look]) -> frozenset[int]:
+    """Return the positions of the looks that had more cells to compare than some earlier look."""
+    known = [(at, look.cells) for at, look in enumerate(looks) if look.cells]
+    return frozenset(at for (_, before), (at, cells) in pairwise(known) if cells > before)
 
 
 def record_look(folder: Path, look: Look | None) -> list[Look]:
-    """Write a look down, unless the last one saw the same data; every look that there is then.
+    """Append a look, unless the last one of its subject saw the same data. Return every look at that subject.
 
-    Raises ConfigError where the sweep cannot be written to.
+    Raises:
+        ConfigError: if the sweep's folder cannot be written to.
     """
-    looks = read_looks(folder)
-    if look is None or (looks and looks[-1].data == look.data):
+    if look is None:
+        return read_looks(folder)
+    looks = read_looks(folder, look.subject)
+    if looks and looks[-1].data == look.data:
         return looks
     try:
         with FileLock(folder / f"{_LOOKS}.lock", timeout=60):
-            looks = read_looks(folder)
+            looks = read_looks(folder, look.subject)
             if not looks or looks[-1].data != look.data:
                 looks.append(_after(looks[-1] if looks else None, look))
                 with open_whole(folder / _LOOKS) as file:
@@ -67,8 +83,10 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
     return looks
 
 
-def read_looks(folder: Path, on_garbage: Callable[[str], None] = lambda text: None) -> list[Look]:
-    """Every look, in order of time; `on_garbage` is told of lines that are none."""
+def read_looks(
+    folder: Path, subject: Subject = "sweep", on_garbage: Callable[[str], None] = lambda text: None
+) -> list[Look]:
+    """Return every look at a subject, in order of time; report lines that are no look to `on_garbage`."""
 
     def spoilt(behind: int) -> None:
         on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; what it spent of the error is not known")
@@ -79,7 +97,7 @@ def read_looks(folder: Path, on_garbage: Callable[[str], None] = lambda text: No
             looks.append(_adapter().validate_python(row))
         except ValueError:
             spoilt(behind)
-    return looks
+    return [look for look in looks if look.subject == subject]
 
 
 @cache
@@ -90,10 +108,7 @@ def _adapter() -> TypeAdapter[Look]:
 
 
 def _after(before: Look | None, look: Look) -> Look:
-    """A look at other data never passes for a repeated one: values added later, a trial tried again."""
-    from tune_dml.stats.looks import seeds_counted  # loads scipy, which a driver's first trials do not wait for
-
-    paid, seeds = before.seeds if before else 0.0, look.seeds
-    if before and seeds <= paid:
-        seeds = paid + seeds * max(look.trials - before.trials, 1) / look.trials
-    return replace(look, seeds=seeds_counted(seeds, paid, failed=bool(look.failed)))
+    """Give a look at other data more seeds than the look before it: values were added, or a trial was tried again."""
+    if before is None or look.seeds > before.seeds:
+        return look
+    return replace(look, seeds=before.seeds + max(look.seeds, 1) * max(look.trials - before.trials, 1) / look.trials)

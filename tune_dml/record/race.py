@@ -5,7 +5,7 @@ block      cells get seeds: all seeds so far, digests of the cells
 judged     a block was looked at: seeds, level
 settled    a cell stops: why, after how many seeds, against which cell, margin, level
 reopened   it goes on after all: the cell it was tied with has been overtaken
-race_over  no block follows: decided, max_seeds or budget
+race_over  no block follows: decided; failed, where all cells are settled but those whose trials failed; max_seeds; budget
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Literal
 
 from tune_dml.planning.plan import Trial
 
-Why = Literal["worse", "tied", "best", "diverged"]
-Over = Literal["", "decided", "max_seeds", "budget"]
+Why = Literal["worse", "tied", "best", "diverged", "failed"]
+Over = Literal["", "decided", "failed", "max_seeds", "budget"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,15 @@ class SettledCell:
     """Error level of the look."""
     effect: float | None = None
     """How much worse it certainly is, or how far from the best it may be at most."""
+    unjudged: str = ""
+    """Labels of cells whose trials failed, which may be better than the best."""
+    failed: int = 0
+    """How many of its last trials failed, where it stopped for that."""
+
+    def supersedes(self, before: SettledCell) -> bool:
+        """Whether it must be written although the cell had stopped: its trials were tried again, or those of others."""
+        lost = {"diverged", "failed"}
+        return (self.why != before.why and bool({self.why, before.why} & lost)) or self.unjudged != before.unjudged
 
     @property
     def sentence(self) -> str:
@@ -44,8 +53,10 @@ class SettledCell:
             "worse": f"worse than {self.against} by at least {amount}",
             "tied": f"within {amount} of {self.against}, below the margin of {self.margin:g}",
             "best": f"the best, or within the margin of {self.margin:g} of it",
-            "diverged": "no trial of the last block gave a number",
+            "diverged": "its trials of the last block diverged",
+            "failed": f"its last {self.failed} trials failed, so it gets no more and is not judged",
         }[self.why]
+        reason += f"; {self.unjudged} was not judged" if self.unjudged else ""
         return f"after {self.seeds} seeds: {reason} (error level {100 * self.level:.2g} %)"
 
 
@@ -81,8 +92,18 @@ class Race:
     over: Over = ""
     """Why no block follows; empty while one may."""
 
+    @property
+    def failed(self) -> list[str]:
+        """Digests of the cells that stopped because their trials failed."""
+        return [cell for cell, settled in self.settled.items() if settled.why == "failed"]
+
     def limit(self, rule: RaceRule) -> None:
         """Other limits: a race that the old ones had stopped goes on."""
         if self.over != "decided" and rule != self.rule:
             self.over = ""
         self.rule = rule
+
+    def retry(self) -> None:
+        """Go on: a trial runs again, so the race is judged again once it has ended."""
+        if self.over != "budget":
+            self.over = ""

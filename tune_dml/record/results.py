@@ -15,6 +15,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
+from tune_dml.record.floors import Floors, recorded_floors
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
@@ -99,7 +100,9 @@ class Results:
     resources: Resources = field(default_factory=Resources)
     """What a trial of the last session was given."""
     looks: tuple[Look, ...] = ()
-    """Who has looked at it, in order: the last one saw these results, or some of them."""
+    """Looks at the sweep, in order: the last one saw these results, or some of them."""
+    confirmation_looks: tuple[Look, ...] = ()
+    """Looks at the fresh seeds, in order."""
     looked_at: bool = True
     """Whether verdicts on the trials as they stand are paid for: a look at them is on record, or nothing can be claimed."""
     race: Race | None = None
@@ -116,6 +119,8 @@ class Results:
     """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
     host: str = ""
     """Where the driver of the last session runs, or ran."""
+    floors: Floors = field(default_factory=dict)
+    """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
     waits_for: str = ""
     """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
 
@@ -133,6 +138,7 @@ class Results:
             runs.get("parent", ""),
             state.resources,
             tuple(state.looks),
+            tuple(state.confirmation_looks),
             _looked_at(state),
             state.race,
             Opening.of(state.opened) if state.opened else None,
@@ -141,6 +147,7 @@ class Results:
             submitted_to=last.get("submitted_to"),
             host=last.get("provenance", {}).get("host", ""),
             waits_for=state.waits_for,
+            floors=recorded_floors(state.sessions),
         )
 
     @property
@@ -213,15 +220,22 @@ def load_results(storage: Path, name: str) -> Results:
     return Results.of(load_state(storage, name))
 
 
+def load_and_look(storage: Path, name: str, by: str) -> Results:
+    """Read a sweep and record that `by` looks at it. Raises ConfigError when there is no such sweep, or as `record_look` does."""
+    state = load_state(storage, name)
+    state.record_look(by)
+    return Results.of(state)
+
+
 def results_of(folder: Path) -> Results:
     """Read the sweep in a folder."""
     return Results.of(read_state(folder))
 
 
 def _looked_at(state: SweepState) -> bool:
-    """Whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
-    look = state.look("")
-    return look is None or (bool(state.looks) and state.looks[-1].data == look.data)
+    """Return whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
+    looks = ((state.look(""), state.looks), (state.confirmation_look(""), state.confirmation_looks))
+    return all(now is None or (bool(past) and past[-1].data == now.data) for now, past in looks)
 
 
 def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> TrialResult:

@@ -127,14 +127,16 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """Of each its `provenance`, `resources`, `priority`, `trial_files`, the cluster that it was `submitted_to`, and when lost
-        trials were last `heard`."""
+        """Of each its `provenance`, `resources`, `priority`, `trial_files`, `floors`, the cluster that it was `submitted_to`, and
+        when lost trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
         self.notes: dict[str, Any] = {}
         """What had to be said aloud, in order, each text once; True where it holds only until another session goes on."""
         self.looks: list[Look] = []
-        """Who has looked at it, in order."""
+        """Looks at the sweep's own trials, in order."""
+        self.confirmation_looks: list[Look] = []
+        """Looks at the fresh seeds of its confirmation, in order."""
         self.race: Race | None = None
         """Of a sweep that stops when it is decided."""
         self.opened: Event | None = None
@@ -157,7 +159,8 @@ class SweepState:
             if not GrowingFile(self.folder / LEDGER, self._read).is_whole:
                 self._read = 0  # somebody cut it, and it grows anew
             events = read_events(self.folder, self._read, self.notes.setdefault)
-            self.looks = read_looks(self.folder, self.notes.setdefault)
+            self.looks = read_looks(self.folder, on_garbage=self.notes.setdefault)
+            self.confirmation_looks = read_looks(self.folder, "confirmation")
             for event in events:
                 try:
                     self._fold(event)
@@ -228,21 +231,35 @@ class SweepState:
         return sum(self.trial(key).ended is None for key in self.trials) + to_propose * len(self.plan.seeds)
 
     def look(self, by: str) -> Look | None:
-        """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
-        ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in self.trials}
-        seeds = Counter(self.trials[key].cell.digest for key in ended)
-        if sum(number >= 2 for number in seeds.values()) < 2:
+        """Return the look taken now; None while nothing can be claimed: no two cells have two seeds each."""
+        planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
+        look = self._look_at(self.trials, by, planned)
+        return replace(look, seeds=self.seeds_seen, failed=0) if look and self.race else look
+
+    def confirmation_look(self, by: str) -> Look | None:
+        """Return the look at the confirmation taken now; None while no two of its cells have two fresh seeds each."""
+        planned = len({trial.seed for trial in self.confirming.values()})
+        look = self._look_at(self.confirming, by, planned)
+        return look and replace(look, subject="confirmation")
+
+    def _look_at(self, trials: Mapping[str, Trial], by: str, planned: int) -> Look | None:
+        ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in trials}
+        seeds = Counter(trials[key].cell.digest for key in ended)
+        comparable = sum(number >= 2 for number in seeds.values())
+        if comparable < 2:
             return None
         data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
-        planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
-        failed = 0 if self.race else list(ended.values()).count("failed")
-        return Look(self.seeds_seen, planned, by, time.time(), len(ended), data, failed)
+        failed = list(ended.values()).count("failed")
+        cells = len({trial.cell.digest for trial in trials.values()})
+        return Look((len(ended) - failed) / cells, planned, by, time.time(), len(ended), data, failed, comparable)
 
     def record_look(self, by: str) -> None:
-        """Write down the look that is taken now, and take it in."""
-        look = self.look(by)
+        """Record the looks taken now, at the sweep and at its confirmation."""
+        look, confirmation = self.look(by), self.confirmation_look(by)
         with self._lock:
             self.looks = record_look(self.folder, look)
+            if confirmation is not None:
+                self.confirmation_looks = record_look(self.folder, confirmation)
 
     def trial(self, key: str) -> TrialState:
         """The state of a trial; an empty one where the ledger does not speak of it."""
@@ -259,6 +276,8 @@ class SweepState:
         self.born = event.time if self.born is None else self.born
         if event.key:
             self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
+            if event.kind == "reset" and self.race is not None:
+                self.race.retry()
         elif event.kind == "session":
             self.sessions.append(event.body)
             self.waits_for = ""
@@ -303,13 +322,27 @@ class SweepState:
         elif event.kind == "judged":
             self.race.judged.append((event.body["seeds"], event.body["level"]))
         elif event.kind == "settled":
-            self.race.settled[event.body["cell"]] = SettledCell(**event.body)
+            found = SettledCell(**event.body)
+            if found.why != "diverged" or self._has_diverged(found):
+                self.race.settled[found.cell] = found
         elif event.kind == "reopened":
             self.race.settled.pop(event.body["cell"], None)
         elif event.kind == "race_over":
-            self.race.over = event.body["why"]
+            unsettled = len(self.race.settled) < len(self.plan.cells)
+            self.race.over = "" if unsettled and event.body["why"] == "decided" else event.body["why"]
         kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
+
+    def _has_diverged(self, found: SettledCell) -> bool:
+        """Whether a trial of the cell diverged: earlier versions settled cells of which all trials of a block had failed, too."""
+        cell = next(cell for cell in self.plan.cells if cell.digest == found.cell)
+        keys = [self.plan.trial(cell, seed).key for seed in self.plan.seeds]
+        if any(self.trial(key).status == "diverged" for key in keys):
+            return True
+        self.notes.setdefault(
+            f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it"
+        )
+        return False
 
 
 def packages_of(state: SweepState) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from trainables.metrics.families import described
+from tune_dml.record.results import Results
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
 
@@ -117,6 +118,17 @@ def _described(tail: str) -> tuple[str, bool]:
             return f"{_PERCENTAGES[key]} ({tail.removeprefix(f'{key}_')})", True
     name = _PERCENTAGES.get(tail)
     return (name, True) if name else (_PLAIN.get(tail) or tail.replace("_", " "), False)
+
+
+def floor_name(key: str) -> str:
+    """What a floor is called: `raw pixels`, `the untrained network`."""
+    return {"raw_pixels": "raw pixels", "untrained_network": "the untrained network"}.get(key, key.replace("_", " "))
+
+
+def floors_of(results: Results) -> dict[str, float]:
+    """Floor -> the sweep's metric without training; empty where it was not measured."""
+    metric = results.plan.metric
+    return {name: figures[metric] for name, figures in results.floors.items() if metric in figures}
 
 
 def slug(path: str) -> str:

@@ -271,6 +271,8 @@ class Section:
     """Its part of the answer at the head of the page and of the terminal, in plain words; empty when it adds nothing."""
     steps: tuple[Step, ...] = ()
     """What might be run next."""
+    hint: str = ""
+    """Why no further seeds are advised; part of the answer where nothing more urgent is."""
     data: Mapping[str, object] = field(default_factory=dict)
     """Its share of verdicts.json: of the knob's object, or of the whole. Dataclasses, mappings, sequences, numbers, text."""
     appendix: bool = False

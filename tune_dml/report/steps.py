@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
-from tune_dml.record.commands import command
+from tune_dml.record.commands import command, is_program, program
 from tune_dml.record.results import Results
 from tune_dml.space import Value
-from tune_dml.stats.noise import PairNoise
-from tune_dml.stats.power import chance_of_difference
+from tune_dml.stats.foresight import EVEN, Outlook
 from tune_dml.stats.racing import next_look
 from tune_dml.text import counted, duration, value_text
 
-_EVEN = 0.5
-_MOST_TIMES = 3
-"""Of the seeds that have run: no more are advised at once."""
+_LENGTHS = ("training.steps", "training.epochs")
+_LONGER = 2
+"""Times the length of training that was too short."""
 
 
 @dataclass(frozen=True)
@@ -28,47 +28,45 @@ class Step:
 
     command: str
     settles: str
-    """What it is run for, as a clause: `whether rho matters`."""
+    """What it would show, as a clause: `whether rho matters`. The chance, where one is known, is that of this event."""
     trials: int
     """How many it runs."""
     urgency: int
     """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
     chance: float | None = None
-    """Of settling it, as far as the numbers so far can tell; None where that is not known."""
+    """The chance that it shows this (`stats.foresight`); None where that is not known."""
+    length: float = 1.0
+    """Of each trial, in those of the trials that have run."""
+
+    @property
+    def trials_per_answer(self) -> float:
+        """The trials that buy one answer on average; steps of equal urgency are ranked by it."""
+        return self.trials / (EVEN if self.chance is None else max(self.chance, 1e-9))
 
     @property
     def sentence(self) -> str:
-        """`It would show whether rho holds.`, or with what chance it does."""
+        """`It would show whether rho matters.`, or with what chance it does."""
         if self.chance is None:
             return f"It would show {self.settles}."
-        percent = 100 * self.chance
-        share = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
-        return f"It would show {self.settles} with a chance of {share}."
+        return f"It would show {self.settles} with {chance_text(self.chance)}."
 
 
-def seeds_worth_running(now: int, chance_of: Callable[[int], float | None]) -> tuple[int, float | None]:
-    """The seeds, in all, of the next look that has an even chance of an answer, and that chance; of few looks the last."""
-    seeds = next_look(now)
-    chance = chance_of(seeds)
-    while chance is not None and chance < _EVEN and seeds < _MOST_TIMES * now:
-        seeds = next_look(seeds)
-        chance = chance_of(seeds)
-    return seeds, chance
-
-
-def told_apart(
-    noise: PairNoise, best: int, rivals: Sequence[int], *, seeds: int, planned: int, alpha: float
-) -> float | None:
-    """The chance that the best row is told from its nearest rival: at most what telling it from all of them has."""
-    chances = [chance_of_difference(noise, (best, rival), seeds, planned, alpha) for rival in rivals]
-    return min(chances) if chances and all(map(math.isfinite, chances)) else None
+def chance_text(chance: float) -> str:
+    """`a chance of about 62%`."""
+    percent = 100 * chance
+    share = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
+    return f"a chance of {share}"
 
 
 def cost_of(step: Step, results: Results) -> str:
     """`12 trials, about 3 min 05 s of training`."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
     text = counted(step.trials, "trial")
-    return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
+    return (
+        f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
+        if seconds
+        else text
+    )
 
 
 def go_on(
@@ -79,6 +77,44 @@ def go_on(
         return ()
     known = chance if chance is not None and math.isfinite(chance) else None
     return (Step(command(results, verb, change), settles, trials, urgency, known),)
+
+
+def more_seeds(results: Results, settles: str, urgency: int, ahead: Outlook | None) -> tuple[Step, ...]:
+    """The further seeds that are worth running; the fewest that tell of noise where nothing is known of it yet."""
+    if ahead is None:
+        return extend(results, settles, urgency, seeds=next_look(len(results.plan.seeds)))
+    if not ahead.worth_it:
+        return ()
+    return extend(results, settles, urgency, seeds=ahead.seeds, chance=ahead.chance)
+
+
+def not_worth_it(ahead: Outlook | None, question: str, instead: str) -> str:
+    """That no extension is advised, and what may help instead; empty where one is."""
+    if ahead is None or ahead.worth_it:
+        return ""
+    return f"No extension up to {ahead.seeds} seeds has an even chance of showing {question}. {instead} may help."
+
+
+def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ...]:
+    """The command that began the sweep, with training twice as long; none where Python, or a secret, began it."""
+    plan, typed = results.plan, [str(word) for word in results.provenance.get("argv", ())]
+    key = next((key for key in _LENGTHS if plan.base_settings.get(key)), "")
+    if len(typed) < 3 or not is_program(typed[0]) or typed[1] != "sweep" or not key or any("***" in w for w in typed):
+        return ()
+    words, kept = iter(typed[2:]), []
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag in {"--name", "--set", "-o", "--output"} and not value:
+            value = next(words, "")
+            word = f"{flag} {shlex.quote(value)}"  # noqa: PLW2901 - a flag and its value stay together
+        else:
+            word = shlex.quote(word)  # noqa: PLW2901
+        if flag not in {"--name", "-o", "--output"} and not (flag == "--set" and value.startswith(f"{key}=")):
+            kept.append(word)
+    length = _LONGER * int(str(plan.base_settings[key]))
+    kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}"]
+    trials = len(plan.trials())
+    return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
 
 
 def extend(

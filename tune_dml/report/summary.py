@@ -11,11 +11,17 @@ from tune_dml.record.results import Results
 from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
+from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import duration, one_line
+
+_ASKS_FOR_SEEDS = 30
+"""The least urgency of a step that adds seeds: below it the answer says why none does."""
+WITHOUT_TRAINING = "Without training"
+"""The fact that names the floors."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,15 @@ def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
         if section.plain
     ]
     step = next(iter(_steps(sections)), None)
+    if step is None or step.urgency < _ASKS_FOR_SEEDS:
+        plain += [section.hint for section in sections if section.hint][:1]
     return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
-    """The most urgent first, of those the one that runs the fewest trials: what one knob takes may be ten times another's."""
+    """The most urgent first, of those the one that takes the fewest trials for an answer: fewer trials, or a higher chance."""
     steps = [step for section in sections for step in section.steps]
-    return sorted(steps, key=lambda step: (-step.urgency, step.trials))
+    return sorted(steps, key=lambda step: (-step.urgency, step.trials_per_answer))
 
 
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
@@ -58,9 +66,11 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     def scored(cell: MeasuredCell) -> str:
         return f"{cell.label}: {metric.number(cell.mean)}"
 
+    floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
         ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
         ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
+        *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.planning.plan import Plan, Trial
@@ -25,7 +24,6 @@ from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
 
-_Mask = NDArray[np.bool_]
 Record = Callable[..., None]
 
 
@@ -34,7 +32,7 @@ class RacingProposals:
 
     Args:
         state: the sweep, with a race; kept up to date.
-        known: values of trials that have ended, by key; NaN for those that diverged or failed.
+        known: values of trials that have ended, by key; NaN for those that diverged or failed, which `state` tells apart.
         record: writes an event to the ledger, as `Ledger.write` does.
         on_note: told what must be said aloud.
         on_block: told that further trials have been asked for.
@@ -114,17 +112,18 @@ class RacingProposals:
             return
         if not race.judged or race.judged[-1][0] < seeds:
             self._record("judged", seeds=seeds, level=self._level())
-        standing, dropped = self._standing()
-        settled = standing.worse | standing.tied | dropped
-        self._settle(standing, dropped)
-        if settled.all():
+        standing = self._standing()
+        self._settle(standing)
+        if standing.decided:
             self._end("decided")
+        elif standing.ended:
+            self._end("failed")
         elif seeds >= race.rule.max_seeds:
             self._end("max_seeds")
         elif self._is_spent():
             self._end("budget")
         else:
-            self._begin_block(min(race.rule.max_seeds, racing.next_look(seeds)), standing.runs & ~dropped)
+            self._begin_block(min(race.rule.max_seeds, racing.next_look(seeds)), standing.runs)
 
     def _level(self) -> float:
         """What this look may spend; it is on record before its result is known."""
@@ -134,35 +133,49 @@ class RacingProposals:
             return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
         return level_left([look.seeds for look in looks], planned=looks[0].planned)
 
-    def _standing(self) -> tuple[racing.Race, _Mask]:
-        """Every look so far once more, at its level."""
+    def _standing(self) -> racing.Race:
+        """Judge every look so far again, each at its level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
         keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
         values = np.array([[sign * self.known.get(key, math.nan) for key in row] for row in keys])
-        ran = np.array([[key in self.known for key in row] for row in keys])
+        ended = np.array([[key in self.known for key in row] for row in keys])
+        diverged = np.array([[self.state.trial(key).status == "diverged" for key in row] for row in keys])
+        outcomes = racing.Outcomes(values, diverged, ended & ~diverged & ~np.isfinite(values))
         compared = np.array([not cell.baseline for cell in plan.cells])
         resolution = resolution_in(plan.metric, [[self.state.trial(key).metrics for key in row] for row in keys])
-        return racing.replay(values, ran, race.rule.margin, race.judged, compared=compared, resolution=resolution)
+        return racing.replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
 
-    def _settle(self, standing: racing.Race, dropped: _Mask) -> None:
+    def _settle(self, standing: racing.Race) -> None:
         """Write down which cells stop and which go on again."""
-        race, leader = self._race, int(standing.leader)
-        seeds, level = race.judged[-1]
-        settled = standing.worse | standing.tied | dropped
+        stopped = standing.settled | standing.lost
         for number, cell in enumerate(self.plan.cells):
-            stops = settled[number] and (number != leader or settled.all())
-            if stops and cell.digest not in race.settled:
-                why, against, effect = ("diverged", None, None) if dropped[number] else _reason(standing, number)
-                label = "" if against is None else self.plan.cells[against].label
-                found = SettledCell(cell.digest, seeds, why, label, race.rule.margin, level, effect)
-                self._record("settled", **asdict(found))
-                self._say(f"stops: {cell.label} {found.sentence}")
-            elif not stops and cell.digest in race.settled:
+            before = self._race.settled.get(cell.digest)
+            if stopped[number] and (number != standing.leader or standing.ended):
+                found = self._settled_cell(standing, number)
+                if before is None or found.supersedes(before):
+                    self._record("settled", **asdict(found))
+                    self._say(f"stops: {cell.label} {found.sentence}")
+            elif before is not None:
+                seeds = self._race.judged[-1][0]
                 self._record("reopened", cell=cell.digest, seeds=seeds)
-                self._say(f"goes on: {cell.label} after {seeds} seeds: {self.plan.cells[leader].label} now leads")
+                tied = f"{self.plan.cells[int(standing.leader)].label} now leads"
+                why = "it has been tried again" if before.why in {"failed", "diverged"} else tied
+                self._say(f"goes on: {cell.label} after {seeds} seeds: {why}")
 
-    def _begin_block(self, seeds: int, runs: _Mask) -> None:
+    def _settled_cell(self, standing: racing.Race, number: int) -> SettledCell:
+        why, against, effect = _reason(standing, number)
+        cells = self.plan.cells
+        label = "" if against is None else cells[against].label
+        lost = [cell.label for cell, failed in zip(cells, standing.lost, strict=True) if failed]
+        unjudged = ", ".join(lost) if why == "best" else ""
+        seeds, level = self._race.judged[-1]
+        failed = racing.MOST_FAILED if why == "failed" else 0
+        return SettledCell(
+            cells[number].digest, seeds, why, label, self._race.rule.margin, level, effect, unjudged, failed
+        )
+
+    def _begin_block(self, seeds: int, runs: racing.Mask) -> None:
         old = self.plan.seeds
         fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
         digests = [cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on]
@@ -170,7 +183,7 @@ class RacingProposals:
         self._queue(self._race.blocks[-1].trials)
         self._on_block()
 
-    def _end(self, why: Literal["decided", "max_seeds", "budget"]) -> None:
+    def _end(self, why: Literal["decided", "failed", "max_seeds", "budget"]) -> None:
         self.waiting.clear()
         self._record("race_over", why=why)
         self._on_block()
@@ -178,6 +191,8 @@ class RacingProposals:
 
 def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | None]:
     """Why a cell stops, the cell it was judged against, and by how much."""
+    if standing.diverged[cell] or standing.lost[cell]:
+        return "diverged" if standing.diverged[cell] else "failed", None, None
     leader = int(standing.leader)
     if standing.worse[cell]:
         better = int(standing.low[:, cell].argmax())

@@ -22,6 +22,7 @@ from ray.tune.search import ConcurrencyLimiter
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
 from tune_dml.planning.data import data_places, known_digests
+from tune_dml.planning.floors import floors_of
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.commands import cluster_of_this_job, command, interrupted
@@ -147,6 +148,7 @@ def _record_session(
         priority=session.priority,
         trial_files=session.trial_files,
         submitted_to=cluster_of_this_job(),
+        floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     for text in (*lost, *edited_code(state), *purpose.notes):
         ledger.write("note", text=text)

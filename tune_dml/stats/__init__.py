@@ -6,7 +6,7 @@ docs/verdicts.md has what each verdict claims.
 
 from tune_dml.stats.best import Best, judge_best
 from tune_dml.stats.isolation import IsolatedKnob, Point, isolate
-from tune_dml.stats.matters import Difference, Matters, compare_all_with, judge_matters
+from tune_dml.stats.matters import Difference, Matters, compare_all_with, compare_all_with_best_of, judge_matters
 from tune_dml.stats.table import ExcludedCell, SeedTable
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Point",
     "SeedTable",
     "compare_all_with",
+    "compare_all_with_best_of",
     "isolate",
     "judge_best",
     "judge_matters",

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2
 
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.power import MOST_SEEDS, half_width
-from tune_dml.stats.simultaneous import all_pairs, at_most
+from tune_dml.stats.power import MOST_SEEDS, tuned_half_width
+from tune_dml.stats.tuned import TunedLevels
 
 _RUNS = 400
 """Simulated sweeps a scenario: a chance is known to 0.025."""
 _MOST_LEVELS = 20
 """More levels are simulated as so many: a verdict's chance hardly changes beyond."""
+_MOST_CELLS = 60
+"""More settings are simulated as if there were fewer of each level."""
 _CONFIDENCE = 0.6
 """Of the range of the noise: its upper end gives an assurance of 0.8."""
 
@@ -51,20 +52,25 @@ def verdict_chances(
     margin: float,
     difference: float,
     alpha: float = 0.05,
+    settings: int = 1,
     runs: int = _RUNS,
 ) -> VerdictChances:
-    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `matters` does."""
+    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `matters` does.
+
+    With several `settings` each level is tuned over them, all equally good: hard to judge, because each may be the best.
+    """
     levels = min(levels, _MOST_LEVELS)
+    settings = max(1, min(settings, _MOST_CELLS // levels)) if levels else 1
     if seeds < 2 or levels < 2:
         return VerdictChances(difference, 0.0, 0.0)
-    values = sd * np.random.default_rng(0).standard_normal((runs, levels, seeds))
-    values[:, 0] += difference
-    noise = fit_pairs(values)
-    bounds = all_pairs(values, alpha, noise)
+    values = sd * np.random.default_rng(0).standard_normal((runs, levels * settings, seeds))
+    values[:, :settings] += difference
+    tuned = TunedLevels(values, tuple(np.repeat(range(levels), settings).tolist()))
+    bounds = tuned.pairs(alpha)
     first, second = np.triu_indices(levels, 1)
     low, high = bounds.low[:, first, second], bounds.high[:, first, second]
     matters = ((low > margin) | (high < -margin)).any(axis=1)
-    equal = (at_most(values, alpha, noise) < margin).all(axis=(1, 2))
+    equal = (tuned.at_most(alpha) < margin).all(axis=(1, 2))
     return VerdictChances(difference, float(matters.mean()), float(equal.mean()))
 
 
@@ -77,16 +83,18 @@ def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[f
 
 
 def seeds_range(
-    *, margin: float, sd: float, df: int, levels: int, alpha: float = 0.05
+    *, margin: float, sd: float, df: int, levels: int, alpha: float = 0.05, settings: int = 1
 ) -> tuple[int | None, int | None]:
     """Seeds that tell equal levels from levels twice the margin apart, at both ends of `noise_range`.
 
-    None where more than 1000 would be needed. The second suffices with assurance 0.8.
+    By the formula of `power.tuned_half_width`, where each level is tuned over several `settings`. None where more than 1000 would
+    be needed. The second suffices with assurance 0.8.
     """
 
     def needed(noise: float) -> int | None:
         def enough(seeds: int) -> bool:
-            return half_width(seeds=seeds, sd=noise, cells=max(levels, 2), alpha=alpha) <= margin
+            reach = tuned_half_width(seeds=seeds, sd=noise, levels=max(levels, 2), settings=settings, alpha=alpha)
+            return reach <= margin
 
         found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
         return found if found <= MOST_SEEDS else None

@@ -1,14 +1,18 @@
 """Which cell is the best, and is the best of an ordered knob inside the tested range?
 
     candidates   Hsu's (1984) multiple comparisons with the best: a cell is out when another one is certainly better, at
-                 one-sided alpha / (m - 1); the true best stays in with probability 1 - alpha
+                 one-sided alpha / (m - 1). A cell is out too when an interval of all pairs says that another one is better,
+                 so that no sentence names a value best and certainly worse. Those intervals are nearly always the wider
+                 ones: the true best stays in with probability 1 - alpha (benchmarks/verdict_contrasts.py)
     edge         an outermost value is certainly better than every other one. That is an intersection-union test, not
                  corrected for the other values, because all comparisons must succeed; each end has alpha / 2, because both
-                 may be equal and best, and its pairs' own paired t tests must agree
+                 may be equal and best, and its pairs' own paired t tests must agree. Such a value is the only candidate, and
+                 an edge that is the only candidate is claimed too
     interior     both outermost values are out of the candidates; equal cells give that at most alpha of the time
     within       cells whose distance to the best is certainly below the margin (Edwards and Hsu 1983)
 
-Everything is said of the values that trained. `judge_best` takes a cells x seeds array with larger numbers better.
+Everything is said of the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. Where its rows
+are averages over a grid, `crossed` has the cells: all statements of a knob then stand on the noise of the cells.
 """
 
 from __future__ import annotations
@@ -20,9 +24,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tune_dml.stats.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.matters import FullGrid
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.simultaneous import half_widths, own_half_widths
+from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
+from tune_dml.stats.tuned import TunedLevels
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -50,26 +57,66 @@ class Best:
     place: Place
     reason: str
     candidates: tuple[int, ...]
-    """Cells (rows) that may be the best, in the knob's order."""
+    """Cells (rows) that may be the best, in the knob's order; none where the statements at hand contradict one another."""
     within: tuple[int, ...]
     """The cells next to each other that are certainly within the margin of the best, in the knob's order; may be empty."""
+    behind: tuple[float, ...] = ()
+    """Each cell is at most this far behind the best, infinite where unknown; empty where nothing is known."""
 
 
-def compare_with_best(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> BestBounds:
-    """Bounds on each cell's distance to the best; larger is better."""
+def compare_with_best(
+    values: Array,
+    alpha: float = 0.05,
+    noise: PairNoise | None = None,
+    *,
+    pairs: Bounds | None = None,
+    crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
+) -> BestBounds:
+    """Bounds on each cell's distance to the best; larger is better.
+
+    Args:
+        values: cells x seeds, of one or many tables.
+        alpha: the error that this look may spend.
+        noise: that of the values, where it is known already.
+        pairs: the intervals of all pairs that are reported beside; computed where not given. What they say is kept.
+        crossed: the cells behind the rows of one table, where these are averages; needs `pairs`.
+        tuned: the settings of which each row is the best, where rows are tuned.
+    """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
-    family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-    single = np.maximum(half_widths(noise, alpha, 2, sides=1), own_half_widths(noise, alpha / 2))
-    lead = np.nan_to_num(noise.estimate)
+    pairs = pairs or (all_pairs(values, alpha, noise) if tuned is None else tuned.pairs(alpha))
+    lead = np.nan_to_num(pairs.estimate)
+    if tuned is not None:
+        family, single = lead - tuned.low(alpha, m - 1, sides=1), lead - tuned.low(alpha, 1, sides=2)
+    elif crossed is not None:
+        family = _reach_of_averages(crossed, m, alpha, m - 1)
+        single = _reach_of_averages(crossed, m, alpha / 2, 1)
+    else:
+        family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
+        # half the level for each of the two edges, and by the pair's own noise: that of two edges may be the largest of all
+        single = np.fmax(half_widths(noise, alpha, 1, sides=2), own_half_widths(noise, alpha / 2))
     diagonal = np.eye(m, dtype=bool)
-    candidates = np.asarray(~((lead - family > 0) & ~diagonal).any(-2))
-    alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1))
+    beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
+    candidates = np.asarray(~beaten.any(-2))
+    alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1)) & candidates
+    candidates = np.where(alone.any(-1, keepdims=True), alone, candidates)
     # lead_il - reach_il bounds y_i - y_l from below; the best is one of the candidates
     lag = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
     behind = np.maximum(lag, 0.0) if m > 1 else np.zeros(lag.shape)
-    only = candidates & (candidates.sum(-1, keepdims=True) == 1)
-    return BestBounds(candidates, alone, np.where(only, 0.0, behind))
+    return BestBounds(candidates, alone, _no_nearer(behind, candidates, pairs))
+
+
+def _reach_of_averages(crossed: FullGrid, levels: int, alpha: float, comparisons: int) -> Array:
+    """Half a width, on one side, of the difference between two averages over a grid."""
+    weights = main_effect(crossed.rows)
+    effects = estimate_contrasts(
+        crossed.values, weights, 2 * alpha, comparisons=comparisons, resolution=crossed.resolution
+    )
+    reach = np.full((levels, levels), np.inf)
+    first, second = np.triu_indices(levels, 1)
+    reach[first, second] = reach[second, first] = effects.high - effects.estimate
+    return reach
 
 
 def judge_best(
@@ -82,41 +129,55 @@ def judge_best(
     raced: RaceStanding | None = None,
     resolution: float = 0.0,
     noise: PairNoise | None = None,
+    pairs: Bounds | None = None,
+    crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
     are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
-    Values move in steps of `resolution`. `noise`: theirs, where it is known already.
+    Values move in steps of `resolution`. `noise`, `pairs`, `crossed`, `tuned`: as of `compare_with_best`, of the rows that
+    trained in their order; the intervals of the sensitivity verdict are `pairs`.
     """
-    trained = np.flatnonzero(np.isfinite(values).any(-1))
-    order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
-    if len(order) < 2:
-        return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
-    if noise is None or not np.array_equal(order, np.arange(len(values))):
-        noise = fit_pairs(values[order], resolution)
-    bounds = compare_with_best(values[order], alpha, noise)
+    every = crossed is not None or tuned is not None
+    trained = np.arange(len(values)) if every else np.flatnonzero(np.isfinite(values).any(-1))
+    if len(trained) < 2:
+        return Best("undecided", "fewer than two values trained", tuple(trained.tolist()), ())
+    if noise is None or len(trained) < len(values):
+        noise = fit_pairs(values[trained], resolution)
+    if pairs is None:
+        pairs = all_pairs(values[trained], alpha, noise) if tuned is None else tuned.pairs(alpha)
+    bounds = compare_with_best(values[trained], alpha, noise, pairs=pairs, crossed=crossed, tuned=tuned)
     if raced is not None:
-        bounds = _after_race(bounds, raced, order, margin)
-    candidates = tuple(order[bounds.candidates].tolist())
-    best = int(np.argmax(np.where(bounds.candidates, _means(values[order]), -np.inf)))
-    within = tuple(order[_run(bounds.behind < margin, best)].tolist())
+        bounds = _after_race(bounds, raced, pairs, trained, margin)
+    ordered = np.argsort(np.asarray(knob)[trained], kind="stable")
+    bounds = BestBounds(bounds.candidates[ordered], bounds.alone[ordered], bounds.behind[ordered])
+    order = trained[ordered]
+    lead = np.nan_to_num(pairs.estimate).mean(-1)[ordered]
+    best = int(np.argmax(np.where(bounds.candidates, lead, -np.inf)))
+    within = tuple(order[_run(bounds.behind < margin, best)].tolist()) if bounds.candidates.any() else ()
     place, reason = _place(bounds, matters, len(order))
-    return Best(place, reason, candidates, within)
+    behind = np.full(len(values), np.inf)
+    behind[order] = bounds.behind
+    return Best(place, reason, tuple(order[bounds.candidates].tolist()), within, tuple(behind.tolist()))
 
 
-def _after_race(bounds: BestBounds, raced: RaceStanding, order: NDArray[np.intp], margin: float) -> BestBounds:
+def _after_race(
+    bounds: BestBounds, raced: RaceStanding, pairs: Bounds, order: NDArray[np.intp], margin: float
+) -> BestBounds:
     """What this look and the race say together; of two statements that both hold, the sharper."""
-    both = bounds.candidates & ~raced.worse[order]
-    candidates = both if both.any() else bounds.candidates  # they contradict each other where one is wrong
+    candidates = bounds.candidates & ~raced.worse[order]
     known = raced.tied[order] & (raced.margin <= margin)
     behind = np.where(known, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
-    return BestBounds(candidates, bounds.alone, behind)
+    return BestBounds(candidates, bounds.alone & candidates, _no_nearer(behind, candidates, pairs))
 
 
-def _means(values: Array) -> Array:
-    held = np.isfinite(values)
-    return np.asarray(np.where(held, values, 0.0).sum(-1) / np.maximum(held.sum(-1), 1))
+def _no_nearer(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
+    """What the intervals of all pairs leave of the bounds: 0 for an only candidate, and nothing nearer than they say."""
+    only = candidates & (candidates.sum(-1, keepdims=True) == 1)
+    nearest = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
+    return np.where(only, 0.0, np.maximum(behind, nearest))
 
 
 def _run(sure: Mask, best: int) -> NDArray[np.intp]:
@@ -136,10 +197,14 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
         return "undecided", "whether the knob matters at all is not established"
     if cells < 3:
         return "undecided", "with fewer than three values there is nothing between the edges"
-    if bounds.alone[0]:
+    low, *_, high = bounds.candidates.tolist()
+    count = int(bounds.candidates.sum())
+    if low and count == 1:
         return "low edge", "the lowest value that trained is better than every other"
-    if bounds.alone[-1]:
+    if high and count == 1:
         return "high edge", "the highest value that trained is better than every other"
-    if not bounds.candidates[0] and not bounds.candidates[-1]:
+    if count and not low and not high:
         return "interior", "a value inside the range is better than both outermost ones"
-    return "undecided", "the noise leaves open whether the best value lies at an edge"
+    open_edge = "the noise leaves open whether the best value lies at an edge"
+    wrong = "each value is certainly worse than another one, so one of these statements is wrong"
+    return "undecided", open_edge if count else wrong

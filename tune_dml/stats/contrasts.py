@@ -20,7 +20,7 @@ from scipy.stats import t as student
 
 from tune_dml.stats.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
 from tune_dml.stats.resolution import least_variance
-from tune_dml.stats.simultaneous import GUARD_SHARE
+from tune_dml.stats.simultaneous import GUARD_SHARE, half_widths
 
 Array = NDArray[np.float64]
 
@@ -94,6 +94,45 @@ def estimate_contrasts(
     single = student.isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)
+
+
+def estimate_gains(
+    values: Array,
+    gains: Sequence[tuple[int, int]],
+    differences: Sequence[tuple[int, int]] = (),
+    alpha: float = 0.05,
+    *,
+    resolution: float = 0.0,
+) -> Effects:
+    """Judge what some rows of a table gain over others, and how much larger some gains are, all at once.
+
+    Gains are pairs of rows and have the noise of those, as in the comparison of all pairs, of which they are a part: their
+    intervals lie inside its own. A difference of two gains is a contrast of its rows, whose noise may borrow from the gains.
+
+    Args:
+        values: cells x seeds, of one or many tables.
+        gains: (row, row over which it may gain) of each.
+        differences: pairs of places in `gains`, the first gain less the second.
+        alpha: the error that all of them share.
+        resolution: what values move in steps of.
+
+    Returns:
+        The gains, then their differences.
+    """
+    noise, count = fit_pairs(values, resolution), len(gains) + len(differences)
+    rows, others = (np.array(side) for side in zip(*gains, strict=True))
+    middle = noise.estimate[..., rows, others]
+    reach = half_widths(noise, alpha, count)[..., rows, others]
+    found = Effects(middle, middle - reach, middle + reach)
+    if not differences:
+        return found
+    weights = np.zeros((len(gains), values.shape[-2]))
+    weights[range(len(gains)), rows], weights[range(len(gains)), others] = 1, -1
+    firsts, seconds = (np.array(side) for side in zip(*differences, strict=True))
+    both = np.concatenate([weights, weights[firsts] - weights[seconds]])
+    apart = estimate_contrasts(values, both, alpha, comparisons=count, resolution=resolution)
+    parts = zip(vars(found).values(), vars(apart).values(), strict=True)
+    return Effects(*(np.concatenate([gain, every[..., len(gains) :]], -1) for gain, every in parts))
 
 
 def _bound(filled: Array, weights: Array, nu: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Only settings of the other knobs that were tried with every value count: where there are none (a search proposes each
 combination once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect); nuisance
-knobs are tuned for each value, on some seeds, and judged on the others.
+knobs are tuned for each value: its row is that of the best setting, and `tuned` has all of them, by which verdicts are made.
+With both, cells are averaged over the other scientific knobs first, so that a value has one best nuisance setting.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import fill_holes
 from tune_dml.stats.matters import FullGrid
-from tune_dml.stats.selection import tuned_on_other_seeds
+from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
+from tune_dml.stats.tuned import TunedLevels, tuned_levels
 
 Array = NDArray[np.float64]
 
@@ -53,7 +55,8 @@ class IsolatedKnob:
     """Why no fair table exists; empty when one does."""
     crossed: FullGrid | None = None
     """The cells behind averages, where nothing was tuned."""
-
+    tuned: TunedLevels | None = None
+    """Each value's settings of the nuisance knobs, larger numbers better, where it has several."""
     over: str = ""
     """The part of `how` that says at which settings of the other scientific knobs; empty where there is one."""
 
@@ -92,7 +95,11 @@ def isolate(
     ]  # for each setting of the others: levels x nuisance settings x seeds
     over = _over(len(groups), len({point.others for point in points}))
     if any(stack.shape[1] > 1 for stack in stacks):
-        return _tuned(stacks, names, seeds, sign, resolution=resolution, over=over)
+        common = [setting for setting in next(iter(groups.values())) if all(setting in own for own in groups.values())]
+        stack = np.array(
+            [[[cells[level, others, setting] for setting in common] for level in trained] for others in groups]
+        ).mean(0)
+        return _tuned(stack, names, seeds, sign, resolution=resolution / math.sqrt(len(groups)), over=over)
     flat = np.array([stack[:, 0] for stack in stacks]).reshape(len(stacks), len(trained), len(seeds))
     if len(stacks) < 2:
         rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
@@ -129,17 +136,17 @@ def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> di
 
 
 def _tuned(
-    stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float, *, resolution: float, over: str
+    stack: Array, names: tuple[str, ...], seeds: Sequence[int], sign: float, *, resolution: float, over: str
 ) -> IsolatedKnob:
-    if len(seeds) < 2:
-        return IsolatedKnob(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
-    rows = np.mean([sign * tuned_on_other_seeds(sign * stack)[0] for stack in stacks], axis=0)
-    judged = tuple(seeds)[-rows.shape[1] :]
-    choosing = len(seeds) - len(judged)
-    how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
-    how += f", {over}" if over else ""
-    table = SeedTable(names, judged, rows, resolution=resolution / math.sqrt(len(stacks)))
-    return IsolatedKnob(table, _means(names, rows), how, over=over)
+    """Each value at its best nuisance setting, of averages (levels, settings, seeds) over the other scientific knobs."""
+    chosen = [best_first(sign * table)[:1] for table in stack] if stack.size else []
+    if not chosen or not all(chosen):
+        return IsolatedKnob(SeedTable.of({}, seeds), {}, "", _UNCROSSED)
+    rows = np.array([table[row[0]] for table, row in zip(stack, chosen, strict=True)])
+    how = f"at each value's best nuisance setting, chosen on the same seeds{', ' + over if over else ''}"
+    tuned = tuned_levels([sign * table for table in stack], resolution)
+    table = SeedTable(names, tuple(seeds), rows, resolution=resolution)
+    return IsolatedKnob(table, _means(names, rows), how, tuned=tuned, over=over)
 
 
 def _means(names: Sequence[str], rows: Array) -> dict[str, float]:

@@ -1,58 +1,119 @@
-"""The error that looks at a growing sweep may spend.
+"""The error level of each look at a growing sweep: a group-sequential rule.
 
-A sweep that is extended until something is decided would claim too much if every look used the whole 5 %. The error spent
-by the time n seeds are seen is a fixed function of n alone, and a look gets what has been added since the look before:
+A sweep that is extended until something is decided would claim too much if every look used the whole 5 %. By the time n seeds
+are seen, all looks together may have spent (Lan and DeMets 1983)
 
-    no plan          alpha (1 - 1 / n)
-    N seeds planned  alpha (0.8 n / N)  up to N,  alpha (1 - 0.2 N / n)  beyond
+    spent(n) = alpha 0.8 n / N                     up to the N seeds planned before the first look
+    spent(n) = alpha (1 - 0.2 (N / n)^3)           beyond
 
-By the union bound all looks together stay below alpha, for any number of looks and any rule for stopping. Looking again at
-the same seeds costs nothing. Linear spending towards a planned end decides soonest of the rules that were simulated
-(benchmarks/verdicts.py); a fifth is kept for those who extend after all.
+Looks at one growing sweep share most of their data, so a false claim at the second look was often made at the first one
+already. The level of a look is therefore larger than what it adds to `spent`: it solves
 
-While trials have failed, which people try again, a look counts half of what is new to it: else the look after them, at hardly
-more seeds, would have next to nothing left, and could not say any more what was said before it.
+    P(|Z_k| > z(level_k / 2), no earlier look claims) = spent(n_k) - spent(n_(k-1))
+
+for standard normal Z with correlation sqrt((n_j - 1/2) / (n_k - 1/2)), by the recursion of Armitage, McPherson and Rowe (1969).
+The half seed stands for the noise that few seeds leave in a t test's own variance. It and the power of 3 were chosen by
+simulation (benchmarks/verdict_looks.py). A look after new cells were added has no earlier look at them: its level is what it
+adds to `spent` (the union bound).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+Array = NDArray[np.float64]
 
 _PLANNED_SHARE = 0.8
-_COUNTED_WITH_FAILED = 0.5
+_POWER = 3
+_VARIANCE_SEEDS = 0.5
+"""Seeds that a t test spends on estimating its variance, as far as the correlation of two looks is concerned."""
+_NODES = 400
+_LEAST_NEW_SHARE = 1e-3
+"""Of the information of a look, at least this much counts as new: narrower kernels would need more nodes."""
 
 
-def seeds_counted(seeds: float, before: float, *, failed: bool) -> float:
-    """The seeds that a look spends for, where the one before it has spent for `before`: with failed trials, half of the rest."""
-    return before + _COUNTED_WITH_FAILED * (seeds - before) if failed and seeds > before else seeds
+def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, grown: Collection[int] = ()) -> float:
+    """Return the error level of the last look.
 
+    Args:
+        looks: mean seeds per cell at each look, in order of time. A look at no more seeds than an earlier one repeats it, at its
+            level.
+        planned: seeds per cell that were planned before the first look.
+        alpha: the error that all looks may spend together.
+        grown: positions of the looks before which cells were added.
 
-def level_left(looks: Sequence[float], *, planned: float | None = None, alpha: float = 0.05) -> float:
-    """The error level of the last of `looks`: the seeds a cell had on average at each look, in order of time.
-
-    A look at no more seeds than an earlier one repeats it, at its level. `planned`: the seeds up to which the sweep was
-    planned before its first look. Raises ValueError without looks, or for a plan below one seed.
+    Raises:
+        ValueError: without looks, or if `planned` is below one seed.
     """
     if not looks:
         raise ValueError("`looks` must name at least the present one")
-    if planned is not None and planned < 1:
+    if planned < 1:
         raise ValueError(f"`planned >= 1` must hold, but got {planned=}")
-    before, level = 0.0, 0.0
-    for seeds in looks:
-        if seeds > before:
-            level = _spent(seeds, planned, alpha) - _spent(before, planned, alpha)
-            before = seeds
-    return level
+    distinct: list[tuple[float, bool]] = []
+    for position, seeds in enumerate(looks):
+        if seeds > (distinct[-1][0] if distinct else 0.0):
+            distinct.append((float(seeds), position in grown))
+    return _look(tuple(distinct), float(planned), alpha).level if distinct else 0.0
 
 
-def error_spent(looks: Sequence[float], *, planned: float | None = None, alpha: float = 0.05) -> float:
-    """What all the looks have spent together."""
+def error_spent(looks: Sequence[float], *, planned: float, alpha: float = 0.05) -> float:
+    """Return the error that all looks have spent together."""
     return _spent(max([0.0, *looks]), planned, alpha)
 
 
-def _spent(seeds: float, planned: float | None, alpha: float) -> float:
-    if planned is None:
-        return alpha * (1 - 1 / max(seeds, 1.0))
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """A look's level, and the distribution of its statistic where no look has claimed anything."""
+
+    level: float
+    nodes: Array
+    mass: Array
+
+
+@lru_cache(maxsize=512)
+def _look(looks: tuple[tuple[float, bool], ...], planned: float, alpha: float) -> _Look:
+    """Return the last of `looks`, which are (seeds, cells were added) in order of time."""
+    (seeds, grown), earlier = looks[-1], looks[:-1]
+    share = _spent(seeds, planned, alpha) - (_spent(earlier[-1][0], planned, alpha) if earlier else 0.0)
+    if not earlier or grown:
+        limit = float(norm.isf(share / 2))
+        nodes, weights = _grid(limit)
+        return _Look(share, nodes, weights * norm.pdf(nodes))
+    before = _look(earlier, planned, alpha)
+    known = max(earlier[-1][0] - _VARIANCE_SEEDS, 0.0) / max(seeds - _VARIANCE_SEEDS, 1e-9)
+    known = min(known, 1 - _LEAST_NEW_SHARE)
+    centre, spread = np.sqrt(known) * before.nodes, np.sqrt(1 - known)
+
+    def excess(limit: float) -> float:
+        beyond = norm.sf((limit - centre) / spread) + norm.cdf((-limit - centre) / spread)
+        return float(before.mass @ beyond) - share
+
+    limit = float(brentq(excess, 0.0, 40.0, xtol=1e-9))
+    nodes, weights = _grid(limit)
+    density = norm.pdf((nodes[:, None] - centre) / spread) @ before.mass / spread
+    return _Look(float(2 * norm.sf(limit)), nodes, weights * density)
+
+
+def _grid(limit: float) -> tuple[Array, Array]:
+    """Return Gauss-Legendre nodes and weights on (-limit, limit)."""
+    nodes, weights = _gauss()
+    return limit * nodes, limit * weights
+
+
+@cache
+def _gauss() -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
+
+
+def _spent(seeds: float, planned: float, alpha: float) -> float:
     if seeds <= planned:
         return alpha * _PLANNED_SHARE * seeds / planned
-    return alpha * (1 - (1 - _PLANNED_SHARE) * planned / seeds)
+    return alpha * (1 - (1 - _PLANNED_SHARE) * (planned / seeds) ** _POWER)

@@ -1,7 +1,7 @@
 """Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
 
     sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
-                  (`simultaneous`; `contrasts` where values are averages over a grid)
+                  (`simultaneous`; `contrasts` where values are averages over a grid; `tuned` where each is its best setting)
     insensitive   every difference is certainly inside (-margin, margin), and every value has one. Each is judged by itself at
                   one-sided alpha: all must succeed, and the claim is wrong only where the largest true difference is
                   judged wrongly, so none is corrected (intersection-union test)
@@ -27,6 +27,8 @@ from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
+from tune_dml.stats.tuned import ALGORITHM as TUNED
+from tune_dml.stats.tuned import TunedLevels, tuned_levels
 
 _LISTED_CELLS = 40
 """Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
@@ -104,7 +106,10 @@ def judge_matters(
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
     stopped: Sequence[str] = (),
+    failed: Sequence[str] = (),
     crossed: FullGrid | None = None,
+    tuned: TunedLevels | None = None,
+    sign: float = 1,
     raced: RaceStanding | None = None,
 ) -> Matters:
     """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
@@ -115,19 +120,26 @@ def judge_matters(
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
         stopped: names the values that were stopped before the end, and have no number for that.
+        failed: names the values that a race could not settle because their trials failed.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
+        tuned: the settings behind the table, where each row is the best of several; larger is better.
+        sign: -1 where less is better in the table; needed for `tuned` only.
         raced: what a race has found of the table's rows, all of which have numbers.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     table = table.with_numbers() if crossed is None else table
     labels, values = table.labels, table.values
-    lacking = _lacking(values if crossed is None else crossed.values, len(labels))
+    cells = crossed.values if crossed is not None else tuned.values if tuned is not None else values
+    lacking = _lacking(cells, len(labels))
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
+    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     if crossed is not None:
         bounds, limits = _averages(crossed, len(labels), alpha)
+    elif tuned is not None:
+        bounds, limits, heard = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
     else:
         bounds, limits = all_pairs(values, alpha, noise), at_most(values, alpha, noise)
     flat = bool((limits < margin).all())
@@ -135,9 +147,10 @@ def judge_matters(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
+    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped, failed))
+    if failed and verdict == "undecided" and not flat:
+        reason += f", and {_unknown((), (), failed)}"
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
-    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     return Matters(
         verdict,
         reason,
@@ -151,7 +164,8 @@ def judge_matters(
         float(heard.prior_df),
         labels,
         bounds,
-        noise,
+        noise if noise.testable.any() else None,  # averages with holes may share no two seeds although cells do
+        ALGORITHM if tuned is None else TUNED,
     )
 
 
@@ -199,6 +213,44 @@ def compare_all_with(
     )
 
 
+def compare_all_with_best_of(
+    table: SeedTable,
+    baselines: Sequence[str],
+    *,
+    sign: float = 1,
+    alpha: float = 0.05,
+    raced: RaceStanding | None = None,
+) -> tuple[Difference, ...]:
+    """Every other cell minus the truly best of several baseline cells, at once (`tuned`); a blind interval is infinite.
+
+    Args:
+        table: every row has a number.
+        baselines: the labels of the baseline's cells.
+        sign: -1 where less is better.
+        alpha: the error that this look may spend.
+        raced: what a race has found of the table's rows, on the metric's own scale.
+    """
+    own = [row for row, label in enumerate(table.labels) if label in set(baselines)]
+    rows = [row for row in range(len(table.labels)) if row not in own]
+    if not rows:
+        return ()
+    levels = [*([row] for row in rows), own]
+    tuned = tuned_levels([sign * table.values[level] for level in levels], table.resolution)
+    last, values = len(rows), table.values
+    best = max(own, key=lambda row: sign * float(np.nanmean(values[row])))
+    if len(table.seeds) == 1 and raced is None:
+        whole = _without_noise(table, best)
+        return tuple(d for d in whole if d.first not in baselines)
+    bounds, limits = tuned.against(last, alpha).times(sign), tuned.at_most(alpha)[:, last]
+    low, high = bounds.low[:-1], bounds.high[:-1]
+    if raced is not None:  # its intervals hold for every baseline cell at once
+        pairs = raced.low[np.ix_(rows, own)], raced.high[np.ix_(rows, own)]
+        ends = (pairs[0].min(1), pairs[1].min(1)) if sign == 1 else (pairs[0].max(1), pairs[1].max(1))
+        low, high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
+    parts = zip(rows, bounds.estimate.tolist(), low.tolist(), high.tolist(), limits.tolist(), strict=False)
+    return tuple(Difference(table.labels[row], table.labels[best], *numbers) for row, *numbers in parts)
+
+
 def _without_noise(table: SeedTable, row: int) -> tuple[Difference, ...]:
     """Every other cell minus that of a row, under the only seed."""
     gaps, blind = (table.values - table.values[row])[:, 0].tolist(), (-math.inf, math.inf, math.inf)
@@ -238,10 +290,11 @@ def _decide(
     return "undecided", "the noise hides differences of the size of the margin", wide
 
 
-def _unknown(diverged: Sequence[str], stopped: Sequence[str]) -> str:
+def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
     """A clause about the values of which nothing is known at the end; empty where there is none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
+    parts += [f"trials of {', '.join(failed)} failed again and again"] if failed else []
     return " and ".join(parts)
 
 

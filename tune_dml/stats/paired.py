@@ -1,4 +1,4 @@
-"""Means and within-seed differences that were named before the data: Student's t, with nothing to correct for."""
+"""Means and within-seed differences that were named before the data: Student's t at the error level of this look."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.stats.table import SeedTable
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over n seeds with its 95 % interval; `low` and `high` are NaN with fewer than two."""
+    """A mean over n seeds with its confidence interval; `low` and `high` are NaN with fewer than two."""
 
     n: int
     mean: float
@@ -24,23 +24,24 @@ class Interval:
     high: float
 
 
-def _mean_interval(values: Sequence[float] | NDArray[np.float64], least: float) -> Interval:
-    """The mean of the finite values with a two-sided 95 % t interval; holes (NaN) are skipped, no variance is below `least`."""
+def _mean_interval(values: Sequence[float] | NDArray[np.float64], least: float, alpha: float) -> Interval:
+    """Return the mean of the finite values with a two-sided t interval. No variance is taken below `least`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]
     n = len(array)
     mean = float(array.mean()) if n else math.nan
     if n < 2:
         return Interval(n, mean, math.nan, math.nan)
-    reach = float(student.ppf(0.975, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
+    reach = float(student.isf(alpha / 2, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
     return Interval(n, mean, mean - reach, mean + reach)
 
 
-def cell_interval(table: SeedTable, row: int) -> Interval:
-    """The mean of one row."""
-    return _mean_interval(table.values[row], float(least_variance(table.resolution)))
+def cell_interval(table: SeedTable, row: int, alpha: float = 0.05) -> Interval:
+    """Return the mean of one row with its 1 - alpha interval."""
+    return _mean_interval(table.values[row], float(least_variance(table.resolution)), alpha)
 
 
-def paired_difference(table: SeedTable, first: int, second: int) -> Interval:
-    """mean_j (y_first,j - y_second,j) over the seeds that both cells have."""
-    return _mean_interval(table.values[first] - table.values[second], float(2 * least_variance(table.resolution)))
+def paired_difference(table: SeedTable, first: int, second: int, alpha: float = 0.05) -> Interval:
+    """Return mean_j (y_first,j - y_second,j) over the seeds that both cells have, with its 1 - alpha interval."""
+    least = float(2 * least_variance(table.resolution))
+    return _mean_interval(table.values[first] - table.values[second], least, alpha)

@@ -17,12 +17,16 @@ further apart can hardly be "worse" wrongly, so both share one level.
 A look's level is shared among the m cells whose differences it may still narrow: those that run. What a cell has that
 stopped stays as it was, and its share goes to the others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Until it is
 known whether the knob matters, tied cells keep their share: "does not matter" is a statement about them too.
+
+A trial without a number settles nothing by itself. A cell leaves the race when every trial of a block that did not fail
+diverged. A failed trial (a full disk, a lost worker) is a hole: its cell runs in the next block. A cell whose last
+`MOST_FAILED` trials failed gets no more seeds. The race goes on among the others, and is then not decided but ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +39,8 @@ Mask = NDArray[np.bool_]
 
 FIRST_LOOK = 3
 """Two seeds cannot tell noise from differences."""
+MOST_FAILED = 8
+"""A cell gets no more seeds when so many of its trials have failed one after another."""
 _HELD_LEAD = 0.1
 """A lead changes hands only for more than this share of the margin: who was tied with the leader stays settled."""
 
@@ -56,29 +62,56 @@ class Race:
     matters: Mask
     """Whether some difference is certainly larger than the margin; false and decided: none is."""
 
+    diverged: Mask
+    """Cells that left the race: in some block every trial that did not fail diverged."""
+    failed: Mask
+    """Cells that get no more seeds, because their last `MOST_FAILED` trials failed."""
+
+    @property
+    def settled(self) -> Mask:
+        """Cells that need no more seeds: by evidence, or because they diverged."""
+        known = self.worse | self.tied
+        alone = np.asarray((self.worse | self.diverged | self._leads).all(-1))
+        by_itself = self._leads & (self.failed | self.diverged) & ~alone[..., None]  # tied with nobody else
+        return np.asarray((known & ~by_itself) | self.diverged)
+
+    @property
+    def lost(self) -> Mask:
+        """Cells that failed before they were settled."""
+        return np.asarray(self.failed & ~self.settled)
+
     @property
     def decided(self) -> Mask:
         """Whether every cell is settled."""
-        return np.asarray((self.worse | self.tied).all(-1))
+        return np.asarray(self.settled.all(-1))
+
+    @property
+    def ended(self) -> Mask:
+        """Whether no cell gets more seeds: every one is settled or lost."""
+        return np.asarray((self.settled | self.failed).all(-1))
 
     @property
     def runs(self) -> Mask:
         """The cells that get the next block of seeds: the open ones, and the leader while there are any."""
-        leads = np.arange(self.worse.shape[-1]) == self.leader[..., None]
-        return np.asarray((~(self.worse | self.tied) | leads) & ~self.decided[..., None])
+        runs = ~(self.settled | self.failed) | (self._leads & ~self.failed & ~self.diverged)
+        return np.asarray(runs & ~self.ended[..., None])
 
-    def of(self, rows: Sequence[int], margin: float, dropped: Mask, sign: float = 1.0) -> RaceStanding:
+    @property
+    def _leads(self) -> Mask:
+        return np.asarray(np.arange(self.worse.shape[-1]) == self.leader[..., None])
+
+    def of(self, rows: Sequence[int], margin: float, sign: float = 1.0) -> RaceStanding:
         """What one table's race has found of some of its cells; sign -1: on a scale on which less is better."""
-        settled = (self.worse | self.tied | dropped).all()
         square, cells = np.ix_(rows, rows), list(rows)
         low, high = (self.low, self.high) if sign > 0 else (-self.high, -self.low)
+        settled = self.ended and self.settled[cells].all()
         return RaceStanding(
             low[square],
             high[square],
             np.maximum(self.ahead, self.ahead.T)[square],
             self.ahead[int(self.leader), cells],
             np.asarray((self.low[square] > 0).any(0)),
-            self.tied[cells],
+            self.tied[cells] & ~self.lost[cells].any(),
             flat=bool(settled and not self.matters and int(self.leader) in rows),
             margin=margin,
         )
@@ -98,9 +131,9 @@ class RaceStanding:
     worse: Mask
     """Certainly worse than another of these cells."""
     tied: Mask
-    """With the race's leader."""
+    """With the race's leader; none where a cell that was lost may be better than it."""
     flat: bool
-    """Decided, and no difference is larger than the margin."""
+    """The race has ended, every cell is settled, and no difference is larger than the margin."""
     margin: float
 
     def narrow(self, bounds: Bounds) -> Bounds:
@@ -149,7 +182,8 @@ def standing(
     trails_by = np.take_along_axis(ahead, to_leader, -1)[..., 0]
     above = ~counts & ~matters[..., None] & (np.take_along_axis(low, to_leader, -1)[..., 0] > margin)
     tied = np.asarray(~worse & (((leads_by < margin) & (trails_by < margin)) | above))
-    return Race(low, high, ahead, leader, np.asarray(worse), tied, matters)
+    none = np.zeros(worse.shape, dtype=bool)
+    return Race(low, high, ahead, leader, np.asarray(worse), tied, matters, none, none)
 
 
 def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tuple[Array, Array, Array, Array]:
@@ -165,41 +199,86 @@ def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tu
     return bounds.low, bounds.high, np.minimum(ahead, bounds.high), known
 
 
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """How the trials of one or many tables ended; arrays of shape (..., cells, seeds)."""
+
+    values: Array
+    """Larger is better; NaN where a trial has no number."""
+    diverged: Mask
+    failed: Mask
+    """Trials that ended without a number and did not diverge."""
+
+    def first(self, seeds: int) -> Outcomes:
+        """The outcomes of the first seeds."""
+        return Outcomes(self.values[..., :seeds], self.diverged[..., :seeds], self.failed[..., :seeds])
+
+    def diverged_since(self, seed: int) -> Mask:
+        """The cells of which some trial diverged since a seed and none gave a number, (..., cells)."""
+        numbers = np.isfinite(self.values[..., seed:]).any(-1)
+        return np.asarray(self.diverged[..., seed:].any(-1) & ~numbers)
+
+    @property
+    def failed_in_succession(self) -> NDArray[np.intp]:
+        """How many of each cell's last trials failed one after another, (..., cells)."""
+        place = np.arange(1, self.values.shape[-1] + 1)
+        last = np.where(np.isfinite(self.values) | self.diverged, place, 0).max(-1, keepdims=True)
+        return np.asarray((self.failed & (place > last)).sum(-1))
+
+
+def judge_block(
+    outcomes: Outcomes,
+    since: int,
+    margin: float,
+    level: float,
+    so_far: Race | None = None,
+    *,
+    compared: Mask | None = None,
+    resolution: float = 0.0,
+) -> Race:
+    """Judge a table after another block of seeds, the first of which is number `since`; see `standing`.
+
+    The numbers of cells that diverged or failed so often that they stopped are left out from then on.
+    """
+    diverged, failed = outcomes.diverged_since(since), outcomes.failed_in_succession >= MOST_FAILED
+    if so_far is not None:
+        diverged = diverged | so_far.diverged
+    seen = np.where((diverged | failed)[..., None], np.nan, outcomes.values)
+    race = standing(seen, margin, level, so_far, compared=compared, resolution=resolution)
+    return replace(race, diverged=diverged, failed=failed)
+
+
 def replay(
-    values: Array,
-    ran: Mask,
+    outcomes: Outcomes,
     margin: float,
     judged: Sequence[tuple[int, float]],
     *,
     compared: Mask,
     resolution: float = 0.0,
-) -> tuple[Race, Mask]:
-    """Where a race of one table stands after its looks, and which cells dropped out: a block gave them no number at all.
-
-    The numbers of those that dropped out are left out. Looks after the race is decided are not needed. Raises ValueError
-    without a look.
+) -> Race:
+    """Judge every look of one table's race again, in order; looks after its end are not needed.
 
     Args:
-        values: as of `standing`.
-        ran: which trials have run, diverged ones too; of the shape of `values`.
+        outcomes: how its trials ended.
         margin: as of `standing`.
         judged: (seeds, level) of every look.
         compared: as of `standing`.
         resolution: as of `standing`.
+
+    Raises:
+        ValueError: without a look.
     """
     if not judged:
         raise ValueError("`judged` must name at least one look")
-    race, before = None, 0
-    dropped = np.zeros(len(values), dtype=bool)
+    race, since = None, 0
     for seeds, level in judged:
-        block = np.s_[:, before:seeds]
-        dropped |= ran[block].any(1) & ~np.isfinite(values[block]).any(1)
-        seen = np.where(dropped[:, None], np.nan, values[:, :seeds])
-        race, before = standing(seen, margin, level, race, compared=compared, resolution=resolution), seeds
-        if (race.worse | race.tied | dropped).all():
+        block = outcomes.first(seeds)
+        race = judge_block(block, since, margin, level, race, compared=compared, resolution=resolution)
+        since = seeds
+        if race.ended:
             break
     assert race is not None  # noqa: S101 - there was a look
-    return race, dropped
+    return race
 
 
 def next_look(seeds: int) -> int:

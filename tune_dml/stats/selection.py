@@ -91,24 +91,6 @@ def best_first(values: Array) -> list[int]:
     return [int(row) for row in order if held[row].any()]
 
 
-def tuned_on_other_seeds(values: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Tune a nuisance knob for each level of another knob, on the first third of the seeds, and keep the other seeds.
-
-    From (..., levels, settings, n) to the judged table (..., levels, n - max(1, n // 3)) and each level's setting
-    (..., levels). Choosing and judging on the same seeds, even leaving out one at a time, shares noise between seeds.
-    Raises ValueError with fewer than two seeds.
-    """
-    n = values.shape[-1]
-    if n < 2:
-        raise ValueError("tuning on some seeds and judging on others needs two seeds")
-    choosing = max(1, n // 3)
-    seen = values[..., :choosing]
-    means = _mean(seen)
-    setting = np.where(np.isfinite(means), means, -np.inf).argmax(-1)
-    judged = np.take_along_axis(values, setting[..., None, None], -2)[..., 0, choosing:]
-    return judged, setting
-
-
 def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float) -> tuple[Array, Array]:
     """Mean of the scores, and half its interval from the spread within folds, at least `least`; holes are left out."""
     counts, squares = np.zeros(score.shape[:-1]), np.zeros(score.shape[:-1])

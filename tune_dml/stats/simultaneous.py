@@ -42,6 +42,18 @@ class Bounds:
     low: Array
     high: Array
 
+    def times(self, sign: float) -> Bounds:
+        """Return the intervals of the values times 1 or -1."""
+        return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
+
+    def implied(self) -> Bounds:
+        """Return what the intervals say together: when A - B and B - C hold, so does their sum."""
+        low, high = self.low, self.high
+        for through in range(low.shape[-1]):
+            low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
+            high = np.minimum(high, high[..., :, [through]] + high[..., [through], :])
+        return Bounds(self.estimate, low, high)
+
 
 def all_pairs(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: NDArray[np.bool_] | None = None
@@ -118,14 +130,18 @@ def half_widths(
     *,
     sides: int = 2,
     beside: bool = False,
+    each: NDArray[np.intp] | None = None,
     of: Any = np.s_[..., :, :],
 ) -> Array:
     """Half a width of every pair, infinite where a pair has no noise estimate.
 
-    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone. `of`:
-    the pairs that are asked for, an index that keeps both axes.
+    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone. `each`,
+    (..., m): how many cells share what a comparison of row i may spend. `of`: the pairs that are asked for, an index that
+    keeps both axes.
     """
     count = np.maximum(1, comparisons)[..., None, None]
+    if each is not None:
+        count = count * np.maximum(1, each)[..., :, None]
     family = _quantile(alpha / (sides * count), noise.df[of])
     single = _quantile(np.where(count > 1, GUARD_SHARE, 1.0) * alpha / sides, noise.guard_df[of])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -166,14 +182,14 @@ def _quantile_of(tail: float, df: Array) -> Array:
 
 
 def _closed(noise: PairNoise, reach: Array) -> Bounds:
-    m = reach.shape[-1]
     blind = ~np.isfinite(reach)
     low = np.where(blind, -np.inf, noise.estimate - reach)
     high = np.where(blind, np.inf, noise.estimate + reach)
-    diagonal = np.eye(m, dtype=bool)
-    low, high = np.where(diagonal, 0.0, low), np.where(diagonal, 0.0, high)
-    if (blind & ~diagonal).any():
-        for through in range(m):
-            low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
-            high = np.minimum(high, high[..., :, [through]] + high[..., [through], :])
-    return Bounds(noise.estimate, low, high)
+    diagonal = np.eye(reach.shape[-1], dtype=bool)
+    return close(noise.estimate, np.where(diagonal, 0.0, low), np.where(diagonal, 0.0, high))
+
+
+def close(estimate: Array, low: Array, high: Array) -> Bounds:
+    """Return intervals that hold at once; where the data say nothing of a pair, the bound that the others imply."""
+    bounds = Bounds(estimate, low, high)
+    return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.implied()

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
+from tune_dml.record.floors import recorded_floors
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialState, TrialStatus
@@ -323,7 +324,10 @@ class Projection:
         statuses: list[TrialStatus] = ["finished", "diverged", "failed"]
         statuses += ["stopped"] if self.state.plan.search.stopping else []
         ended = {f"trials_{status}": counts[status] for status in statuses}
-        return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
+        metric = self.state.plan.metric
+        measured = recorded_floors(self.state.sessions).items()
+        floors = {f"floor/{name}": figures[metric] for name, figures in measured if metric in figures}
+        return numbers(ended | floors, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:
         """What every cell shares, and the domain of each knob, which a run keeps as it was when it was made: see `domains`."""

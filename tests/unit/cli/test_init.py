@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from trainables import trial_length
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -25,7 +26,7 @@ def write_pictures(root, classes):
 
 def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     write_pictures(Path("my birds"), 8)
-    code, out, _ = command_line("init", "my birds")
+    code, out, _ = command_line("init", "my birds", "--no-probe")
     assert (code, "Next: tune-dml sweep my_birds.yaml" in out) == (0, True)
     study = study_of(Request("my_birds.yaml"))
     assert (study.name, study.dataset, study.problems) == ("my_birds", "image_folder", ())
@@ -33,7 +34,7 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     code, out, err = command_line("plan", "my_birds.yaml", "--cache-dir", cache_dir)
     assert (code, err) == (0, "")
     assert "3: margin=0.1, margin=0.2, margin=0.5" in out
-    code, _, err = command_line("init", "my birds")
+    code, _, err = command_line("init", "my birds", "--no-probe")
     assert (code, "is there already" in err) == (1, True)
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
@@ -42,9 +43,9 @@ def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_lin
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "few", 8)
     next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
-    code, _, err = command_line("init", "few")
+    code, _, err = command_line("init", "few", "--no-probe")
     assert (code, "--skip-corrupt" in err, "`init`" in err) == (1, True, True)
-    assert command_line("init", "few", "--skip-corrupt")[0] == 0
+    assert command_line("init", "few", "--skip-corrupt", "--no-probe")[0] == 0
     assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
     prepare(Request("few.yaml"), cache_dir=cache_dir)
 
@@ -53,13 +54,40 @@ def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_lin
 def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "few", classes)
-    assert command_line("init", "few")[0] == 0
+    assert command_line("init", "few", "--no-probe")[0] == 0
     prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
 
 
 def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "few", 6)
-    code, _, err = command_line("init", "few")
+    code, _, err = command_line("init", "few", "--no-probe")
     assert (code, "training needs at least 2 classes" in err) == (1, True)
     assert not (tmp_path / "few.yaml").exists()
+
+
+def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_line, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trial_length, "FIRST", 2)
+    monkeypatch.setattr(trial_length, "_MOST_DOUBLINGS", 2)
+    write_pictures(tmp_path / "few", 8)
+    assert command_line("init", "few", "--probe-seconds", "20")[0] == 0
+    text = Path("few.yaml").read_text()
+    assert "# R@1 after 2 steps: " in text
+    plan = prepare(Request("few.yaml"), cache_dir=cache_dir).plan
+    assert plan.base_settings["training.steps"] in {8, 16}
+    assert plan.base_settings["optim.lr"] in {1e-3, 3e-3, 3e-4}
+
+
+@pytest.mark.parametrize(
+    ("values", "settled"),
+    [
+        ((40.0, 50.0), False),
+        ((40.0, 50.0, 52.0), False),
+        ((40.0, 50.0, 50.5), False),
+        ((48.9, 50.0, 50.5), True),
+        ((50.0, 50.5, 48.0), True),
+    ],
+)
+def test_training_has_settled_where_half_as_many_steps_cost_less_than_a_point(values, settled):
+    assert trial_length._is_close(values) is settled

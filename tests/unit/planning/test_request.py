@@ -169,7 +169,7 @@ def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "classes", "said"),
     [
-        ({}, 8, "batch.batch_size"),
+        ({"batch.batch_size": 60}, 8, "batch.batch_size"),
         ({"batch.batch_size": 4, "batch.instances_per_class": 2}, 4, "training needs at least 2 classes"),
         (
             {"batch.batch_size": 4, "batch.instances_per_class": 2, "data.folds": 9},

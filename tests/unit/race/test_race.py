@@ -9,82 +9,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, plan_of, space_of
+from helpers.races import MEANS, RACE, RULE, RaceDrive, plan, value_of
+from helpers.toys import METRIC
 from rich.console import Console
 
 from tune_dml.planning.request import Racing
 from tune_dml.planning.study import Search
-from tune_dml.record.ledger import Ledger, read_events
+from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import write_report
 from tune_dml.report.measured import measure
 from tune_dml.running.progress import Progress
-from tune_dml.running.race import RacingProposals, _hours_of, _race_problems
+from tune_dml.running.race import _hours_of, _race_problems
 from tune_dml.running.search import Proposals
-from tune_dml.space import Baseline, Grid, Knob, LogRange
+from tune_dml.space import Grid, Knob, LogRange
 from tune_dml.stats.best import judge_best
-
-RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9)), symbol="rho")
-MEANS = {"off": 60.0, "rho=0.01": 71.2, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
-RULE = RaceRule(margin=1.0, max_seeds=40)
-RACE = {"judged", "settled", "reopened", "block", "race_over"}
-
-
-def plan(*knobs, seeds=3, goal="maximize", **options):
-    off = Baseline("off", {"regularizer.name": "none"})
-    fixed = {"loss.name": "triplet", "regularizer.name": "sec"}
-    return plan_of(space=space_of(*(knobs or (RHO,)), fixed=fixed, baseline=off, goal=goal), seeds=seeds, **options)
-
-
-def value_of(trial, means=MEANS, sign=1.0):
-    """Known numbers: the cell's mean, the seed's shift, noise that both fix; NaN where the mean is."""
-    shift = np.random.default_rng(trial.seed).normal()
-    noise = np.random.default_rng([trial.seed, trial.cell.index]).normal()
-    return sign * (means[trial.cell.label] + shift + 0.5 * noise)
-
-
-class Drive:
-    """What `running.sweep` does, without Ray: sessions that may be cut short after any number of trials."""
-
-    def __init__(self, folder, begun, rule=RULE, value=value_of, queries=10_000):
-        self.folder, self.begun, self.rule, self.value, self.queries = folder, begun, rule, value, queries
-        self.said = []
-        folder.mkdir(parents=True, exist_ok=True)
-        begun.save(folder / "plan.json")
-
-    def session(self, most=10_000, slots=2):
-        """Run at most so many trials, two at a time; returns the keys of those that ended."""
-        state, ended = read_state(self.folder), []
-        with Ledger(self.folder) as ledger:
-            ledger.write("session", provenance={}, resources={})
-            if state.race is None or state.race.rule != self.rule:
-                ledger.write("race", **vars(self.rule))
-            state.update()
-            ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
-            known = {key: body["metrics"].get(METRIC, np.nan) for key, body in ends.items()}
-            proposals = RacingProposals(state, known=known, record=ledger.write, on_note=self.said.append)
-            running = []
-            while len(ended) < most:
-                while len(running) < slots and not proposals.finished and (trial := proposals.next_trial()):
-                    ledger.write("started", trial.key, host="h")
-                    running.append(trial)
-                if not running:
-                    assert proposals.finished
-                    break
-                trial = running.pop()
-                number = self.value(trial)
-                bad = not np.isfinite(number)
-                body = {"status": "diverged" if bad else "finished", "reason": "", "seconds": 36.0}
-                metrics = {} if bad else {METRIC: number, "val/queries": self.queries}
-                ledger.write("ended", trial.key, **body, metrics=metrics)
-                proposals.ended(trial.key, number)
-                ended.append(trial.key)
-        return ended
-
-    def events(self):
-        return [(event.kind, dict(event.body)) for event in read_events(self.folder) if event.kind in RACE]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +35,7 @@ def _the_disk_is_not_waited_for(monkeypatch):
 
 @pytest.fixture
 def decided(tmp_path):
-    drive = Drive(tmp_path / "toy", plan())
+    drive = RaceDrive(tmp_path / "toy", plan())
     drive.session()
     return drive
 
@@ -135,7 +76,7 @@ def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
     labels = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
     sign = 1.0 if goal == "maximize" else -1.0
     means = {"off": 50.0, **dict(zip(labels, means, strict=True))}
-    drive = Drive(tmp_path / "toy", plan(goal=goal), RaceRule(1.0, 100), lambda t: value_of(t, means, sign))
+    drive = RaceDrive(tmp_path / "toy", plan(goal=goal), RaceRule(1.0, 100), lambda t: value_of(t, means, sign))
     drive.session(most=5000)
     state, knob = read_state(drive.folder), judged(drive)
     assert state.race.over == "decided"
@@ -149,7 +90,7 @@ def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
 
 def test_a_baseline_far_ahead_does_not_end_the_question(tmp_path):
     means = {"off": 90.0, "rho=0.01": 71.2, "rho=0.1": 71.3, "rho=0.5": 71.0, "rho=0.9": 71.1}
-    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 100), lambda trial: value_of(trial, means))
+    drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 100), lambda trial: value_of(trial, means))
     drive.session(most=5000)
     state = read_state(drive.folder)
     why = {cell.label: state.race.settled[cell.digest].why for cell in state.plan.cells}
@@ -191,7 +132,7 @@ def test_a_second_run_of_a_decided_race_does_nothing(decided):
 def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
     whole, total = decided.events(), len(read_state(decided.folder).trials)
     for after in range(1, total, 2):
-        again = Drive(tmp_path / f"cut{after}" / "toy", decided.begun)
+        again = RaceDrive(tmp_path / f"cut{after}" / "toy", decided.begun)
         first = again.session(after)
         second = again.session()
         assert again.events() == whole, after
@@ -203,7 +144,7 @@ def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decid
     looks = (decided.folder / "looks.jsonl").read_text()
     kinds = [json.loads(line)["kind"] for line in lines]
     for number in [number for number, kind in enumerate(kinds) if kind in RACE]:
-        again = Drive(tmp_path / f"dead{number}" / "toy", decided.begun)
+        again = RaceDrive(tmp_path / f"dead{number}" / "toy", decided.begun)
         (again.folder / "ledger.jsonl").write_text("".join(lines[:number]))
         judged = kinds[: number + 1].count("judged")  # the look is on record before the judgement
         (again.folder / "looks.jsonl").write_text("".join(looks.splitlines(keepends=True)[:judged]))
@@ -214,7 +155,7 @@ def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decid
 def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_path):
     from tune_dml.record.looks import record_look
 
-    drive = Drive(tmp_path / "toy", plan())
+    drive = RaceDrive(tmp_path / "toy", plan())
     drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
     record_look(drive.folder, state.look("report"))
@@ -227,7 +168,7 @@ def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_pat
 
 
 def test_a_limit_of_seeds_ends_it_undecided_and_a_higher_one_goes_on(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
+    drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
     drive.session()
     state = read_state(drive.folder)
     assert (state.race.over, len(state.plan.seeds)) == ("max_seeds", 5)
@@ -239,7 +180,7 @@ def test_a_limit_of_seeds_ends_it_undecided_and_a_higher_one_goes_on(tmp_path):
 
 
 def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 40, budget=0.07))  # 36 s a trial
+    drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 40, budget=0.07))  # 36 s a trial
     assert len(drive.session()) == 8  # one was running when the budget was spent
     state = read_state(drive.folder)
     assert state.race.over == "budget"
@@ -254,7 +195,7 @@ def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
 
 
 def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(), value=lambda trial: value_of(trial, {**MEANS, "rho=0.9": np.nan}))
+    drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: value_of(trial, {**MEANS, "rho=0.9": np.nan}))
     drive.session()
     state = read_state(drive.folder)
     stopped = {settled.why: settled for settled in state.race.settled.values()}
@@ -265,7 +206,7 @@ def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
 
 
 def test_all_diverged_ends_at_once(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(), value=lambda trial: np.nan)
+    drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: np.nan)
     assert len(drive.session()) == 15
     state = read_state(drive.folder)
     assert state.race.over == "decided"
@@ -273,7 +214,7 @@ def test_all_diverged_ends_at_once(tmp_path):
 
 
 def test_less_is_better_where_the_metric_is_minimized(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(goal="minimize"), value=lambda trial: value_of(trial, sign=-1.0))
+    drive = RaceDrive(tmp_path / "toy", plan(goal="minimize"), value=lambda trial: value_of(trial, sign=-1.0))
     drive.session()
     state = read_state(drive.folder)
     best = next(settled.cell for settled in state.race.settled.values() if settled.why == "best")
@@ -281,7 +222,7 @@ def test_less_is_better_where_the_metric_is_minimized(tmp_path):
 
 
 def test_one_seed_grows_to_the_first_look(tmp_path):
-    drive = Drive(tmp_path / "toy", plan(seeds=(4,)))
+    drive = RaceDrive(tmp_path / "toy", plan(seeds=(4,)))
     drive.session()
     state = read_state(drive.folder)
     assert state.plan.seeds[:3] == (4, 5, 6)
@@ -293,7 +234,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     from tune_dml.record.looks import record_look
 
     begun = plan()
-    drive = Drive(tmp_path / "toy", begun)
+    drive = RaceDrive(tmp_path / "toy", begun)
     with Ledger(drive.folder) as ledger:
         for trial in begun.trials():
             ledger.write("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
@@ -325,7 +266,7 @@ def test_a_race_of_another_margin_is_refused(decided):
 
 
 def test_a_uniform_sweep_knows_nothing_of_races(tmp_path):
-    assert read_state(Drive(tmp_path / "toy", plan()).folder).race is None
+    assert read_state(RaceDrive(tmp_path / "toy", plan()).folder).race is None
     assert not Proposals(plan(), known={}).finished
 
 
@@ -347,7 +288,7 @@ def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided)
 def test_open_cells_are_named_where_a_limit_ended_it(tmp_path):
     from tune_dml.cli._race import race_lines
 
-    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
+    drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
     drive.session()
     last = list(race_lines(Results.of(read_state(drive.folder))))[-1]
     assert "ended by --max-seeds 5 after 5 seeds" in last
@@ -374,7 +315,7 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
     from tune_dml.planning.request import Resources, Session
     from tune_dml.running.recorder import Recorder
 
-    Drive(tmp_path / "toy", plan())
+    RaceDrive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
         if races:
             ledger.write("race", **vars(RULE))
@@ -393,7 +334,7 @@ def test_seeds_that_come_out_equal_on_eight_queries_settle_no_cell(tmp_path):
     levels = {**dict.fromkeys(MEANS, 62.5), "rho=0.01": 75.0, "rho=0.9": 50.0}
     options = {"rule": replace(RULE, max_seeds=4), "value": lambda trial: levels[trial.cell.label]}
     for queries, over in ((10_000, "decided"), (8, "max_seeds")):
-        Drive(tmp_path / f"{queries}", plan(), queries=queries, **options).session()
+        RaceDrive(tmp_path / f"{queries}", plan(), queries=queries, **options).session()
         state = read_state(tmp_path / f"{queries}")
         assert (state.race.over, bool(state.race.settled)) == (over, queries > 8)
     standing = measure(Results.of(state)).race.race

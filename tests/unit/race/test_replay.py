@@ -1,4 +1,4 @@
-"""A race's looks once more from its table: as judged one by one, with cells that dropped out."""
+"""A race judged again from its table, look by look, with cells that diverged or failed."""
 
 from dataclasses import fields
 
@@ -8,7 +8,7 @@ from helpers.tables import table_of
 
 from tune_dml.stats.best import judge_best
 from tune_dml.stats.matters import compare_all_with, judge_matters
-from tune_dml.stats.racing import Race, next_look, replay, standing
+from tune_dml.stats.racing import MOST_FAILED, Outcomes, Race, next_look, replay, standing
 from tune_dml.stats.simultaneous import all_pairs
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
@@ -19,8 +19,13 @@ def table(*means, seeds=8, sd=0.3):
     return np.array(means)[:, None] + random.normal(size=seeds) + sd * random.normal(size=(len(means), seeds))
 
 
-def everything(values):
-    return np.ones(values.shape, dtype=bool)
+def trials(values, diverged=(), failed=()):
+    """Outcomes of a table: of each (cell, seed) in `diverged` and `failed` the number is gone."""
+    marks = np.zeros((2, *values.shape), dtype=bool)
+    for mark, named in zip(marks, (diverged, failed), strict=True):
+        for cell, seed in named:
+            mark[cell, seed] = True
+    return Outcomes(np.where(marks.any(0), np.nan, values), marks[0], marks[1])
 
 
 def undecided():
@@ -31,32 +36,73 @@ def test_it_is_each_look_after_the_one_before():
     values = undecided()
     values[3, 3:] = np.nan  # it had stopped
     compared = np.ones(4, dtype=bool)
-    found, dropped = replay(values, np.isfinite(values), 1.0, JUDGED, compared=compared)
+    found = replay(trials(values), 1.0, JUDGED, compared=compared)
     race = None
     for seeds, level in JUDGED:
         assert race is None or not race.decided
         race = standing(values[:, :seeds], 1.0, level, race)
-    assert not dropped.any()
+    assert not found.diverged.any()
+    assert not found.failed.any()
     for name in ("low", "high", "leader", "worse", "tied", "matters"):
         np.testing.assert_array_equal(getattr(found, name), getattr(race, name))
 
 
-def test_a_cell_that_had_not_run_has_not_dropped_out_and_one_that_diverged_has():
+EVERY = np.ones(4, dtype=bool)
+
+
+def test_a_cell_that_has_not_run_or_has_failed_stays_and_one_that_diverged_leaves():
     values = table(55.0, 62.0, 62.6, 62.3)
     values[0, 3:] = np.nan
-    values[3, 5:] = np.nan
-    ran = everything(values)
-    ran[0, 3:] = False
-    found, dropped = replay(values, ran, 1.0, JUDGED, compared=np.ones(4, dtype=bool))
-    assert dropped.tolist() == [False, False, False, True]
+    for bad, leaves in (({"diverged": [(3, 5), (3, 6), (3, 7)]}, True), ({"failed": [(3, 5), (3, 6), (3, 7)]}, False)):
+        found = replay(trials(values, **bad), 1.0, JUDGED, compared=EVERY)
+        assert found.diverged.tolist() == [False, False, False, leaves]
+        assert not found.failed.any()
     assert found.leader in (1, 2)
+
+
+def test_a_block_that_partly_failed_and_otherwise_diverged_has_diverged():
+    values = table(55.0, 62.0, 62.6, 62.3)
+    found = replay(trials(values, [(3, 5)], [(3, 6), (3, 7)]), 1.0, JUDGED, compared=EVERY)
+    assert found.diverged.tolist() == [False, False, False, True]
+
+
+def test_a_value_that_fails_again_and_again_stops_unsettled_and_the_race_ends_undecided():
+    values = table(62.0, 62.0, 62.0, 62.0, seeds=3 + MOST_FAILED, sd=0.1)
+    values[:2, 3:] = np.nan  # as if they had stopped
+    lost = [(3, seed) for seed in range(3, 3 + MOST_FAILED)]
+    before = replay(trials(values, [], lost[:-1]), 1.0, [(3, 1e-9), (3 + MOST_FAILED, 1e-9)], compared=EVERY)
+    assert not before.failed.any()
+    found = replay(trials(values, [], lost), 1.0, [(3, 1e-9), (3 + MOST_FAILED, 0.01)], compared=EVERY)
+    assert found.failed.tolist() == [False, False, False, True]
+    assert not found.settled[3]
+    assert not found.runs[3]
+    assert not found.decided
+    assert not found.of(range(4), 1.0).flat
+    assert not found.of(range(4), 1.0).tied.any()
+
+
+def test_a_value_that_fails_after_it_was_settled_stays_settled():
+    values = table(62.0, 62.0, 62.0, 55.0, seeds=3 + MOST_FAILED, sd=0.1)
+    lost = [(3, seed) for seed in range(3, 3 + MOST_FAILED)]
+    found = replay(trials(values, [], lost), 1.0, [(3, 0.01), (3 + MOST_FAILED, 0.01)], compared=EVERY)
+    assert found.worse[3]
+    assert found.decided
+
+
+def test_where_every_trial_fails_nothing_is_settled():
+    values = np.full((4, MOST_FAILED), np.nan)
+    every = [(cell, seed) for cell in range(4) for seed in range(MOST_FAILED)]
+    found = replay(trials(values, [], every), 1.0, [(3, 0.01), (MOST_FAILED, 0.01)], compared=EVERY)
+    assert found.ended
+    assert not found.settled.any()
+    assert not found.of(range(4), 1.0).flat
 
 
 def test_a_baseline_far_off_does_not_make_the_knob_matter():
     values = table(20.0, 62.0, 62.1, 62.0, sd=0.1)
     every = np.ones(4, dtype=bool)
-    with_it, _ = replay(values, everything(values), 1.0, JUDGED, compared=every)
-    without, _ = replay(values, everything(values), 1.0, JUDGED, compared=np.arange(4) > 0)
+    with_it = replay(trials(values), 1.0, JUDGED, compared=every)
+    without = replay(trials(values), 1.0, JUDGED, compared=np.arange(4) > 0)
     assert with_it.matters
     assert not without.matters
     assert without.worse.tolist() == [True, False, False, False]
@@ -66,8 +112,8 @@ def test_a_baseline_far_off_does_not_make_the_knob_matter():
 def test_looks_after_the_decision_change_nothing():
     values = table(60.0, 62.0, 50.0, 55.0, sd=0.1)
     every = np.ones(4, dtype=bool)
-    at_once, _ = replay(values[:, :3], everything(values[:, :3]), 1.0, JUDGED[:1], compared=every)
-    found, _ = replay(values, everything(values), 1.0, JUDGED, compared=every)
+    at_once = replay(trials(values[:, :3]), 1.0, JUDGED[:1], compared=every)
+    found = replay(trials(values), 1.0, JUDGED, compared=every)
     assert at_once.decided
     assert (found.leader, found.decided) == (1, True)
     np.testing.assert_array_equal(found.low, at_once.low)
@@ -75,14 +121,14 @@ def test_looks_after_the_decision_change_nothing():
 
 def test_a_race_without_a_look_is_refused():
     with pytest.raises(ValueError, match="at least one look"):
-        replay(table(1.0, 2.0), everything(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
+        replay(trials(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
 
 
 def test_verdicts_keep_what_earlier_looks_have_shown():
     values = table(60.0, 62.0, 62.1, 55.0, seeds=4)
     every = np.ones(4, dtype=bool)
-    race, dropped = replay(values, everything(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
-    found = race.of([0, 1, 2, 3], 1.0, dropped)
+    race = replay(trials(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
+    found = race.of([0, 1, 2, 3], 1.0)
     knob, level = [0.1, 0.2, 0.3, 0.4], 1e-9
     alone = judge_matters(table_of(values), 1.0, alpha=level)
     together = judge_matters(table_of(values), 1.0, alpha=level, raced=found)
@@ -92,14 +138,14 @@ def test_verdicts_keep_what_earlier_looks_have_shown():
     worst = compare_all_with(table_of(values), "c1", alpha=level, raced=found)[-1]
     assert worst.first == "c3"
     assert worst.high < 0
-    assert (-race.of([0, 3], 1.0, dropped, sign=-1.0).high == found.low[np.ix_([0, 3], [0, 3])]).all()
+    assert (-race.of([0, 3], 1.0, sign=-1.0).high == found.low[np.ix_([0, 3], [0, 3])]).all()
 
 
 def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
     values = table(62.0, 62.0, 62.0, 62.0, seeds=12, sd=0.1)
     every = np.ones(4, dtype=bool)
-    race, dropped = replay(values, everything(values), 1.0, [(12, 0.04)], compared=every)
-    found = race.of([0, 1, 2, 3], 1.0, dropped)
+    race = replay(trials(values), 1.0, [(12, 0.04)], compared=every)
+    found = race.of([0, 1, 2, 3], 1.0)
     assert found.flat
     assert judge_matters(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"
     assert judge_matters(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"

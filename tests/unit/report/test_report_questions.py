@@ -150,7 +150,8 @@ def test_what_several_questions_need_is_read_once(steep, monkeypatch):
     keys = []
     monkeypatch.setattr(type(steep.results), "history", lambda self, key: keys.append(key) or [])
     questions.answers(measure(steep.results), traces=False)
-    assert keys == []
+    assert len(keys) == len(set(keys)) <= 24  # whether training had finished
+    keys.clear()
     questions.answers(measure(steep.results))
     assert sorted(keys) == sorted(trial.key for trial in steep.results.trials)
 

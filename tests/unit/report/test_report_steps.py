@@ -1,6 +1,8 @@
 """What the page advises can be run: its command is one of ours, and the plan takes it."""
 
+import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, crossed, rho_space, space_of, write_sweep
@@ -13,16 +15,20 @@ from tune_dml.record.results import results_of
 from tune_dml.report import summary
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
-from tune_dml.report.steps import extend
+from tune_dml.report.section import Section
+from tune_dml.report.steps import Step, extend, train_longer
+from tune_dml.report.summary import _steps
 from tune_dml.space import Grid, Knob, LogRange, Range
+from tune_dml.stats.foresight import EVEN, continuations, sensitivity_is_decided
 
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr")
 LISTED = Knob("optim.lr", Grid((1e-3, 3e-3, 1e-2), scale="log"), symbol="lr")
 EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP)) for seed in range(3)]
 SWEEPS = {
     "an edge": {},
-    "flat": {"means": FLAT, "sd": 0.8},
-    "flat and hopeless": {"means": FLAT, "sd": 1.6},
+    "flat": {"means": FLAT, "sd": 0.3},
+    "flat and hopeless": {"means": FLAT, "sd": 1.6, "baseline": 68.0},
+    "hopeless with a winner": {"means": FLAT, "sd": 1.6},
     "flat and decided": {"means": FLAT, "sd": 0.05},
     "one seed": {"seeds": (0,)},
     "partial": {"missing": [("rho=0.1", 2)]},
@@ -56,6 +62,10 @@ def written(folder, name, **more):
     return write_sweep(folder / "my_sweep", histories=False, evidence=False, **SWEEPS[name], **more)
 
 
+def _every_step(results):
+    return [step for section in answers(measure(results), traces=False) for step in section.steps]
+
+
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_command_is_accepted(tmp_path, name):
     results = written(tmp_path, name)
@@ -79,7 +89,7 @@ def test_every_command_is_accepted(tmp_path, name):
     [
         ("an edge", "tune-dml extend my_sweep --add regularizer.rho=0.001,0.0001"),
         ("flat", "tune-dml extend my_sweep --seeds "),
-        ("flat and hopeless", "tune-dml extend my_sweep --seeds 5 --add regularizer.rho=0.001"),
+        ("hopeless with a winner", "tune-dml confirm my_sweep --top 1 --seeds 5"),
         ("one seed", "tune-dml extend my_sweep --seeds 3"),
         ("partial", "tune-dml resume my_sweep"),
         ("all failed", "tune-dml resume my_sweep --retry-failed"),
@@ -101,15 +111,72 @@ def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
     assert step.trials == len(longer.trials()) - len(results.plan.trials())
 
 
-def test_of_several_knobs_that_are_open_the_one_that_takes_fewest_seeds_is_asked_first(tmp_path):
-    head, frozen = Knob("model.head", Grid(("fc", "fc_bn"))), Knob("model.freeze_bn", Grid((True, False)))
-    means = {(b, h): 60 + 0.9 * b + 3 * (h == "fc") for b in (True, False) for h in ("fc", "fc_bn")}
-    space = rho_space(scientific=(frozen, head), published=())
-    results = write_sweep(tmp_path / "s", space=space, means=means, seeds=(0, 1, 2), sd=1.5, histories=False)
-    sections = answers(measure(results), traces=False)
-    steps = [step for section in sections for step in section.steps if step.urgency == 40]
-    assert steps[0].trials > steps[1].trials
-    assert summary(results).answer.step == steps[1]
+def test_of_equally_urgent_steps_the_one_with_the_fewest_trials_for_an_answer_comes_first():
+    cheap, sure, unknown = (Step("", "", trials, 40, chance) for trials, chance in ((30, 0.5), (40, 0.9), (40, None)))
+    urgent = Step("", "", 900, 41, 0.5)
+    section = Section("a", "A", "A", steps=(unknown, cheap, sure, urgent))
+    assert _steps([section]) == [urgent, sure, cheap, unknown]
+
+
+def test_where_no_extension_is_likely_to_decide_the_answer_says_so_and_advises_none(tmp_path):
+    found = summary(written(tmp_path, "flat and hopeless"))
+    assert found.answer.step is None
+    assert found.answer.sentences[-1] == (
+        "No extension up to 10 seeds has an even chance of showing whether rho matters. Fewer values, a wider range or a "
+        "larger margin may help."
+    )
+    likely = summary(written(tmp_path / "likely", "flat"))
+    assert not [sentence for sentence in likely.answer.sentences if "No extension" in sentence]
+
+
+def test_the_sentence_names_what_the_chance_is_of(tmp_path):
+    """Values that diverged leave "does not matter" unsaid, and a winner is expected to beat the baseline."""
+    step = summary(written(tmp_path / "a", "flat")).answer.step
+    assert re.fullmatch(r"It would show whether rho matters with a chance of about \d\d%\.", step.sentence)
+    means = {**FLAT, 0.01: 71.0}
+    failures = {("rho=1", seed): ("diverged", "nan") for seed in range(3)}
+    lost = write_sweep(tmp_path / "b", means=means, sd=0.8, failures=failures, histories=False, evidence=False)
+    (step,) = [step for step in _every_step(lost) if "matters" in step.settles]
+    assert step.settles == "that rho matters"
+    winner = summary(written(tmp_path / "c", "hopeless with a winner")).answer.step
+    assert winner.settles.endswith("beats no SEC on fresh seeds")
+    assert winner.chance > EVEN
+
+
+def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
+    results = written(tmp_path, "flat")
+    measured = measure(results)
+    step = summary(results).answer.step
+    seeds = int(step.command.split()[-1])
+    values = measured.knobs[0].isolated.table.values
+    drawn = continuations(values, seeds - 3, scale=1.0, resolution=measured.resolution)
+    decided = sensitivity_is_decided(1.0, resolution=measured.resolution)
+    share = decided(drawn, measured.looks.level_at(seeds)).mean()
+    assert step.chance == pytest.approx(share, abs=0.08)
+
+
+def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
+    results = write_sweep(tmp_path / "my_sweep", evidence=False)
+    typed = [
+        "tune-dml",
+        "sweep",
+        "sec_rho",
+        "--set",
+        "training.steps=400",
+        "--name=my_sweep",
+        "--seeds",
+        "3",
+        "-o",
+        "x",
+    ]
+    results = replace(results, provenance={"argv": typed})
+    (step,) = train_longer(results, "whether it is the same", 5)
+    assert step.command == "tune-dml sweep sec_rho --seeds 3 --set training.steps=800 --name my_sweep-800"
+    parsed = get_command(application()).commands["sweep"].make_context("sweep", shlex.split(step.command)[2:]).params
+    assert parsed["name"] == "my_sweep-800"
+    assert step.trials == len(results.trials)
+    for argv in (["train.py"], ["tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here"]):
+        assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 
 
 def test_what_the_plan_refuses_is_not_advised(tmp_path):

@@ -25,7 +25,8 @@ def test_the_answer_begins_with_what_was_stopped_and_speaks_of_the_others(tmp_pa
     found = summary(of(tmp_path, failures=STOPPED))
     first, *rest = found.answer.sentences
     assert first.startswith("3 of 6 cells were stopped early (3 at step 200): what is said at the end of training")
-    assert rest[0].startswith("Among the 2 of 5 values that were let finish: rho matters on glyphs")
+    assert rest[0].startswith("Training had not finished: rho=0.1 still gained")
+    assert rest[1].startswith("Among the 2 of 5 values that were let finish: rho matters on glyphs")
     assert found.answer.step.command.startswith("tune-dml confirm toy")
     assert found.answer.step.trials == 5 * 3  # the two that finished, and the baseline
     assert not any("extend" in command for command in found.commands)

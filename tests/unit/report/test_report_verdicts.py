@@ -20,6 +20,7 @@ from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure
 from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
+from tune_dml.stats.looks import level_left
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
 MARGIN = Knob("loss.margin", Range(0.1, 1.0), symbol="m")
@@ -109,15 +110,16 @@ def test_a_nuisance_knob_that_was_not_crossed_is_not_tuned_away(tmp_path: Path) 
     assert found.knob["optimum"]["verdict"] == "undecided"
 
 
-def test_a_crossed_nuisance_knob_is_tuned_on_other_seeds_than_judge(tmp_path: Path) -> None:
+def test_a_crossed_nuisance_knob_is_tuned_for_each_value_and_all_seeds_judge(tmp_path: Path) -> None:
     rates = Knob("optim.lr", Grid((0.001, 0.01, 0.1)), symbol="lr")
     means = {(rho, lr): STEEP[rho] - 3 * abs(np.log10(lr) + 2) for rho, lr in crossed(list(STEEP), [0.001, 0.01, 0.1])}
     space = rho_space(published=(), nuisance=(rates,))
     found = judged(tmp_path, space=space, means=means, seeds=range(6))
-    assert found.knob["sensitivity"]["seeds"] == 4
-    assert "chosen on 2 of the seeds and judged on the others" in found.knob["isolated"]
+    assert found.knob["sensitivity"]["seeds"] == 6
+    assert "best nuisance setting, chosen on the same seeds" in found.knob["isolated"]
     assert found.knob["sensitivity"]["verdict"] == "sensitive"
-    assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == {2, 3, 4, 5}
+    assert "against every setting of the other" in found.knob["sensitivity"]["algorithm"]
+    assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == set(range(6))
 
 
 def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_path: Path) -> None:
@@ -202,12 +204,15 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
     assert "bars are within seeds and do not say how far seeds move all cells together" in found.text
 
 
-def test_where_too_many_seeds_would_be_needed_values_further_out_are_advised(tmp_path: Path) -> None:
-    (step, *_) = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0).files.summary.commands
-    assert "--add regularizer.rho=" in step
-    (step, *_) = judged(
-        tmp_path / "few", means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=0.5
-    ).files.summary.commands
+def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -> None:
+    found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
+    assert not [command for command in found.files.summary.commands if "extend" in command]
+    assert (
+        "No extension up to 10 seeds has an even chance of showing whether rho matters." in found.files.html.read_text()
+    )
+    assert found.knob["sensitivity"]["seeds_needed"] is None
+    assert found.knob["sensitivity"]["seeds_chance"] < 0.5
+    (step, *_) = judged(tmp_path / "few", means=FLAT, seeds=range(3), sd=0.3).files.summary.commands
     assert "--seeds" in step
 
 
@@ -220,13 +225,13 @@ def test_two_seeds_are_honest(tmp_path: Path) -> None:
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
     found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
     trust = found.data["trust"]
-    assert trust["level"] == trust["error_spent"] == pytest.approx(0.02)  # half is left for the lost trial
+    assert trust["level"] == trust["error_spent"] == pytest.approx(0.04 * 29 / 30)  # the rest waits for the lost trial
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
     text = by_id(read(found.files.html.read_text()), "trust").text
     assert "1 of 30 trials gave no number" in text
-    assert "2% of 5% is spent" in text
-    assert "once, at 2.5 seeds a cell; planned before the first: 5; where trials had failed, half" in text
+    assert "3.87% of 5% is spent" in text
+    assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
 
 def test_looks_on_record_leave_less_for_this_one(tmp_path):
@@ -234,14 +239,14 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
     results = replace(results, looks=earlier)
     measured = measure(results)
-    assert measured.looks.level == pytest.approx(0.05 * 0.2 * (1 - 5 / 8))
-    assert "99.6% simultaneous interval" in summary(results).verdicts[0]
+    assert measured.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
+    assert "98.3% simultaneous interval" in summary(results).verdicts[0]
     text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 
 
 def test_no_command_is_advised_that_would_be_refused(tmp_path):
-    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=3.0, histories=False, evidence=False)
+    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=0.3, histories=False, evidence=False)
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands

@@ -7,6 +7,7 @@ import pytest
 
 from tune_dml.stats.assurance import _noise_range, seeds_range, verdict_chances
 from tune_dml.stats.noise import fit_pairs, typical_noise
+from tune_dml.stats.power import half_width, tuned_half_width
 from tune_dml.stats.simultaneous import all_pairs
 
 PLAN = {"levels": 5, "seeds": 5, "margin": 1.0}
@@ -72,3 +73,28 @@ def test_the_typical_noise_and_its_degrees_of_freedom():
     assert 0.7 * 5 * 39 < df <= 5 * 39
     assert typical_noise(fit_pairs(values[:2, :5]))[1] == 4
     assert typical_noise(fit_pairs(values[:, :1])) is None
+
+
+def test_tuned_levels_take_more_seeds_than_the_same_levels_and_less_than_as_many_levels():
+    needed = [
+        seeds_range(margin=1.0, sd=0.8, df=20, levels=levels, settings=settings)
+        for levels, settings in ((4, 1), (4, 4), (16, 1))
+    ]
+    assert needed[0] < needed[1] < needed[2]
+    plain, tuned = (
+        verdict_chances(**{**PLAN, "levels": 3}, sd=0.5, difference=2.0, settings=settings) for settings in (1, 4)
+    )
+    assert tuned.matters < plain.matters
+    assert verdict_chances(**PLAN, sd=0.5, difference=1.0, settings=4).matters <= 0.05
+
+
+def test_the_seeds_of_tuned_levels_suffice_as_those_of_other_levels_do():
+    chances = []
+    for settings in (1, 4):
+        few = next(n for n in range(2, 60) if tuned_half_width(seeds=n, sd=0.8, levels=4, settings=settings) <= 1.0)
+        at = {"levels": 4, "seeds": few, "margin": 1.0, "sd": 0.8, "settings": settings}
+        chances.append(
+            (verdict_chances(**at, difference=0.0).does_not_matter, verdict_chances(**at, difference=2.0).matters)
+        )
+    assert chances[1] == pytest.approx(chances[0], abs=0.15)
+    assert tuned_half_width(seeds=5, sd=2.0, levels=4, settings=1) == half_width(seeds=5, sd=2.0, cells=4)

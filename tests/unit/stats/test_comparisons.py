@@ -9,8 +9,7 @@ from scipy import stats
 
 from tune_dml.stats import Point, SeedTable, isolate, judge_matters
 from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.power import detectable_difference, half_width, seeds_to_decide
+from tune_dml.stats.power import detectable_difference, half_width
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
 
@@ -60,21 +59,6 @@ def test_half_widths_are_those_of_the_intervals(cells: int) -> None:
     assert half_width(seeds=1, sd=1.0) == math.inf
 
 
-@pytest.mark.parametrize(("means", "verdict"), [([60.0, 60.2, 60.1], "insensitive"), ([60.0, 61.0, 63.0], "sensitive")])
-def test_the_stated_seeds_decide_when_the_estimates_hold(means: list[float], verdict: str) -> None:
-    noise = np.array([[0.8, -0.8, 0.0], [0.0, 0.8, -0.8], [-0.8, 0.0, 0.8]])  # equal noise in every cell
-    pairs, margin = fit_pairs(np.array(means)[:, None] + noise), 1.4
-    needed = seeds_to_decide(pairs, margin, 4, lambda seeds: 0.05)
-    assert needed is not None
-    assert needed > 4
-    later = np.array(means)[:, None] + np.tile(noise, -(-needed // 3))
-    assert judge_matters(table_of(later), margin).verdict == verdict
-    less = seeds_to_decide(pairs, margin, 4, lambda seeds: 0.01)
-    assert less is not None
-    assert less > needed
-    assert seeds_to_decide(pairs, 1e-9 + max(means) - min(means), 4, lambda seeds: 0.05) is None
-
-
 def points(values: dict[tuple[object, object, object], list[float]]) -> list[Point]:
     return [Point(a, b, c, dict(enumerate(numbers))) for (a, b, c), numbers in values.items()]
 
@@ -112,24 +96,41 @@ def test_main_effects_are_judged_by_the_noise_of_the_cells() -> None:
     assert (verdict.bounds.low <= verdict.bounds.high).all()
 
 
-def test_isolation_tunes_nuisance_on_the_first_third_of_the_seeds() -> None:
+def test_isolation_shows_each_value_at_its_best_nuisance_setting_and_keeps_all_of_them() -> None:
     cells = points({("x", (), "a"): [9, 1, 1], ("x", (), "b"): [5, 5, 5], ("y", (), "a"): [0, 0, 0],
                     ("y", (), "b"): [-1, 7, 7]})  # fmt: skip
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1, 2))
-    assert found.table.seeds == (1, 2)
-    np.testing.assert_array_equal(found.table.values, [[1, 1], [0, 0]])
+    np.testing.assert_array_equal(found.table.values, [[5, 5, 5], [-1, 7, 7]])
+    assert found.how == "at each value's best nuisance setting, chosen on the same seeds"
+    assert found.tuned is not None
+    assert found.tuned.rows == (0, 0, 1, 1)
+    np.testing.assert_array_equal(found.tuned.values, [[9, 1, 1], [5, 5, 5], [0, 0, 0], [-1, 7, 7]])
     least = isolate(cells, {"x": "x", "y": "y"}, (0, 1, 2), sign=-1)
-    np.testing.assert_array_equal(least.table.values, [[5, 5], [7, 7]])
+    np.testing.assert_array_equal(least.table.values, [[9, 1, 1], [0, 0, 0]])
+    assert least.tuned is not None
+    verdict = judge_matters(least.table, 1.0, tuned=least.tuned, sign=-1)
+    assert verdict.bounds is not None
+    np.testing.assert_allclose(verdict.bounds.estimate, [[0, 11 / 3], [-11 / 3, 0]])
     one = isolate(cells, {"x": "x", "y": "y"}, (0,))
-    assert one.problem == "one seed cannot both tune the other knobs and judge"
+    assert judge_matters(one.table, 1.0, tuned=one.tuned).reason == "one seed gives no noise estimate"
 
 
-def test_choosing_does_not_flatter() -> None:
-    random, total = np.random.default_rng(8), []
-    for _ in range(300):
-        cells = points({("x", (), k): list(60 + random.normal(size=3)) for k in range(8)})
-        total.append(isolate(cells, {"x": "x"}, (0, 1, 2)).table.values.mean())
-    assert np.mean(total) == pytest.approx(60, abs=0.15)  # the best mean of eight would show about 60.8
+def test_a_nuisance_setting_without_a_number_is_left_out() -> None:
+    cells = points({("x", (), "a"): [9, 8], ("x", (), "b"): [], ("y", (), "a"): [1, 2], ("y", (), "b"): [3, 4]})
+    found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
+    assert found.tuned is not None
+    assert found.tuned.rows == (0, 1, 1)
+
+
+def test_other_scientific_knobs_are_averaged_over_before_a_nuisance_knob_is_tuned() -> None:
+    cells = points({("x", 1, "a"): [1, 1], ("x", 2, "a"): [3, 3], ("x", 1, "b"): [9, 9], ("x", 2, "b"): [-7, -7],
+                    ("y", 1, "a"): [0, 0], ("y", 2, "a"): [0, 2], ("y", 1, "b"): [5, 5], ("y", 2, "b"): [5, 5]})  # fmt: skip
+    found = isolate(cells, {"x": "x", "y": "y"}, (0, 1), resolution=1.0)
+    np.testing.assert_array_equal(found.table.values, [[2, 2], [5, 5]])
+    assert found.how.endswith("chosen on the same seeds, averaged over the other knobs")
+    assert found.tuned is not None
+    np.testing.assert_array_equal(found.tuned.values, [[2, 2], [1, 1], [0, 1], [5, 5]])
+    assert found.tuned.resolution == pytest.approx(1 / np.sqrt(2))
 
 
 def test_values_that_were_not_crossed_have_no_table() -> None:
@@ -156,3 +157,10 @@ def test_infinite_values_are_refused() -> None:
         table_of(np.array([[np.inf, 1.0]]))
     with pytest.raises(ValueError, match="shape"):
         SeedTable(("a",), (0,), np.ones((2, 2)))
+
+
+def test_nuisance_settings_that_no_two_settings_of_the_other_knobs_share_are_not_averaged() -> None:
+    cells = points(
+        {(level, other, setting): [1, 2] for level in "xy" for other, setting in [(1, "a"), (1, "b"), (2, "c")]}
+    )
+    assert "a grid would compare them" in isolate(cells, {"x": "x", "y": "y"}, (0, 1)).problem

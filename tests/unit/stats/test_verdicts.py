@@ -10,12 +10,11 @@ from tune_dml.papers.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.looks import error_spent, level_left
 from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
 from tune_dml.stats.racing import next_look, standing
-from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import all_pairs, half_widths
 
 nan = np.nan
@@ -202,37 +201,6 @@ def test_the_paper_is_contradicted_by_chance_in_at_most_five_sweeps_of_a_hundred
         assert wrong[1e-9] / sweeps > 0.3
 
 
-@pytest.mark.parametrize("planned", [None, 3, 10])
-def test_looks_never_spend_more_than_alpha(planned: int | None) -> None:
-    seen: list[float] = []
-    total = 0.0
-    for seeds in (3, 3.5, 5, 5, 8, 20, 400):
-        new = seeds > max(seen, default=0)
-        seen.append(seeds)
-        level = level_left(seen, planned=planned)
-        assert 0 < level < 0.05
-        total += level if new else 0
-        assert total == pytest.approx(error_spent(seen, planned=planned))
-    assert total < 0.05
-
-
-def test_looking_again_costs_nothing() -> None:
-    assert level_left([3, 5, 5]) == level_left([3, 5]) == level_left([3, 5, 4])
-    assert level_left([3], planned=3) == pytest.approx(0.04)
-    for call in (lambda: level_left([]), lambda: level_left([3], planned=0)):
-        with pytest.raises(ValueError, match="must"):
-            call()
-
-
-def test_extending_until_decided_stays_honest() -> None:
-    values = np.random.default_rng(0).normal(size=(400, 6, 12))
-    claimed = np.zeros(400, dtype=bool)
-    for seeds in range(3, 13):
-        level = level_left(list(range(3, seeds + 1)), planned=12)
-        claimed |= (all_pairs(values[..., :seeds], level).low > 0).any((1, 2))
-    assert claimed.mean() <= 0.06
-
-
 def test_a_race_stops_the_bad_cells_first_and_keeps_the_leader() -> None:
     values = sweep([50, 60, 75, 76.5, 76], n=6, sd=0.5)
     found = standing(values, 1.0, 0.02)
@@ -298,18 +266,6 @@ def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
     found = score_of_best(values)
     assert found.best == 1
     assert np.isfinite(found.low)
-
-
-def test_nuisance_knobs_are_tuned_on_other_seeds() -> None:
-    values = np.zeros((2, 3, 6))
-    values[0, 2, :2] = values[1, 1, :2] = 1
-    values[..., 2:] = np.arange(4)
-    values[0, 2, 2:] = 7
-    judged, setting = tuned_on_other_seeds(values)
-    assert setting.tolist() == [2, 1]
-    assert judged.tolist() == [[7, 7, 7, 7], [0, 1, 2, 3]]
-    with pytest.raises(ValueError, match="two seeds"):
-        tuned_on_other_seeds(values[..., :1])
 
 
 def test_the_verdict_on_the_knob() -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.measured import ALPHA, Measured, measure
+from tune_dml.report.measured import Measured, measure
 from tune_dml.report.measured.cell import MeasuredCell as Cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
@@ -69,6 +69,12 @@ class Comparison:
         return tuple(sweep.results.name for sweep in self.sweeps)
 
     @cached_property
+    def level(self) -> float:
+        """The error level of every difference together: the lowest that the looks at the compared sweeps leave."""
+        refused = {item.sweep for item in self.refusals}
+        return min(sweep.looks.level for sweep in self.sweeps if sweep.results.name not in refused)
+
+    @cached_property
     def differences(self) -> dict[str, tuple[Value, ...]]:
         """What is not the same in all sweeps, and its value in each: data and protocol first, then settings."""
         every = [_settings(sweep.results) for sweep in self.sweeps]
@@ -114,7 +120,7 @@ class Comparison:
             for first, second in _matched(self.sweeps[0], sweep)
             if first.cell.digest != second.cell.digest and len(first.values.keys() & second.values.keys()) > 1
         ]
-        return _judged(self.sweeps[0], pairs) if pairs else ()
+        return _judged(self.sweeps[0], pairs, self.level) if pairs else ()
 
 
 def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> Comparison:
@@ -203,7 +209,9 @@ def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
     return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
 
 
-def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -> tuple[PairedDifference, ...]:
+def _judged(
+    reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]], alpha: float
+) -> tuple[PairedDifference, ...]:
     """All differences as contrasts of one table, so that they share the noise and the error."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
@@ -213,7 +221,7 @@ def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -
     for index, (_, first, second) in enumerate(pairs):
         weights[index, row[id(first)]], weights[index, row[id(second)]] = -1.0, 1.0
     resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
-    contrasts = estimate_contrasts(table.values, weights, ALPHA, resolution=resolution)
+    contrasts = estimate_contrasts(table.values, weights, alpha, resolution=resolution)
     judged = []
     for index, (sweep, first, second) in enumerate(pairs):
         low, high = float(contrasts.low[index]), float(contrasts.high[index])

@@ -9,7 +9,6 @@ from typing import Any
 
 from tune_dml.report.compared.comparison import Comparison, PairedDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.measured import ALPHA
 from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.summary import Answer
@@ -142,8 +141,9 @@ def _figure(comparison: Comparison) -> Figure:
 
 def _caption(comparison: Comparison) -> str:
     more = len(comparison.paired) - _MOST_WHISKERS
-    return f"Differences within seeds at equal knobs, with {100 * (1 - ALPHA):g}% intervals that hold at once." + (
-        f" The largest {_MOST_WHISKERS}; {more} more are in the table." if more > 0 else ""
+    return (
+        f"Differences within seeds at equal knobs, with {100 * (1 - comparison.level):.3g}% intervals that hold at once."
+        + (f" The largest {_MOST_WHISKERS}; {more} more are in the table." if more > 0 else "")
     )
 
 

@@ -103,6 +103,8 @@ class CurvePicture:
     """Empty where differences are to the mean over values."""
     baseline_mean: float
     margin: float
+    floors: tuple[tuple[str, float], ...] = ()
+    """What is reached without training, by name."""
 
 
 def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
@@ -174,8 +176,21 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
     frame.canvas.box(
         frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences within the margin"
     )
+    if shown.baseline:
+        _floor_lines(shown, frame, shown.baseline_mean)
     zero = frame.up(0.0)
     frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
+
+
+def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
+    """A dotted line for each floor that lies within the axis, which no floor stretches; `zero`: the axis's origin."""
+    for name, value in shown.floors:
+        height = frame.up(value - zero)
+        if not (math.isfinite(height) and frame.top <= height <= frame.bottom):
+            continue
+        text = f"{name}: {shown.metric.number(value)}"
+        frame.canvas.line([(frame.left, height), (frame.right, height)], Pen("lost", 1.2, "2 3"), text)
+        frame.canvas.text(frame.left + 4, height - 4, text, "lost")
 
 
 def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve) -> float:
@@ -323,10 +338,12 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     levels = _levels(shown)
     core = [dot.absolute for level in levels for dot in level.dots] + [level.absolute for level in levels]
     core += [shown.baseline_mean] if shown.baseline else []
+    core += [value for _, value in shown.floors]
     frame = Frame(canvas, *box, Range.of(core))
     axis = KnobAxis(shown.axis, shown.values, frame.width)
     frame.draw_y(most=5)
     frame.name_y(shown.metric.axis)
+    _floor_lines(shown, frame, 0.0)
     if shown.baseline and math.isfinite(shown.baseline_mean):
         height = frame.up(shown.baseline_mean)
         canvas.line([(frame.left, height), (frame.right, height)], Pen("base", 1.5, "6 3"), shown.baseline)

@@ -68,9 +68,7 @@ class Sensitivity(_Open):
     differences: list[Gap]
     seeds: int
     seeds_needed: int | None
-    seeds_range: tuple[int | None, int | None] | None = Field(
-        None, description="Both ends of what the uncertainty of the estimates leaves open; null: none would do."
-    )
+    seeds_chance: float | None = Field(None, description="That `seeds_needed`, or the most considered, decide it.")
     diverged: list[str]
     stopped: list[str] = []
     algorithm: str
@@ -147,6 +145,30 @@ class AgainstBaseline(_Open):
     algorithm: str
 
 
+class Gain(_Open):
+    """A declared contrast: an arm less another one, or the gain of an arm less that of another one."""
+
+    arm: str
+    against: str
+    estimate: Number
+    low: Number
+    high: Number
+    verdict: Literal["gains", "loses", "within the margin", "open"]
+
+
+class Gains(_Open):
+    """What each method gains over its own baseline."""
+
+    rows: list[Gain]
+    differences: list[Gain] = Field(description="Of an arm's gain less that of another arm.")
+    lost: list[str]
+    choosing_seeds: list[int]
+    margin: float
+    alpha: float
+    algorithm: str
+    sentences: list[str]
+
+
 class CellVerdicts(_Open):
     """One cell in numbers."""
 
@@ -203,6 +225,7 @@ class Verdicts(_Open):
     findings: list[str]
     knobs: list[KnobVerdicts]
     baseline: AgainstBaseline | None
+    gains: Gains | None = Field(None, description="The contrasts that the study declares; null where it declares none.")
     cells: list[CellVerdicts]
     failures: list[FailedTrial]
     trials: list[Trial]

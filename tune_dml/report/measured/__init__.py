@@ -14,15 +14,12 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
 from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
-from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
+from tune_dml.report.measured.looks import Looks, looks_of
+from tune_dml.report.measured.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
-from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
-from tune_dml.stats.looks import error_spent, level_left, seeds_counted
-from tune_dml.stats.simultaneous import all_pairs, comparison_bars
-
-ALPHA = 0.05
-"""The error that all looks at a sweep may spend together, for each family of statements."""
+from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 
@@ -38,43 +35,6 @@ class AgainstBaseline:
     low: float
     high: float
     verdict: Literal["better", "worse", "undecided"]
-
-
-@dataclass(frozen=True)
-class Looks:
-    """What was spent on looking at the sweep while it grew."""
-
-    seeds: tuple[float, ...]
-    """The seeds a cell had at each look, on average; the present one is the last."""
-    planned: int
-    """The seeds that were planned before the first look."""
-    recorded: bool = True
-    """Looks at results of other programs are not: one is assumed, which spends all of the error."""
-    share: float = 1.0
-    """Of the cells that were begun, those that are left where some were stopped early: they were chosen by their own
-    numbers, so they get their share of the error alone (benchmarks/verdict_stopping.py)."""
-    some_had_failed: bool = False
-    """Whether trials had failed at some look, which counts half of what was new to it."""
-
-    @property
-    def level(self) -> float:
-        """The error that the present look may spend."""
-        if not self.recorded:
-            return ALPHA
-        return self.share * (level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA)
-
-    @property
-    def spent(self) -> float:
-        """The error of all looks together."""
-        if not self.recorded:
-            return ALPHA
-        return error_spent(self.seeds, planned=self.planned, alpha=ALPHA)
-
-    def level_at(self, seeds: float) -> float:
-        """What a further look, at so many seeds, may spend."""
-        if not self.recorded:
-            return ALPHA
-        return self.share * level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,24 +93,30 @@ class Measured:
 
     @cached_property
     def baseline(self) -> MeasuredCell | None:
-        """The baseline cell, if the space has one; its best cell, where something was tuned away in it too."""
+        """The baseline cell, if the space has one; the one with the best mean, where something was tuned in it too."""
         cells = [cell for cell in self.cells if cell.cell.baseline]
-        with_numbers = [cell for cell in cells if cell.values]
-        return max(with_numbers, key=lambda cell: self.sign * cell.mean) if with_numbers else next(iter(cells), None)
+        return (
+            max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
+        )
+
+    @cached_property
+    def baselines(self) -> tuple[MeasuredCell, ...]:
+        """Every baseline cell with a number: several where something was tuned in the baseline too."""
+        return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
     @cached_property
     def looks(self) -> Looks:
-        """Those on record, and the present one."""
-        past, counts = self.results.looks, self.counts
-        ended = len(self.results.trials) - counts.get("running", 0) - counts.get("missing", 0)
-        failed = 0 if self.results.race else counts.get("failed", 0)
-        planned = past[0].planned if past else len(self.seeds)
-        seeds = [float(look.seeds) for look in past]
-        if not past or (past[-1].trials, past[-1].failed) != (ended, failed):  # the present one is not on record
-            before = max(seeds, default=0.0)
-            seeds.append(seeds_counted(ended / max(1, len(self.cells)), before, failed=failed > 0))
-        recorded, halved = self.results.imported is None, failed > 0 or any(look.failed for look in past)
-        return Looks(tuple(seeds), max(1, planned), recorded, self._share_left, halved)
+        """Looks at the sweep: those on record, and the present one."""
+        trials, planned, imported = self.results.trials, len(self.seeds), self.results.imported is not None
+        cells = len({trial.cell.digest for trial in trials})
+        return looks_of(self.results.looks, trials, cells, planned, imported=imported, share=self._share_left)
+
+    @cached_property
+    def confirmation_looks(self) -> Looks:
+        """Looks at the fresh seeds of the confirmation: those on record, and the present one."""
+        trials = self.results.confirmed
+        cells, planned = len({trial.cell.digest for trial in trials}), len({trial.seed for trial in trials})
+        return looks_of(self.results.confirmation_looks, trials, cells, planned)
 
     @property
     def _share_left(self) -> float:
@@ -181,16 +147,20 @@ class Measured:
         return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
 
     @cached_property
-    def bars(self) -> Mapping[str, float]:
-        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+    def pairs(self) -> Bounds | None:
+        """Intervals of all differences between the table's cells, which hold at once; None without a noise estimate."""
         if not self.table.testable:
-            return {}
+            return None
         bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
         raced = self.race.of(self.table.labels) if self.race else None
-        if raced is not None:
-            bounds = raced.narrow(bounds)
-        bars = comparison_bars(bounds)
-        return dict(zip(self.table.labels, bars.tolist(), strict=True))
+        return bounds if raced is None else raced.narrow(bounds)
+
+    @cached_property
+    def bars(self) -> Mapping[str, float]:
+        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+        if self.pairs is None:
+            return {}
+        return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
 
     def bar(self, cell: MeasuredCell) -> tuple[float, float]:
         """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""
@@ -199,16 +169,12 @@ class Measured:
 
     @cached_property
     def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
-        """Every other cell against the baseline; None without one, or when it has no numbers."""
+        """Every other cell against the best of the baseline's; None without one, or when it has no numbers."""
         if self.baseline is None or not self.baseline.values:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        table = self.table.without(
-            cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
-        )
-        raced = self.race.of(table.labels) if self.race else None
-        for difference in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
+        for difference in _differences(self):
             low, high = (
                 (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
             )
@@ -245,10 +211,13 @@ class Measured:
         label = self.baseline.label
         return point_of(label, None, [self.baseline], self.baseline.mean, self.bars.get(label, math.nan))
 
+    logged = cached_property(lambda self: LoggedRows(self.results))
+    """What trials logged, each trial read once."""
+
     @cached_property
     def histories(self) -> dict[str, Histories]:
         """Key of a knob -> what the trials behind its curve logged while they trained."""
-        rows = read_rows(self.results)
+        rows = self.logged.of([trial.key for trial in self.results.trials])
         baseline = self.baseline.label if self.baseline else None
         return {
             knob.key: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)
@@ -286,6 +255,15 @@ def measure(results: Results, margin: float | None = None, paper_sd: float | Non
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
     return Measured(results, metric_name(metric), margin, cells, paper_sd)
+
+
+def _differences(measured: Measured) -> tuple[Difference, ...]:
+    """Every other cell minus the baseline's only cell, or minus the best of several."""
+    table, level, labels = measured.table, measured.looks.level, [cell.label for cell in measured.baselines]
+    raced = measured.race.of(table.labels) if measured.race else None
+    if len(labels) > 1:
+        return compare_all_with_best_of(table, labels, sign=measured.sign, alpha=level, raced=raced)
+    return compare_all_with(table, labels[0], alpha=level, raced=raced)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
-from tune_dml.stats.racing import Race, RaceStanding, replay
+from tune_dml.stats.racing import Outcomes, Race, RaceStanding, replay
 from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
 
@@ -100,8 +99,6 @@ class RaceFindings:
     """Where a sweep's race stands: its looks once more, each at its level, so that verdicts agree with it."""
 
     race: Race
-    dropped: NDArray[np.bool_]
-    """Cells that diverged, or gave a block no number."""
     rows: dict[str, int]
     """Label -> the cell's row."""
     margin: float
@@ -112,7 +109,12 @@ class RaceFindings:
         if any(label not in self.rows for label in labels):
             return None
         rows = [self.rows[label] for label in labels]
-        return self.race.of(rows, self.margin, self.dropped, 1.0 if signed else self.sign)
+        return self.race.of(rows, self.margin, 1.0 if signed else self.sign)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The cells that got no more seeds because their trials failed, before they were settled."""
+        return tuple(label for label, row in self.rows.items() if self.race.lost[row])
 
 
 def race_findings(results: Results, cells: Sequence[MeasuredCell]) -> RaceFindings | None:
@@ -122,9 +124,11 @@ def race_findings(results: Results, cells: Sequence[MeasuredCell]) -> RaceFindin
         return None
     sign = 1.0 if plan.space.goal == "maximize" else -1.0
     values = np.array([[sign * cell.values.get(seed, math.nan) for seed in plan.seeds] for cell in cells])
-    ended = [{trial.seed for trial in cell.trials if trial.status not in {"running", "missing"}} for cell in cells]
-    ran = np.array([[seed in seeds for seed in plan.seeds] for seeds in ended])
+    lost = [{trial.seed: trial.status for trial, _ in cell.failures} for cell in cells]
+    statuses = np.array([[of_cell.get(seed, "") for seed in plan.seeds] for of_cell in lost])
+    diverged = statuses == "diverged"
+    outcomes = Outcomes(values, diverged, (statuses != "") & ~diverged)
     compared = np.array([not cell.cell.baseline for cell in cells])
     resolution = results.resolution_of(plan.metric)
-    standing, dropped = replay(values, ran, race.rule.margin, race.judged, compared=compared, resolution=resolution)
-    return RaceFindings(standing, dropped, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)
+    standing = replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
+    return RaceFindings(standing, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)

@@ -74,6 +74,10 @@ class MeasuredKnob:
     """The papers' curves for this knob, those on the same data set first."""
     arm: str = ""
     """The arm within which it was moved; empty in a space without arms."""
+    cells: tuple[str, ...] = ()
+    """The label of the cell behind each level; empty where some level has several cells."""
+    failed: tuple[str, ...] = ()
+    """The values that a race could not settle, because their trials failed."""
     unused: bool = False
     """Whether its values trained to the same numbers, to the last digit: nothing was varied, so nothing is found of it."""
 
@@ -184,10 +188,11 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     isolated = _isolated(measured, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
+    failed = _failed_in_race(measured, at_level)
     raced = _raced(measured, at_level, isolated.table.labels)
     sensitivity = judge_matters(
-        isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, crossed=isolated.crossed,
-        raced=raced,
+        isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, failed=failed,
+        crossed=isolated.crossed, tuned=isolated.tuned, sign=measured.sign, raced=raced,
     )  # fmt: skip
     unused = measured.results.imported is None and changes_nothing(arm, knob)
     if isolated.problem:
@@ -203,7 +208,7 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     return MeasuredKnob(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(measured.sign), raced, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob, arm.name), arm.name, unused,
+        measured.baseline_point, _published(measured, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
     )  # fmt: skip
 
 
@@ -236,6 +241,17 @@ def _raced(
     return measured.race.of([at_level[row][0].label for row in rows])
 
 
+def _failed_in_race(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]]) -> list[str]:
+    """The values that a race could not settle because trials of a cell failed again and again, or all of them."""
+    if measured.race is None:
+        return []
+    lost, failed = measured.race.lost, []
+    for label, cells in at_level.items():
+        without = any(cell.failures for cell in cells) and not any(cell.values or cell.diverged for cell in cells)
+        failed += [label] if without or any(cell.label in lost for cell in cells) else []
+    return failed
+
+
 def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
     """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
     if all(len(cells) == 1 for cells in at_level.values()):
@@ -243,6 +259,11 @@ def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], m
     if matters.bounds is None:
         return {}
     return dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+
+
+def _only_cells(at_level: Mapping[str, list[MeasuredCell]]) -> tuple[str, ...]:
+    cells = [cell.label for cells in at_level.values() for cell in cells]
+    return tuple(cells) if len(cells) == len(at_level) else ()
 
 
 def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, bar: float) -> CurvePoint:

@@ -106,9 +106,19 @@ class Histories:
         return Line(label, steps, mean, tuple(map(min, columns)), tuple(map(max, columns)))
 
 
-def read_rows(results: Results) -> dict[str, Rows]:
-    """Trial key -> what it logged."""
-    return {trial.key: [_finite(row) for row in results.history(trial.key)] for trial in results.trials}
+class LoggedRows:
+    """Reads what trials logged, each trial once."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._read: dict[str, Rows] = {}
+
+    def of(self, keys: Sequence[str]) -> dict[str, Rows]:
+        """Trial key -> its rows."""
+        for key in keys:
+            if key not in self._read:
+                self._read[key] = [_finite(row) for row in self._results.history(key)]
+        return {key: self._read[key] for key in keys}
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,13 +23,14 @@ from tune_dml.report.drawing.curve import (
 )
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob, level_key
-from tune_dml.report.naming import MetricName
+from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.printed.comparable import printed_at, reasons_against
 from tune_dml.report.printed.metrics import by_printed_metrics
 from tune_dml.report.section import Figure, Toggle, View
 from tune_dml.space import Published, Value
-from tune_dml.stats import SeedTable, compare_all_with
 from tune_dml.stats.contrasts import against_last, estimate_contrasts, fill_holes
+from tune_dml.stats.simultaneous import Bounds
+from tune_dml.stats.tuned import tuned_levels
 from tune_dml.text import is_number, value_text
 
 
@@ -94,6 +95,7 @@ def _picture(measured: Measured, knob: MeasuredKnob, places: Sequence[Published]
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
         measured.margin,
+        tuple((floor_name(name), value) for name, value in floors_of(measured.results).items()),
     )
 
 
@@ -160,18 +162,11 @@ def _zero(measured: Measured, knob: MeasuredKnob) -> dict[int, float]:
 
 def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
     """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
-    table, baseline, nothing = knob.isolated.table, measured.baseline, math.nan
+    baseline, nothing = measured.baseline, math.nan
     if baseline is not None and baseline.values:
-        found = _of_its_cells(measured, knob) or _of_averages(knob, baseline.values)
+        found = _of_its_cells(measured, knob) or _of_averages(measured, knob)
         if found is None:
-            rows = {
-                label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
-                for label, row in zip(table.labels, table.values, strict=True)
-            }
-            numbers = {**rows, baseline.label: baseline.values}
-            joined = SeedTable.of(numbers, measured.seeds, resolution=measured.resolution)
-            differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
-            found = {d.first: (d.estimate, d.low, d.high) for d in differences}
+            found = _of_levels(measured, knob)
         return {
             label: (
                 estimate,
@@ -193,23 +188,43 @@ def _of_its_cells(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[flo
     return {label: (row.difference, row.low, row.high) for label, row in rows.items() if row is not None}
 
 
-def _of_averages(knob: MeasuredKnob, baseline: Mapping[int, float]) -> dict[str, tuple[float, float, float]] | None:
+def _of_averages(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]] | None:
     """Label -> the value's average over the other knobs against the baseline; None where the knob's table is no average.
 
     Judged as the values are among themselves (`stats.matters`): a seed that lost one trial of an average keeps the others.
+    Of several baseline cells the best counts (`stats.tuned`): that of the smallest gain, and each may be too high.
     """
-    table, crossed = knob.isolated.table, knob.isolated.crossed
+    table, crossed, sign = knob.isolated.table, knob.isolated.crossed, measured.sign
     if crossed is None:
         return None
-    values = np.vstack([crossed.values, [baseline.get(seed, math.nan) for seed in table.seeds]])
-    weights = against_last((*crossed.rows, len(table.labels)))
-    effects = estimate_contrasts(values, weights, knob.sensitivity.alpha, resolution=crossed.resolution)
-    rows = zip(effects.estimate.tolist(), effects.low.tolist(), effects.high.tolist(), strict=True)
+    weights, cells = against_last((*crossed.rows, len(table.labels))), _baseline_rows(measured, table.seeds)
+    ends = []
+    for alpha in (knob.sensitivity.alpha, knob.sensitivity.alpha / len(cells)):
+        effects = [
+            estimate_contrasts(sign * np.vstack([crossed.values, cell]), weights, alpha, resolution=crossed.resolution)
+            for cell in cells
+        ]
+        ends.append(Bounds(*(np.min([getattr(e, end) for e in effects], 0) for end in ("estimate", "low", "high"))))
+    both = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
+    rows = zip(both.estimate.tolist(), both.low.tolist(), both.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=True))
 
 
-def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    return ((seed, number) for seed, number in pairs if math.isfinite(number))
+def _of_levels(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
+    """Label -> the value, at its best setting where it was tuned, against the best baseline cell."""
+    table, tuned, sign = knob.isolated.table, knob.isolated.tuned, measured.sign
+    if tuned is None:
+        levels = [sign * row[None] for row in table.values]
+    else:
+        levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
+    together = tuned_levels([*levels, sign * _baseline_rows(measured, table.seeds)], measured.resolution)
+    bounds = together.against(len(levels), knob.sensitivity.alpha).times(sign)
+    rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
+    return dict(zip(table.labels, rows, strict=False))
+
+
+def _baseline_rows(measured: Measured, seeds: Sequence[int]) -> np.ndarray:
+    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in measured.baselines])
 
 
 def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[PrintedCurve]) -> list[Value]:
@@ -259,4 +274,7 @@ def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str
         parts.append(f"Means and seeds are {knob.isolated.how}.")
     if shown.printed:
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
+    if shown.floors:
+        floors = ", ".join(f"{name} {measured.metric.number(value)}" for name, value in shown.floors)
+        parts.append(f"Dotted: what is reached without training ({floors}), where it lies in the picture.")
     return " ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
-from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
+from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
+from tune_dml.stats.foresight import Outlook, outlook, pairs_are_decided
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, cell_interval
+from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import comparison_bars
+from tune_dml.stats.tuned import TunedLevels
 
 _MOST_NAMED = 6
 """Of more methods a sentence says how many."""
@@ -34,7 +37,7 @@ class ArmAtBest:
     configuration: str
     """The cell that stands for it."""
     score: Interval
-    """Over the seeds that judge it."""
+    """The mean of that cell; the interval allows for the choice."""
     bar: float
     """Half its comparison bar."""
     against_baseline: Difference | None
@@ -64,8 +67,9 @@ class _ComparedArms:
     lost: tuple[str, ...]
     """Arms of which no configuration trained."""
     matters: Matters
-    choosing: tuple[int, ...]
-    """Seeds that chose each arm's configuration; none where there was nothing to choose."""
+    tuned: TunedLevels | None
+    """Every configuration of every method that trained; None where no method has a choice."""
+    table: SeedTable
     budget: _Budget | None
     """What every method can be given alike; None where no two of them have a choice."""
 
@@ -73,12 +77,6 @@ class _ComparedArms:
     def first(self) -> tuple[str, ...]:
         """The best arm, and those that come out equal to it."""
         return tuple(arm.arm for arm in self.arms if arm is self.arms[0] or arm.score.mean == self.arms[0].score.mean)
-
-    @property
-    def unknown(self) -> str:
-        """Why no two arms can be compared."""
-        chose = f", since {_seeds(self.choosing)} chose the configurations"
-        return self.matters.reason + (chose if self.choosing else "")
 
     def differences(self, best: str) -> list[Difference]:
         """One arm minus every other."""
@@ -95,7 +93,8 @@ def arms(measured: Measured) -> Section | None:
     compared = _compare(measured)
     if compared is None:
         return None
-    sentences, word = _sentences(measured, compared), _word(measured, compared)
+    sentences, word, ahead = _sentences(measured, compared), _word(measured, compared), _ahead(measured, compared)
+    question = f"how {compared.arms[0].arm} compares with every other method"
     body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
@@ -105,13 +104,13 @@ def arms(measured: Measured) -> Section | None:
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
         plain=_plain(measured, compared),
-        steps=_steps(measured, compared),
+        steps=more_seeds(measured.results, question, 42, ahead) if _is_open(measured, compared) else (),
+        hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
         data={
             "arms": {
                 "rows": compared.arms,
                 "pairs": compared.matters.differences,
                 "lost": compared.lost,
-                "choosing_seeds": compared.choosing,
                 "alpha": compared.matters.alpha,
                 "algorithm": compared.matters.algorithm,
                 "sentences": sentences,
@@ -121,21 +120,19 @@ def arms(measured: Measured) -> Section | None:
 
 
 def _compare(measured: Measured) -> _ComparedArms | None:
-    """Every arm at its best on seeds that did not choose it; None with fewer than two arms or, to choose by, two seeds."""
+    """Every arm at its best configuration; None with fewer than two arms or, to choose by, two seeds."""
     trained = [arm for arm in measured.arms if arm.trained]
-    several = any(len(arm.trained) > 1 for arm in trained)
-    if len(trained) < 2 or (several and len(measured.seeds) < 2):
+    if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(measured.seeds) < 2):
         return None
     tables = [
         np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in trained
     ]
-    best = at_best([measured.sign * table for table in tables])
-    table = SeedTable(
-        tuple(_name(measured, arm) for arm in trained), measured.seeds[best.choosing :], measured.sign * best.values,
-        resolution=measured.resolution,
-    )  # fmt: skip
+    best = at_best([measured.sign * table for table in tables], measured.resolution)
+    names = tuple(_name(measured, arm) for arm in trained)
+    table = SeedTable(names, measured.seeds, measured.sign * best.values, resolution=measured.resolution)
     lost = tuple(_name(measured, arm) for arm in measured.arms if not arm.trained)
-    matters = judge_matters(table, measured.margin, alpha=measured.looks.level, diverged=lost)
+    level, sign = measured.looks.level, measured.sign
+    matters = judge_matters(table, measured.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
     bars = dict.fromkeys(table.labels, math.nan)
     if matters.bounds is not None:
         bars |= dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
@@ -143,13 +140,23 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     budget = _budget(trained)
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
-        score = cell_interval(table, row)
+        score = _score(measured, cell_interval(table, row), tables[row])
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
-        alike = _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)
-        equal = tuple(measured.sign * value for value in alike)
+        equal = [measured.sign * value for value in _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)]
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
+    beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
-    return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
+    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter the mean of one that another certainly beats
+    return _ComparedArms(tuple(rows), lost, matters, best.tuned, table, budget)
+
+
+def _score(measured: Measured, own: Interval, table: np.ndarray) -> Interval:
+    """The chosen cell's mean; of several cells with the interval that the choice cannot flatter."""
+    if len(table) == 1:
+        return own
+    found = score_of_best(measured.sign * table, resolution=measured.resolution)
+    low, high = sorted((measured.sign * float(found.low), measured.sign * float(found.high)))
+    return replace(own, low=low, high=high)
 
 
 def _hours(arm: MeasuredArm) -> float:
@@ -226,10 +233,10 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     first = (best.arm,) if parts else compared.first
     leads = f"{' and '.join(first)} {'has' if len(first) == 1 else 'have'} the best"
     text = f"Of {len(compared.arms)} methods {leads} {metric.label}, {metric.number(best.score.mean)}"
-    sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.unknown}."]
-    if compared.choosing:
-        by = _seeds(compared.choosing)
-        sentences.append(f"Each method is at its best configuration, chosen on {by} and judged on the others.")
+    sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
+    if compared.tuned is not None:
+        choice = "The same seeds choose and judge it: means flatter, intervals allow for the choice."
+        sentences.append(f"Each method is at its best configuration. {choice}")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -measured.sign * arm.of_equal_cells)
         alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
@@ -239,10 +246,6 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     if compared.lost:
         sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
     return sentences
-
-
-def _seeds(numbers: Sequence[int]) -> str:
-    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
@@ -263,30 +266,27 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
     if not compared.matters.differences:
         verb = "leads" if len(compared.first) == 1 else "lead"
-        return f"{' and '.join(compared.first)} {verb} on {dataset}; {compared.unknown}."
+        return f"{' and '.join(compared.first)} {verb} on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
     named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
     named = named if len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _steps(measured: Measured, compared: _ComparedArms) -> tuple[Step, ...]:
-    """More seeds while the best arm is not told from another one."""
-    best = compared.arms[0].arm
-    rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
-    if not rivals and compared.matters.differences:
-        return ()
-    noise, labels, choosing = compared.matters.noise, compared.matters.labels, len(compared.choosing)
+def _is_open(measured: Measured, compared: _ComparedArms) -> bool:
+    verdicts = {_verdict(measured, difference) for difference in compared.differences(compared.arms[0].arm)}
+    return not verdicts or "undecided" in verdicts
 
-    def chance_of(seeds: int) -> float | None:
-        if noise is None:
-            return None
-        level, rows = measured.looks.level_at(seeds), [labels.index(rival) for rival in rivals]
-        judged = len(measured.seeds) - choosing
-        return told_apart(noise, labels.index(best), rows, seeds=judged, planned=seeds - choosing, alpha=level)
 
-    seeds, chance = seeds_worth_running(len(measured.seeds), chance_of)
-    return extend(measured.results, f"whether {best} is the best method", 42, seeds=seeds, chance=chance)
+def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
+    """What further seeds would decide of the leading arm: better, worse, or equal within the margin."""
+    if not _is_open(measured, compared) or compared.matters.noise is None:
+        return None
+    table, tuned = compared.table.with_numbers(), compared.tuned
+    values, rows = (table.values, None) if tuned is None else (tuned.values, tuned.rows)
+    seeds, level, step = len(measured.seeds), measured.looks.level_at, table.resolution
+    decided = pairs_are_decided(table.labels.index(compared.arms[0].arm), measured.margin, step, tuned=rows)
+    return outlook(values, seeds, level, decided, scale=measured.margin, resolution=step)
 
 
 def _table(measured: Measured, compared: _ComparedArms) -> Table:
@@ -312,9 +312,9 @@ def _table(measured: Measured, compared: _ComparedArms) -> Table:
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
     if compared.budget is not None:
         columns += ["tried", *_equal_columns(compared.budget)]
-    caption = (
-        f"{metric.axis} of each method at its best configuration, with a 95% interval over the seeds that judge it"
-    )
+    caption = f"{metric.axis} of each method at its best configuration, with its 95% interval"
+    if compared.tuned is not None:
+        caption += ", which allows for the choice of the configuration by the same seeds"
     if compared.budget is not None:
         caption += "; the expected best of equal numbers of configurations, and of equal hours of trials"
     if baseline:

@@ -10,6 +10,7 @@ from tune_dml.report.measured import AgainstBaseline, Measured
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, plain, signed, words
 from tune_dml.stats.simultaneous import ALGORITHM
+from tune_dml.stats.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
 
 _WORDS = ("better", "worse", "undecided")
@@ -23,12 +24,12 @@ def baseline(measured: Measured) -> Section | None:
     rows = measured.against_baseline
     if rows is None or measured.baseline is None:
         return None
-    name = measured.baseline.label
+    name = _name(measured)
     sentence, word = _sentence(measured, name, rows), _word(rows)
     body: list[Block] = [Text(sentence, badge=word)]
     if rows and len(measured.knobs) != 1:  # of one knob Figure 1 shows the same
         body.append(_figure(measured, name, rows, sentence))
-    level = measured.looks.level
+    level, algorithm = measured.looks.level, _algorithm(measured)
     return Section(
         "against-baseline",
         "Is it better than the baseline?",
@@ -37,8 +38,20 @@ def baseline(measured: Measured) -> Section | None:
         card=Card(word, word.partition(" ")[0], f"Is it better than {name}?", sentence),
         verdicts=(sentence,),
         plain=_plain(measured, name, rows),
-        data={"baseline": {"baseline": name, "rows": rows, "alpha": level, "algorithm": ALGORITHM}},
+        data={"baseline": {"baseline": name, "rows": rows, "alpha": level, "algorithm": algorithm}},
     )
+
+
+def _name(measured: Measured) -> str:
+    """`no SEC`, or `the best of 10 cells of no SEC` where something was tuned in it too."""
+    baselines = measured.baselines
+    if len(baselines) > 1:
+        return f"the best of {len(baselines)} cells of {baselines[0].cell.arm}"
+    return measured.baseline.label if measured.baseline else ""
+
+
+def _algorithm(measured: Measured) -> str:
+    return TUNED if len(measured.baselines) > 1 else ALGORITHM
 
 
 def _word(rows: Sequence[AgainstBaseline]) -> str:
@@ -81,7 +94,7 @@ def _table(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> Ta
         for row in rows
     )  # fmt: skip
     level = f"{100 * (1 - measured.looks.level):.3g}%"
-    caption = f"Cell minus {name}, simultaneous {level} intervals: {ALGORITHM}."
+    caption = f"Cell minus {name}, simultaneous {level} intervals: {_algorithm(measured)}."
     columns = ("cell", "seeds", "difference", "low", "high", "verdict")
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
 

@@ -17,13 +17,16 @@ from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.measured.knob import MeasuredKnob, level_key
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
+from tune_dml.report.questions.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
-from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
+from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.foresight import Outlook, best_is_known, outlook
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
+_QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000
 """Of a pair of knobs with more double differences no interaction is estimated."""
 
@@ -80,7 +83,8 @@ def configuration(measured: Measured) -> Section | None:
         return None
     sentence, pairs = _sentence(measured, best), _interactions(measured)
     importance = [_importance(measured.knobs), *([_together(pairs)] if pairs else [])]
-    steps = _steps(measured, best)
+    ahead = _ahead(measured, best)
+    steps = _steps(measured, best, ahead)
     body: list[Block] = [Text(sentence), Text(" ".join(importance))]
     return Section(
         "configuration",
@@ -91,6 +95,7 @@ def configuration(measured: Measured) -> Section | None:
         (sentence, *importance),
         plain=f"{_plain(measured, best)}{_plainly_together(pairs)}",
         steps=steps,
+        hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
             "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
             "interactions": pairs,
@@ -106,24 +111,26 @@ def _plain(measured: Measured, best: Configuration) -> str:
     return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
 
 
-def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
+def _steps(measured: Measured, best: Configuration, ahead: Outlook | None) -> tuple[Step, ...]:
     """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
     search = measured.results.plan.search
     if not search.num_samples or measured.stopped:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        table, now = measured.table, len(measured.seeds)
-        noise = table.noise if now > 1 else None
-        rivals = [table.labels.index(label) for label in best.candidates if label != best.label]
-
-        def chance_of(seeds: int) -> float | None:
-            row, level = table.labels.index(best.label), measured.looks.level_at(seeds)
-            return told_apart(noise, row, rivals, seeds=now, planned=seeds, alpha=level) if noise else None
-
-        seeds, chance = seeds_worth_running(now, chance_of)
-        return extend(measured.results, f"whether {best.label} is the best", 30, seeds=seeds, chance=chance)
+        return more_seeds(measured.results, _QUESTION, 30, ahead)
     settles = "whether a better configuration is to be found"
     return extend(measured.results, settles, 20, num_samples=search.num_samples)
+
+
+def _ahead(measured: Measured, best: Configuration) -> Outlook | None:
+    """What further seeds would show of a search with several candidates."""
+    if not measured.results.plan.search.num_samples or measured.stopped or len(best.candidates) < 2:
+        return None
+    table = measured.table.times(measured.sign)
+    return outlook(
+        table.values, len(measured.seeds), measured.looks.level_at, best_is_known(table.resolution),
+        scale=measured.margin, resolution=table.resolution,
+    )  # fmt: skip
 
 
 def _best(measured: Measured) -> Configuration | None:
@@ -131,7 +138,14 @@ def _best(measured: Measured) -> Configuration | None:
     if not table.labels:
         return None
     values, step = sign * table.values, table.resolution
+    candidates = _candidates(measured)
     chosen = score_of_best(values, alpha=level, resolution=step)
+    if candidates and table.labels[int(chosen.best)] not in candidates:  # holes flatter its mean: it is certainly worse
+        kept = [
+            label in candidates or label == (measured.baseline and measured.baseline.label) for label in table.labels
+        ]
+        values = np.where(np.array(kept)[:, None], values, np.nan)
+        chosen = score_of_best(values, alpha=level, resolution=step)
     if measured.stopped:  # by all seeds: none is left that did not choose
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(
@@ -142,18 +156,43 @@ def _best(measured: Measured) -> Configuration | None:
     if baseline in table.labels and len(table.labels) > 1:
         best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
         gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
-    maybe = np.ones(len(table.labels), dtype=bool)
-    if table.testable:
-        maybe = compare_with_best(values, level, table.times(sign).noise).candidates
     return Configuration(
         table.labels[int(chosen.best)],
         _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
         gain,
         sign * float(chosen.naive),
-        tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept),
+        candidates,
         len(table.labels),
         level,
     )
+
+
+def _candidates(measured: Measured) -> tuple[str, ...]:
+    """The configurations that may be the best: none that another statement of the report says is certainly worse."""
+    table, sign = measured.table, measured.sign
+    if measured.pairs is None:
+        return table.labels
+    pairs = measured.pairs.times(sign)
+    maybe = compare_with_best(sign * table.values, measured.looks.level, table.noise, pairs=pairs).candidates
+    against = measured.against_baseline or ()
+    worse = {row.label for row in against if row.verdict == "worse"}
+    if measured.baseline is not None and any(row.verdict == "better" for row in against):
+        worse.add(measured.baseline.label)
+    worse.update(*(_not_the_best(measured, knob) for knob in measured.knobs if knob.cells))
+    return tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept and label not in worse)
+
+
+def _not_the_best(measured: Measured, knob: MeasuredKnob) -> set[str]:
+    """The cells of a knob, one a value, that its own section says are worse than another value."""
+    cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
+    if bounds is None:
+        return set()
+    beaten = np.atleast_1d((bounds.times(measured.sign).low > 0).any(0)).tolist()
+    worse = {cells[label] for label, lost in zip(knob.sensitivity.labels, beaten, strict=True) if lost}
+    best = locate_optimum(measured, knob)
+    if best is not None and best.candidates:
+        worse |= {cells[label] for label in knob.sensitivity.labels if label not in best.candidates}
+    return worse
 
 
 def _score(mean: float, low: float, high: float, sign: float) -> Score:

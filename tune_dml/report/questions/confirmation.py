@@ -11,16 +11,17 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.alike import alike
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
-from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
+from tune_dml.stats.foresight import Outlook, fresh_outlook
+from tune_dml.stats.looks import level_left
 from tune_dml.stats.paired import Interval, cell_interval, paired_difference
 from tune_dml.text import counted
 
-_FRESH = 5
-"""Seeds that are advised for a confirmation."""
+_FRESH = (5, 8, 12)
+"""Seeds that may be advised for a confirmation."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def confirmation(measured: Measured) -> Section | None:
         return Section("", "", "", steps=_steps(measured), data=nothing)
     cells = _cells(measured)
     outcome = _judged(measured, cells)
-    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured.metric, cells)]
+    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured, cells)]
     if any(cell.gain for cell in cells):
-        body.append(_gains(measured.metric, cells))
+        body.append(_gains(measured, cells))
     body.append(_trials(measured))
     title, first = "Does the winner hold?", outcome.sentences[0]
     style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
@@ -89,10 +90,29 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return ()
     if any(len(group) == len(measured.cells) for group in alike(measured.cells)):
         return ()
-    cells = 1 + (measured.baseline is not None)
-    settles = f"whether {best[0].label} holds on seeds that did not choose it"
-    change = f"--top 1 --seeds {_FRESH}"
-    return go_on(measured.results, "confirm", change, settles=settles, trials=_FRESH * cells, urgency=10)
+    winner, baseline = best[0].label, measured.baseline
+    ahead = _ahead(measured, winner)
+    if ahead is not None and not ahead.worth_it:
+        return ()
+    seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
+    settles = f"whether {winner} holds on seeds that did not choose it"
+    if chance is not None and baseline is not None:
+        settles = f"that {winner} beats {baseline.label} on fresh seeds"
+    trials = seeds * (1 + (baseline is not None))
+    change = f"--top 1 --seeds {seeds}"
+    return go_on(measured.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+
+
+def _ahead(measured: Measured, winner: str) -> Outlook | None:
+    """How many fresh seeds would show that the winner beats the baseline; None without one, or without noise."""
+    baseline, table = measured.baseline, measured.table.times(measured.sign)
+    if baseline is None or winner not in table.labels or baseline.label not in table.labels:
+        return None
+    pair = [table.labels.index(label) for label in (winner, baseline.label)]
+    planned = level_left([1.0], planned=1)  # the level of a look at all the fresh seeds that are planned
+    return fresh_outlook(
+        table.values, (pair[0], pair[1]), _FRESH, scale=measured.margin, resolution=table.resolution, alpha=planned
+    )
 
 
 def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
@@ -113,7 +133,11 @@ def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
     return tuple(
-        _confirmed(cell, trials[cell.cell.digest], _Scores(before, fresh, row, baseline, measured.sign))
+        _confirmed(
+            cell,
+            trials[cell.cell.digest],
+            _Scores(before, fresh, row, baseline, measured.sign, measured.confirmation_looks.level),
+        )
         for row, cell in enumerate(chosen)
     )
 
@@ -127,6 +151,8 @@ class _Scores:
     row: int
     baseline: int | None
     sign: float
+    alpha: float
+    """The error level of this look at the fresh seeds."""
 
     def optimism(self, before: Interval, fresh: Interval) -> float:
         """How much better something looked before."""
@@ -135,10 +161,10 @@ class _Scores:
 
 def _confirmed(cell: MeasuredCell, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
     row, baseline = scores.row, scores.baseline
-    selection, again = cell_interval(scores.before, row), cell_interval(scores.fresh, row)
+    selection, again = (cell_interval(table, row, scores.alpha) for table in (scores.before, scores.fresh))
     gain, gain_optimism = None, math.nan
     if baseline is not None and row != baseline:
-        gain = paired_difference(scores.fresh, row, baseline)
+        gain = paired_difference(scores.fresh, row, baseline, scores.alpha)
         gain_optimism = scores.optimism(paired_difference(scores.before, row, baseline), gain)
     lost = tuple(
         f"seed {trial.seed} {trial.status}{': ' if trial.reason else ''}{trial.reason}"
@@ -212,13 +238,12 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
     if not fresh.n:
         return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
     if gain is None:
-        return (
-            f"{winner.label}, which validation selects, has {metric.label} {_with_interval(metric, fresh)} on {seeds}."
-        )
+        return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(measured, fresh)} on {seeds}."
     if not gain.n or not math.isfinite(gain.low):
         return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
     ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
-    interval = f"{metric.signed(gain.mean)} (95% interval {ends}, paired t over {gain.n} fresh seeds)"
+    confidence = measured.confirmation_looks.confidence
+    interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
         return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
     if verdict == "worse":
@@ -226,14 +251,16 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
     return f"Undecided whether {winner.label} holds: against {baseline} it is {interval} on fresh seeds."
 
 
-def _with_interval(metric: MetricName, interval: Interval) -> str:
+def _with_interval(measured: Measured, interval: Interval) -> str:
+    metric = measured.metric
     if not math.isfinite(interval.low):
         return metric.number(interval.mean)
     ends = metric.interval(*metric.level_ends(interval.low, interval.high))
-    return f"{metric.number(interval.mean)} (95% interval {ends}, Student's t)"
+    return f"{metric.number(interval.mean)} ({measured.confirmation_looks.confidence} interval {ends}, Student's t)"
 
 
-def _scores(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+def _scores(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric = measured.metric
     rows = tuple(
         (words(cell.label), plain(cell.selection.n), number(metric, cell.selection.mean),
          words(f"{cell.fresh.n} of {cell.planned}"), number(metric, cell.fresh.mean), number(metric, cell.fresh.low),
@@ -241,21 +268,25 @@ def _scores(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
         for cell in cells
     )  # fmt: skip
     caption = (
-        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the 95% interval of the fresh mean "
+        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the "
+        f"{measured.confirmation_looks.confidence} interval of the fresh mean "
         "(Student's t). Optimism: how much better the cell looked on the seeds that chose it."
     )
     columns = ("cell", "seeds", "selection score", "fresh seeds", "confirmation score", "low", "high", "optimism")
     return Table("confirmation", caption, columns, rows)
 
 
-def _gains(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+def _gains(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric, confidence = measured.metric, measured.confirmation_looks.confidence
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (words(cell.label), plain(cell.gain.n), signed(metric, cell.gain.mean), signed(metric, cell.gain.low),
          signed(metric, cell.gain.high), signed(metric, cell.gain_optimism))
         for cell in cells
         if cell.gain
     )  # fmt: skip
-    caption = "Cell minus baseline within fresh seeds, with its own 95% interval (paired t); optimism as above."
+    caption = (
+        f"Cell minus baseline within fresh seeds, with its own {confidence} interval (paired t); optimism as above."
+    )
     return Table("confirmation-gains", caption, ("cell", "fresh seeds", "gain", "low", "high", "optimism"), rows)
 
 

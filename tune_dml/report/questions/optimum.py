@@ -16,9 +16,10 @@ from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
 from tune_dml.report.steps import Step, extend
-from tune_dml.stats.best import HSU, compare_with_best, judge_best
+from tune_dml.stats.best import HSU, judge_best
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.curve import Parabola, fit_parabola
+from tune_dml.stats.simultaneous import Bounds
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
@@ -57,9 +58,9 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
 
     Without a title, so not on the page, where the values cannot be compared.
     """
-    if not knob.numeric or knob.knob.domain.scale == "category":
+    verdict = locate_optimum(measured, knob)
+    if verdict is None:
         return None
-    verdict = _judge(measured, knob)
     sentence, steps = _sentence(verdict, knob), _steps(measured, knob, verdict)
     chances = _chances(measured, knob)
     body: list[Block] = [_figure(knob, verdict, chances)] if chances else []
@@ -123,7 +124,12 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
-    shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    tuned = knob.isolated.tuned
+    if tuned is None:
+        shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
+    else:  # a value is the best where any of its settings is
+        settings = p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise)
+        shares = np.array([settings[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -147,7 +153,10 @@ def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) 
     )  # fmt: skip
 
 
-def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
+def locate_optimum(measured: Measured, knob: MeasuredKnob) -> Optimum | None:
+    """Judge where the best value of a knob lies; None when its values have no order."""
+    if not knob.numeric or knob.knob.domain.scale == "category":
+        return None
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: measured.sign * knob.isolated.means[label], default="")
@@ -162,19 +171,42 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
         )
     judged = judge_best(
         knob.better.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
-        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise,
+        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(measured, knob),
+        crossed=knob.isolated.crossed, tuned=knob.isolated.tuned,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
+    best = max(candidates or trained, key=lambda label: measured.sign * knob.isolated.means[label])
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
     extend = () if diverges or not beyond else values_beyond(measured, knob, beyond)
     return Optimum(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
-        judged.reason, best, side, tuple(candidates), tuple(within), _behind(knob),
+        judged.reason, best, side, tuple(candidates), tuple(within),
+        tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained),
         natural_bound=bool(side) and not diverges and not extend,
         ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
     )  # fmt: skip
+
+
+def _pairs(measured: Measured, knob: MeasuredKnob) -> Bounds | None:
+    """The intervals of the sensitivity verdict, larger is better, and what those against the baseline add to them.
+
+    A value certainly above the baseline is better than a value certainly below it.
+    """
+    if knob.sensitivity.bounds is None:
+        return None
+    bounds, labels = knob.sensitivity.bounds.times(measured.sign), knob.sensitivity.labels
+    against = {row.label: row for row in measured.against_baseline or ()}
+    cells = dict(zip(knob.labels, knob.cells or knob.labels, strict=True))
+    rows = [against.get(cells[label]) for label in labels]
+    ends = [sorted((measured.sign * row.low, measured.sign * row.high)) for row in rows if row and knob.cells]
+    if len(ends) == len(labels):
+        low, high = np.array(ends).T
+        apart = low[:, None] - high[None, :]
+        np.fill_diagonal(apart, 0.0)
+        bounds = Bounds(bounds.estimate, np.maximum(bounds.low, apart), np.minimum(bounds.high, -apart.T))
+    return bounds.implied()
 
 
 def _side(place: str) -> Side:
@@ -248,12 +280,6 @@ def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
         f"A parabola through the curve suggests a top {where} (R² {curve.r2:.2f} for values left out). It assumes the "
         "shape, and is no verdict."
     )
-
-
-def _behind(knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
-    table = knob.better.with_numbers()
-    bounds = compare_with_best(table.values, knob.sensitivity.alpha, table.noise).behind.tolist()
-    return tuple(zip(table.labels, bounds, strict=True))
 
 
 def _table(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> Table:

@@ -4,43 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
-from tune_dml.report.questions._range import Side, as_tried, values_beyond
 from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
-from tune_dml.report.steps import Step, extend
+from tune_dml.report.steps import Step, chance_text, extend, more_seeds, not_worth_it
 from tune_dml.stats import Difference, Matters
-from tune_dml.stats.power import chance_to_decide, half_width, range_to_decide, seeds_to_decide
+from tune_dml.stats.foresight import Outlook, outlook, sensitivity_is_decided
 from tune_dml.text import counted, duration, value_text
 
-_SIDES: tuple[Side, ...] = ("low", "high")
-_TOO_MANY_TIMES = 10
-"""The seeds that have run: whoever needs more of them asks elsewhere first."""
-
-
-@dataclass(frozen=True)
-class _SeedsNeeded:
-    """The seeds, in all, that would decide an open verdict."""
-
-    seeds: int
-    """If the estimates stay as they are."""
-    low: int | None
-    """At both ends of what the estimates leave open; None where none would."""
-    high: int | None
-    chance: float
-    """That `seeds` decide it."""
+_INSTEAD = "Fewer values, a wider range or a larger margin"
 
 
 @knob_question(order=200)
 def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
-    """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
-    verdict, needed = knob.sensitivity, _needed(measured, knob)
-    sentences = _sentences(measured, knob, needed)
+    """The verdict in words, what more seeds would decide, the curve, and every pairwise difference."""
+    verdict, ahead = knob.sensitivity, _ahead(measured, knob)
+    sentences = _sentences(measured, knob, ahead)
     body: list[Block] = []
     drawn = next(other for other in measured.knobs if other is knob or (knob.arm and other.path == knob.path))
     if drawn is not knob:
@@ -56,7 +39,8 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
         plain=_in_the_answer(measured, knob),
-        steps=_steps(measured, knob, needed),
+        hint=not_worth_it(ahead, _question(knob), _INSTEAD),
+        steps=_steps(measured, knob, ahead),
         data={
             "path": knob.path,
             "arm": knob.arm or None,
@@ -68,8 +52,8 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
                 **{name: value for name, value in vars(verdict).items() if name not in {"labels", "bounds", "noise"}},
                 "cells": len(verdict.labels),
                 "seeds": knob.seeds,
-                "seeds_needed": needed and needed.seeds,
-                "seeds_range": needed and (needed.low, needed.high),
+                "seeds_needed": ahead.seeds if ahead is not None and ahead.worth_it else None,
+                "seeds_chance": ahead and ahead.chance,
                 "diverged": [point.label for point in knob.points if point.diverged],
                 "stopped": knob.stopped,
             },
@@ -115,7 +99,8 @@ def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Differenc
         where = measured.results.plan.dataset + knob.isolated.average
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
-        lost = "were stopped early" if knob.stopped else "diverged"
+        diverged = any(point.diverged for point in knob.points)
+        lost = "were stopped early" if knob.stopped else "failed" if knob.failed and not diverged else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
     most = largest.reach
     if most < verdict.margin:  # it is another pair that leaves it open, of fewer seeds
@@ -167,81 +152,57 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
     return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> tuple[Step, ...]:
-    """More seeds where they would decide, values further out as well where too many would be needed; three for one."""
+def _steps(measured: Measured, knob: MeasuredKnob, ahead: Outlook | None) -> tuple[Step, ...]:
+    """More seeds where they are likely to decide; three for one."""
     if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
         return extend(measured.results, settles, 45, seeds=3)
-    if needed is None:
+    if ahead is None:
         return ()
-    if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
-        further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
-        within = f"within it about {needed.seeds} seeds would be needed"
-        settles = f"whether {knob.symbol} matters much more outside the tested range: {within}"
-        values, seeds = {knob.path: as_tried(knob, further)}, _seeds_as_sharp(measured, knob, len(further))
-        wider = extend(measured.results, settles, 40, seeds=seeds, values=values) if further else ()
-        if wider:
-            return wider
-    return extend(measured.results, f"whether {knob.symbol} matters", 40, seeds=needed.seeds, chance=needed.chance)
+    return more_seeds(measured.results, f"{_question(knob)}{knob.isolated.average}", 40, ahead)
 
 
-def _seeds_as_sharp(measured: Measured, knob: MeasuredKnob, added: int) -> int:
-    """The seeds, in all, with which intervals are no wider than today's after so many values are added.
-
-    A further look spends what the looks before it have left: at as many seeds intervals would be several times as wide, and
-    what is said today could not be said any more.
-    """
-    verdict, now = knob.sensitivity, len(measured.seeds)
-    share, values = verdict.alpha / measured.looks.level, len(verdict.labels)
-    today = half_width(seeds=now, sd=1.0, cells=values, alpha=verdict.alpha)
-
-    def reach(seeds: int) -> float:
-        level = share * measured.looks.level_at(seeds)
-        return half_width(seeds=seeds, sd=1.0, cells=values + added, alpha=level)
-
-    most = _TOO_MANY_TIMES * now
-    return next((seeds for seeds in range(now + 1, most) if reach(seeds) <= today), most)
+def _question(knob: MeasuredKnob) -> str:
+    """What more seeds may decide: of values that did not all train, only that those that did differ."""
+    return f"{'that' if _some_lost(knob) else 'whether'} {knob.symbol} matters"
 
 
-def _needed(measured: Measured, knob: MeasuredKnob) -> _SeedsNeeded | None:
-    """What would about decide an undecided verdict; None when nothing would, or when it is not for want of seeds."""
-    verdict = knob.sensitivity
+def _some_lost(knob: MeasuredKnob) -> bool:
+    """Whether a value diverged or was stopped, so that "does not matter" cannot be said."""
+    return any(point.diverged or point.stopped for point in knob.points)
+
+
+def _ahead(measured: Measured, knob: MeasuredKnob) -> Outlook | None:
+    """What further seeds would decide of an undecided verdict; None when it is not for want of seeds."""
+    verdict, crossed = knob.sensitivity, knob.isolated.crossed
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
     if _flat_for_those_that_trained(knob):
         return None
-    share, judged = verdict.alpha / measured.looks.level, len(knob.isolated.table.seeds)
-
-    def level(seeds: int) -> float:
-        return share * measured.looks.level_at(_in_all(measured, knob, seeds))
-
-    needed = seeds_to_decide(verdict.noise, verdict.margin, judged + 1, level)
-    if needed is None:
-        return None
-    ends = range_to_decide(verdict.noise, verdict.margin, judged + 1, level)
-    low, high = (end and _in_all(measured, knob, end) for end in ends)
-    chance = chance_to_decide(verdict.noise, verdict.margin, judged, needed, level(needed))
-    return _SeedsNeeded(_in_all(measured, knob, needed), low, high, chance)
-
-
-def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
-    """The seeds that a sweep needs so that `judging` are left to judge after tuning, where a third tunes other knobs."""
-    return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
+    share, tuned = verdict.alpha / measured.looks.level, knob.isolated.tuned
+    table = knob.isolated.table.with_numbers()
+    rows: tuple[int, ...] = ()
+    values, step = table.values, table.resolution
+    if tuned is not None:
+        values, rows, step = tuned.values, tuned.rows, tuned.resolution
+    elif crossed is not None:
+        values, rows, step = crossed.values, crossed.rows, crossed.resolution
+    decided = sensitivity_is_decided(
+        verdict.margin, rows=rows, tuned=tuned is not None, resolution=step, flat_decides=not _some_lost(knob)
+    )
+    return outlook(
+        values, len(measured.seeds), lambda seeds: share * measured.looks.level_at(seeds), decided,
+        scale=verdict.margin, resolution=step,
+    )  # fmt: skip
 
 
-def _sentences(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> list[str]:
+def _sentences(measured: Measured, knob: MeasuredKnob, ahead: Outlook | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
-    verdict = knob.sensitivity
     sentences = [_unused(knob) if knob.unused else knob.among + _verdict(measured.metric, knob)]
-    if needed:
-        sentences.append(_more_seeds(measured, knob, needed))
-    elif (
-        verdict.verdict == "undecided"
-        and verdict.noise is not None
-        and not (knob.stopped or knob.unused)
-        and not _flat_for_those_that_trained(knob)
-    ):
-        sentences.append("No reasonable number of seeds would decide it: the largest difference sits on the margin.")
+    if ahead is not None:
+        sentences.append(
+            _more_seeds(measured, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob), _INSTEAD)
+        )
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
 
@@ -284,6 +245,7 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
         lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
+        lost += [f"trials of {_listed(knob.failed)} failed again and again"] if knob.failed else []
         return (
             f"Among the values that trained {symbol} does not matter within {margin}{average}, but {' and '.join(lost)}. "
             f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
@@ -337,15 +299,13 @@ def _lost(knob: MeasuredKnob) -> str:
     return f"Lost: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) -> str:
-    more = needed.seeds - len(measured.seeds)
+def _more_seeds(measured: Measured, ahead: Outlook) -> str:
+    more = ahead.seeds - len(measured.seeds)
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
-    ends = f"from {needed.low} to {needed.high}" if needed.high else f"{needed.low} or more"
     return (
-        f"About {counted(more, 'more seed')} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
-        f"as uncertain as these are, {ends} in all."
+        f"{counted(more, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance_text(ahead.chance)}."
     )
 
 

@@ -12,12 +12,11 @@ from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.measured.traces import Change, Histories
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
+from tune_dml.report.questions.caveats import LAST
 from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
-from tune_dml.text import value_text
+from tune_dml.report.steps import Step, train_longer
 
 _LOSS = "train/loss"
-LAST = 0.25
-"""The share of training over which a metric that still moves is called unfinished."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
         f"How did training go, for each {knob.symbol}?",
         "Training",
         tuple(body),
-        plain=_plain(measured, knob, gaining, _period(changes)),
+        steps=_steps(measured, knob, gaining),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
@@ -66,13 +65,11 @@ def _gaining(measured: Measured, changes: Sequence[Change]) -> dict[str, float]:
     return {change.label: change.size for change in changes if measured.sign * change.size > measured.margin}
 
 
-def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float], period: str) -> str:
-    if not gaining or knob is not measured.knobs[0]:  # the same trials are behind every knob
-        return ""
-    most = max(gaining, key=lambda label: measured.sign * gaining[label])
-    name = f"{knob.symbol} {value_text(knob.level(most))}" if most in knob.labels else most
-    gained = measured.metric.rough(abs(gaining[most]))
-    return f"Training had not finished: {name} still gained {gained} in {period}."
+def _steps(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float]) -> tuple[Step, ...]:
+    """Return a new sweep with longer training, after anything that the present one can still show."""
+    if not gaining or knob is not measured.knobs[0]:
+        return ()
+    return train_longer(measured.results, "whether the answer is the same once training has converged", 5)
 
 
 def _sentence(measured: Measured, histories: Histories, changes: Sequence[Change]) -> str:

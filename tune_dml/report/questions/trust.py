@@ -8,8 +8,9 @@ import numpy as np
 
 from tune_dml.record.resolution import resolution_of
 from tune_dml.report.drawing.charts import HeatCell, heat
-from tune_dml.report.measured import ALPHA, Measured
+from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.measured.looks import ALPHA
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes
@@ -98,10 +99,7 @@ def _looks(measured: Measured) -> str:
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
     times = ("once", "twice")[len(looks.seeds) - 1] if len(looks.seeds) < 3 else f"{len(looks.seeds)} times"
     seeds = f"{', '.join(numbers)} seed{'' if numbers == ['1'] else 's'} a cell"
-    half = (
-        "; where trials had failed, half of what was new is counted, and the rest left" if looks.some_had_failed else ""
-    )
-    return f"{times}, at {seeds}; planned before the first: {looks.planned}{half}"
+    return f"{times}, at {seeds}; planned before the first: {looks.planned}"
 
 
 def _error(measured: Measured) -> str:
@@ -110,7 +108,8 @@ def _error(measured: Measured) -> str:
         return f"{100 * ALPHA:g}%, all of it for this look: had somebody looked and gone on, it would be more"
     return (
         f"{100 * looks.spent:.3g}% of {100 * ALPHA:g}% is spent; this look's statements hold with "
-        f"{100 * (1 - looks.level):.4g}%. Looking again at the same seeds costs nothing, more seeds cost some of the rest"
+        f"{100 * (1 - looks.level):.4g}%. Looking again at the same seeds costs nothing; "
+        "a look at more seeds spends some of the rest"
     )
 
 

@@ -26,7 +26,7 @@ _LEAST_VALUES = 3
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean over seeds that did not choose, with its 95 % interval; NaN where it cannot be had."""
+    """A mean over seeds that did not choose, with its interval at the level of this look; NaN where it cannot be had."""
 
     estimate: float
     low: float
@@ -132,11 +132,11 @@ def _tuning(sweep: Measured, knob: MeasuredKnob) -> Tuning:
     means = {label: sweep.sign * mean for label, mean in knob.isolated.means.items() if math.isfinite(mean)}
     best = max(means, key=lambda label: means[label])
     label, row = _default(sweep, knob)
-    gain = None if row is None else _gain(values, sweep.sign * row, sweep.resolution)
+    gain = None if row is None else _gain(values, sweep.sign * row, sweep)
     tolerant = sum(mean > means[best] - sweep.margin for mean in means.values())
     return Tuning(
         sweep.results.name, sweep.results.plan.dataset, knob.symbol, best, label, gain,
-        _gain(values, values.mean(0), sweep.resolution), tolerant, len(means),
+        _gain(values, values.mean(0), sweep), tolerant, len(means),
     )  # fmt: skip
 
 
@@ -159,13 +159,13 @@ def _default(sweep: Measured, knob: MeasuredKnob) -> tuple[str, np.ndarray | Non
     return "", None
 
 
-def _gain(values: np.ndarray, default: np.ndarray, resolution: float) -> Gain:
+def _gain(values: np.ndarray, default: np.ndarray, sweep: Measured) -> Gain:
     """The cross-fitted gain of the best row over another one, which is never chosen where a row is better."""
     both = np.vstack([values, default])
     kept = both[:, np.isfinite(both).all(0)]
     if kept.shape[1] < 2:
         return Gain(math.nan, math.nan, math.nan)
-    best = score_of_best(kept, default=len(values), resolution=resolution)
+    best = score_of_best(kept, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
     return Gain(float(best.mean), float(best.low), float(best.high))
 
 
@@ -187,7 +187,7 @@ def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: Meas
     carried = max(shared, key=lambda key: first.sign * means[mine[key]])
     values = second.sign * other.isolated.table.values
     row = values[other.isolated.table.labels.index(theirs[carried])]
-    return Transfer(*names, "", tau, low, high, _gain(values, row, second.resolution), theirs[carried])
+    return Transfer(*names, "", tau, low, high, _gain(values, row, second), theirs[carried])
 
 
 def _signs(knob: MeasuredKnob, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -166,7 +166,7 @@ def _tuning(study: MeasuredStudy) -> Section:
     )
     caption = (
         "What tuning gains over the paper's value or the baseline, and what a value picked blindly from those tried loses; "
-        "95% intervals, each by itself, from seeds that did not choose."
+        "intervals, each by itself at the level of its sweep's look, from seeds that did not choose."
     )
     body: list[Block] = [Text(_gained(study, item)) for item in study.tunings]
     known = [t for t in study.tunings if t.tunability is not None and math.isfinite(t.tunability.estimate)]
@@ -193,5 +193,5 @@ def _figure(study: MeasuredStudy, known: list[Tuning]) -> Figure:
     return Figure(
         "tuning", lambda narrow: whiskers(items, f"gain of tuning in {metric.name}{unit}", narrow=narrow, zero=True),
         " ".join(_gained(study, t) for t in known),
-        "The gain of tuning over the paper's value, or the baseline, on seeds that did not choose, with 95% intervals.",
+        "The gain of tuning over the paper's value, or the baseline, on seeds that did not choose, with intervals.",
     )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Sweeps that follow Next to its end: the chance that each step promised beside the share of steps that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import numpy as np
+from earlier_verdicts import advice_before
+from simulated_sweeps import Array, simulate
+
+from tune_dml.stats import foresight
+from tune_dml.stats.foresight import Outlook, Verdict, best_is_known, outlook, sensitivity_is_decided
+from tune_dml.stats.looks import level_left
+
+NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
+BINS = ((0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01))
+_LOWEST = 0.2
+"""The least chance that is followed here, so that small ones are checked too."""
+_MOST = 60
+"""Seeds at which a sweep gives up."""
+Choice = Callable[[Array, Callable[[int], float], "Truth", float], Outlook | None]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Sweeps of one kind: what is true, and what is asked."""
+
+    name: str
+    means: Array
+    first: int = 3
+    """Seeds planned."""
+    margin: float = 1.0
+    rows: tuple[int, ...] = ()
+    """Level of each cell of a full grid."""
+    best: bool = False
+    """Whether the question is which cell is the best."""
+
+    def decided(self, resolution: float) -> Verdict:
+        """What the next report will judge."""
+        if self.best:
+            return best_is_known(resolution)
+        return sensitivity_is_decided(self.margin, rows=self.rows, resolution=resolution)
+
+
+_GRID = np.add.outer([0.0, 2.0, 4.0], [0.0, 1.0, 1.5]).ravel()
+_ROWS = (0, 0, 0, 1, 1, 1, 2, 2, 2)
+TRUTHS = (
+    Truth("demo", np.array([57.0, 57, 66, 75, 76, 76]) / 2, margin=0.5),
+    Truth("flat", np.zeros(6)),
+    Truth("flat, wide margin", np.zeros(6), margin=2.0),
+    Truth("slope", np.linspace(0, 4, 6)),
+    Truth("one better", np.array([0.0, 0, 0, 3, 0, 0])),
+    Truth("3 x 3, 2 seeds", _GRID, first=2, rows=_ROWS),
+    Truth("3 x 3, 3 seeds", _GRID, rows=_ROWS),
+    Truth("3 x 3 flat", 0 * _GRID, margin=2.0, rows=_ROWS),
+    Truth("best of 6, one better", np.array([0.0, 0, 0, 3, 0, 0]), best=True),
+    Truth("best of 6, slope", np.linspace(0, 5, 6), best=True),
+    Truth("best of 6, flat", np.zeros(6), best=True),
+)
+"""Noise has unit standard deviation: the demo's is 2, at 6 seeds; its means and margin are halved with it."""
+
+
+def advice(sweeps: int) -> Iterable[str]:
+    """Promised and kept chances, today's advice beside the new one, by noise, by question and by the size of the promise."""
+    few = max(20, sweeps // 20)
+    yield f"Chance promised / share that decided (steps), {few} sweeps of each of {len(TRUTHS)} truths, followed to their end"
+    columns = "".join(f"{100 * low:.0f} to {min(100, 100 * high):.0f} %".rjust(20) for low, high in BINS)
+    yield f"{'':>36}{'all':>20}{columns}"
+    everything: dict[str, list[tuple[float, bool]]] = {"before": [], "now": []}
+    asked: dict[str, list[tuple[float, bool]]] = {truth.name: [] for truth in TRUTHS}
+    for kind in NOISE:
+        for name, choice in (("before", _before), ("now", _now)):
+            here: list[tuple[float, bool]] = []
+            for truth in TRUTHS:
+                if name == "before" and (truth.rows or truth.best):
+                    continue  # its formula for one pair, on one knob
+                found = list(follow(truth, kind, few, choice))
+                here += found
+                if name == "now":
+                    asked[truth.name] += found
+            everything[name] += here
+            yield f"{kind:>27} {name:>8}{_line(here)}"
+    for name, steps in everything.items():
+        yield f"{'every noise':>27} {name:>8}{_line(steps)}"
+    for question, steps in asked.items():
+        yield f"{question:>27} {'now':>8}{_line(steps)}"
+
+
+def follow(truth: Truth, kind: str, sweeps: int, choice: Choice) -> Iterator[tuple[float, bool]]:
+    """Each step's promised chance, and whether it decided; a sweep ends when it is decided or nothing is advised."""
+    rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
+    with patch.object(foresight, "EVEN", _LOWEST):
+        for _ in range(sweeps):
+            drawn = simulate("iid" if kind == "discrete" else kind, len(truth.means), _MOST, 1, rng)[0]
+            values = drawn + truth.means[:, None]
+            values = np.round(values) if resolution else values
+            yield from _followed(values, truth, resolution, choice)
+
+
+def _followed(values: Array, truth: Truth, resolution: float, choice: Choice) -> Iterator[tuple[float, bool]]:
+    looks, promised, decided = [truth.first], None, truth.decided(resolution)
+    while True:
+        seen = values[:, : looks[-1]]
+        done = bool(decided(seen[None], level_left(looks, planned=truth.first))[0])
+        if promised is not None:
+            yield promised, done
+        if done:
+            return
+        past = tuple(looks)
+
+        def level(seeds: int, past: Sequence[int] = past) -> float:
+            return level_left([*past, seeds], planned=truth.first)
+
+        ahead = choice(seen, level, truth, resolution)
+        if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MOST:
+            return
+        promised = ahead.chance
+        looks.append(ahead.seeds)
+
+
+def _now(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
+    decided = truth.decided(resolution)
+    return outlook(seen, seen.shape[1], level, decided, scale=truth.margin, resolution=resolution)
+
+
+def _before(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
+    found = advice_before(seen, truth.margin, level, resolution)
+    return None if found is None else Outlook(*found)
+
+
+def _line(steps: Sequence[tuple[float, bool]]) -> str:
+    numbers = np.array(steps, dtype=float).reshape(-1, 2)
+    parts = [numbers] + [numbers[(numbers[:, 0] >= low) & (numbers[:, 0] < high)] for low, high in BINS]
+    return "".join(
+        (f"{100 * part[:, 0].mean():.0f} / {100 * part[:, 1].mean():.0f} ({len(part)})" if len(part) else "-").rjust(20)
+        for part in parts
+    )

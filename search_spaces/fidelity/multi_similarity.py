@@ -1,0 +1,107 @@
+"""Multi-similarity: the released code (research-ms-loss, commit 8db6c9c), whose configuration is for CUB."""
+
+from __future__ import annotations
+
+from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.papers import MULTI_SIMILARITY
+from search_spaces.protocols.multi_similarity import MS_CUB200
+from tune_dml.space import Decision, FidelitySheet
+
+MS_SHEET = FidelitySheet(
+    "Multi-similarity",
+    MULTI_SIMILARITY,
+    "Released code at commit 8db6c9c. Files lie in ret_benchmark/ where no folder is named.",
+    named(MS_CUB200),
+    (
+        Decision(
+            "start of the backbone",
+            "BN-Inception with the published ImageNet weights",
+            "modeling/build.py, lines 28 to 31",
+            WEIGHTS,
+        ),
+        Decision(
+            "head",
+            "maximum pooling and one linear layer to 512 dimensions",
+            "modeling/backbone/bninception.py, lines 505 to 508; modeling/heads/linear_norm.py; config/defaults.py, line 28",
+            {"model.pooling": "max", "model.head": "fc", "model.embedding_dim": 512},
+        ),
+        Decision(
+            "start of the head",
+            "He normal over the outputs, zero biases",
+            "utils/init_methods.py, lines 14 to 16; modeling/heads/linear_norm.py, line 20",
+            {"model.head_init": "he_fan_out"},
+        ),
+        Decision(
+            "weight decay",
+            "Adam's coupled decay of 5e-4 on every parameter",
+            "solver/build.py, lines 8 to 18; configs/example.yaml, line 18",
+            {"optim.name": "adam", "optim.weight_decay": 5e-4, "optim.weight_decay_on": "all"},
+        ),
+        Decision(
+            "learning rates",
+            "3e-5 for head and backbone: the backbone's groups have `lr_mul` 0.1, which torch's Adam and the schedule ignore",
+            "solver/build.py, lines 11 to 17; solver/lr_scheduler.py, lines 35 to 49; configs/example.yaml, line 16",
+            {"optim.lr": 3e-5, "optim.backbone_lr_multiplier": 1.0},
+        ),
+        Decision(
+            "schedule",
+            "a tenth from steps 1199 and 2399 on, counted from 0: the schedule moves before the optimizer; no warm-up",
+            "engine/trainer.py, line 71; solver/lr_scheduler.py, lines 43 to 47; configs/example.yaml, lines 14 and 17",
+            {"optim.lr_schedule": "milestones", "optim.lr_milestones": [1199, 2399], "optim.lr_decay": 0.1},
+        ),
+        Decision(
+            "gradients",
+            "no limit",
+            "engine/trainer.py, lines 78 to 80",
+            {"optim.clip_value": None, "optim.clip_norm": None},
+        ),
+        Decision(
+            "batch normalisation",
+            "the backbone's stays in evaluation mode; its gamma and beta train and decay",
+            "engine/trainer.py, lines 64 and 65; utils/freeze_bn.py; solver/build.py, lines 8 to 14",
+            {"model.freeze_bn": True, "model.freeze_bn_affine": False},
+        ),
+        Decision(
+            "training pictures",
+            "shorter side 256, a window of .16 to 1 of the area and ratio 3/4 to 4/3 resized to 227, mirrored half the time",
+            "data/transforms/build.py, lines 15 to 24; config/defaults.py, lines 70 to 73",
+            CROP_227,
+        ),
+        Decision(
+            "test pictures",
+            "shorter side 256, centre crop of 227",
+            "data/transforms/build.py, lines 26 to 31",
+            {"augment.resize": 256, "augment.crop": 227},
+        ),
+        Decision(
+            "channels",
+            "BGR, 0 to 255 less (104, 117, 128)",
+            "config/defaults.py, lines 66 to 68",
+            {"model.red_mean": 128.0},
+            ours="BGR less 104 and 117",
+        ),
+        Decision(
+            "batches",
+            "80 pictures, five of a class; a class's pictures are dealt out before any comes again, and classes leave the "
+            "draw once they are dealt out",
+            "data/samplers/random_identity_sampler.py, lines 44 to 71; configs/example.yaml, lines 23 and 26",
+            {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
+            ours="classes and pictures are drawn afresh at every step",
+        ),
+        Decision(
+            "steps",
+            "3000",
+            "configs/example.yaml, line 13; data/build.py, lines 20 to 24",
+            {"training.steps": 3000},
+        ),
+        Decision(
+            "published number",
+            "the best of the evaluations on test classes every 200 steps",
+            "engine/trainer.py, lines 46 to 62; configs/example.yaml, line 29",
+            {"data.split": "paper_test_selection", "evaluation.epoch": "best_validation"},
+            ours=ON_VALIDATION,
+            verdict="differs",
+            why=SELECTION,
+        ),
+    ),
+)

@@ -1,0 +1,159 @@
+"""Proxy-Anchor: the released code (tjddus9597/Proxy-Anchor-CVPR2020, commit 51db570) and the commands of its README."""
+
+from __future__ import annotations
+
+from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.papers import PROXY_ANCHOR
+from search_spaces.protocols import proxy_anchor
+from tune_dml.space import Decision, FidelitySheet
+
+_SMALL = ("proxy_anchor/cub200", "proxy_anchor/cars196")
+_LARGE = ("proxy_anchor/sop", "proxy_anchor/inshop")
+
+PROXY_ANCHOR_SHEET = FidelitySheet(
+    "Proxy-Anchor",
+    PROXY_ANCHOR,
+    "Released code at commit 51db570, with the options of the commands in its README. Files lie in code/.",
+    named(
+        proxy_anchor.PROXY_ANCHOR_CUB200,
+        proxy_anchor.PROXY_ANCHOR_CARS196,
+        proxy_anchor.PROXY_ANCHOR_SOP,
+        proxy_anchor.PROXY_ANCHOR_INSHOP,
+    ),
+    (
+        Decision(
+            "start of the backbone",
+            "BN-Inception with the published ImageNet weights",
+            "net/bn_inception.py, lines 21 to 25",
+            WEIGHTS,
+        ),
+        Decision(
+            "head",
+            "average plus maximum pooling, one linear layer to 512 dimensions",
+            "net/bn_inception.py, lines 27 to 30 and 519 to 526",
+            {"model.pooling": "avg_max", "model.head": "fc", "model.embedding_dim": 512},
+        ),
+        Decision(
+            "start of the head",
+            "He normal over the outputs, zero biases",
+            "net/bn_inception.py, lines 31 and 32",
+            {"model.head_init": "he_fan_out"},
+        ),
+        Decision(
+            "start of proxies",
+            "He normal over the classes: variance 2 / C",
+            "losses.py, lines 30 and 31",
+            ours="normal of variance 2 / (C K)",
+        ),
+        Decision(
+            "weight decay",
+            "AdamW's decoupled decay of 1e-4 on every parameter, proxies among them",
+            "train.py, lines 236 to 254",
+            {
+                "optim.name": "adamw",
+                "optim.weight_decay": 1e-4,
+                "optim.weight_decay_on": "all",
+                "optim.loss_weight_decay": 1e-4,
+            },
+        ),
+        Decision(
+            "learning rates",
+            "1e-4 for head and backbone, 1e-2 for proxies",
+            "train.py, lines 236 to 242; README.md",
+            {"optim.lr": 1e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
+            of=_SMALL,
+        ),
+        Decision(
+            "learning rates",
+            "6e-4 for head and backbone, 6e-2 for proxies",
+            "train.py, lines 236 to 242; README.md",
+            {"optim.lr": 6e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
+            of=_LARGE,
+        ),
+        Decision(
+            "schedule",
+            "one epoch in which head and proxies alone train",
+            "train.py, lines 275 to 287; README.md",
+            {"optim.freeze_backbone_epochs": 1.0},
+        ),
+        Decision(
+            "schedule",
+            "half every 10 epochs",
+            "train.py, line 256; README.md",
+            {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 10, "optim.lr_decay": 0.5},
+            of=("proxy_anchor/cub200",),
+        ),
+        Decision(
+            "schedule",
+            "half every 20 epochs",
+            "train.py, line 256; README.md",
+            {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5},
+            of=("proxy_anchor/cars196",),
+        ),
+        Decision(
+            "schedule",
+            "a quarter every 20 epochs",
+            "train.py, line 256; README.md",
+            {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.25},
+            of=_LARGE,
+        ),
+        Decision("gradients", "each entry at most 10", "train.py, lines 298 to 300", {"optim.clip_value": 10.0}),
+        Decision(
+            "batch normalisation",
+            "the backbone's stays in evaluation mode; gamma and beta train once the first epoch has switched them on",
+            "net/bn_inception.py, lines 34 to 39; train.py, lines 266 to 287",
+            {"model.freeze_bn": True, "model.freeze_bn_affine": False},
+            of=_SMALL,
+        ),
+        Decision(
+            "batch normalisation",
+            "trains",
+            "README.md (--bn-freeze 0)",
+            {"model.freeze_bn": False},
+            of=_LARGE,
+        ),
+        Decision(
+            "training pictures",
+            "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",
+            "dataset/utils.py, lines 88 to 92",
+            CROP_224,
+        ),
+        Decision(
+            "training pictures",
+            "the window is cut from the original picture",
+            "dataset/utils.py, line 91",
+            ours="from the picture with a shorter side of 256 pixels",
+            verdict="differs",
+            why=CUT_AT_256,
+        ),
+        Decision(
+            "test pictures",
+            "shorter side 256, centre crop of 224",
+            "dataset/utils.py, lines 93 and 94",
+            {"augment.resize": 256, "augment.crop": 224},
+        ),
+        Decision(
+            "channels",
+            "BGR, 0 to 255 less (104, 117, 128)",
+            "dataset/utils.py, lines 86 to 97",
+            {"model.red_mean": 128.0},
+            ours="BGR less 104 and 117",
+        ),
+        Decision(
+            "batches",
+            "180 pictures of a shuffled pass, the last part dropped",
+            "train.py, lines 142 to 149; README.md",
+            {"batch.sampler": "random", "batch.batch_size": 180},
+        ),
+        Decision("steps", "60 epochs", "train.py, line 43", {"training.epochs": 60}),
+        Decision(
+            "published number",
+            "the best of the evaluations on test classes after every epoch",
+            "train.py, lines 315 to 353",
+            {"data.split": "paper_test_selection", "evaluation.epoch": "best_validation"},
+            ours=ON_VALIDATION,
+            verdict="differs",
+            why=SELECTION,
+        ),
+    ),
+)

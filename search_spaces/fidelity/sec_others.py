@@ -1,0 +1,207 @@
+"""SEC beyond retrieval: faces and contrastive learning, of which no code was released."""
+
+from __future__ import annotations
+
+from search_spaces.fidelity.shared import named
+from search_spaces.papers import SEC
+from search_spaces.protocols.faces import FACES
+from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LONGER
+from tune_dml.space import Decision, FidelitySheet
+
+_NOT_RELEASED = "no code was released; supplement, section B"
+_HEAD_UNKNOWN = Decision(
+    "start of the head",
+    "not stated",
+    _NOT_RELEASED,
+    ours="torch's start (model.head_init = torch)",
+    verdict="unknown",
+    why="As in the authors' code for retrieval.",
+)
+
+FACES_SHEET = FidelitySheet(
+    "SEC: faces",
+    SEC,
+    "Supplement, sections B.2 and D.2 and Table 6; no code was released.",
+    named(*FACES),
+    (
+        Decision(
+            "start of the backbone",
+            "not stated, nor which backbone",
+            _NOT_RELEASED,
+            ours="ResNet-50 from random weights",
+            verdict="unknown",
+            why="A usual backbone of this data set.",
+        ),
+        _HEAD_UNKNOWN,
+        Decision(
+            "start of proxies",
+            "not stated",
+            _NOT_RELEASED,
+            ours="class weights are Xavier normal",
+            verdict="unknown",
+            why="Only their directions enter the loss.",
+        ),
+        Decision(
+            "weight decay",
+            "not stated",
+            _NOT_RELEASED,
+            ours="5e-4 on weights and class weights",
+            verdict="unknown",
+            why="A usual setting of this data set.",
+        ),
+        Decision("learning rates", "from 0.1", "supplement, section B.2", {"optim.lr": 0.1}),
+        Decision(
+            "schedule",
+            "a tenth after epochs 10 and 14",
+            "supplement, section B.2",
+            {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [10, 14], "optim.lr_decay": 0.1},
+        ),
+        Decision(
+            "batch normalisation",
+            "not stated",
+            _NOT_RELEASED,
+            ours="trains, over the batch of all workers",
+            verdict="unknown",
+            why="The backbone has no pretrained statistics to keep.",
+        ),
+        Decision(
+            "training pictures",
+            "not stated",
+            _NOT_RELEASED,
+            ours="aligned faces of 112 pixels, mirrored half the time",
+            verdict="unknown",
+            why="Mirror images are the usual augmentation of aligned faces.",
+        ),
+        Decision(
+            "test pictures",
+            "not stated",
+            _NOT_RELEASED,
+            ours="aligned faces of 112 pixels",
+            verdict="unknown",
+            why="The verification files have that size.",
+        ),
+        Decision(
+            "channels",
+            "not stated",
+            _NOT_RELEASED,
+            ours="RGB in [-1, 1]",
+            verdict="unknown",
+            why="As our ResNet takes pictures.",
+        ),
+        Decision(
+            "batches",
+            "not stated",
+            _NOT_RELEASED,
+            ours="512 pictures of a shuffled pass",
+            verdict="unknown",
+            why="A usual batch size of this data set.",
+        ),
+        Decision("steps", "16 epochs", "supplement, section B.2", {"training.epochs": 16}),
+        Decision(
+            "published number",
+            "selection is not stated; there are no validation people",
+            _NOT_RELEASED,
+            ours="last evaluation, on 5% of the people held out",
+            verdict="unknown",
+            why="Test sets stay sealed.",
+        ),
+    ),
+)
+
+SIMCLR_SHEET = FidelitySheet(
+    "SEC: contrastive learning",
+    SEC,
+    "Supplement, section B.3 and Table 7; rebuttal, Table 1; no code was released.",
+    named(*SIMCLR, *SIMCLR_LONGER, *SIMCLR_LINEAR_HEAD),
+    (
+        Decision(
+            "start of the backbone",
+            "ResNet-50 from random weights; how they are drawn is not stated",
+            "supplement, section B.3",
+            {"model.backbone": "resnet50", "model.weights": None},
+            ours="He normal, as torchvision",
+        ),
+        _HEAD_UNKNOWN,
+        Decision(
+            "weight decay",
+            "not stated",
+            _NOT_RELEASED,
+            ours="1e-4 on weights",
+            verdict="unknown",
+            why="As our protocol has it; not from a source of the paper.",
+        ),
+        Decision(
+            "learning rates",
+            "from 0.5, chosen among 0.5, 1 and 1.5",
+            "supplement, section B.3",
+            {"optim.lr": 0.5},
+            of=("sec/cifar10", "sec/cifar100", "*-200"),
+        ),
+        Decision(
+            "learning rates",
+            "0.1 to 0.5, which is not stated",
+            "rebuttal, Table 1",
+            ours="0.3",
+            verdict="unknown",
+            why="The middle of what is printed.",
+            of=("*-linear",),
+        ),
+        Decision("schedule", "cosine", "supplement, section B.3", {"optim.lr_schedule": "cosine"}),
+        Decision(
+            "batch normalisation",
+            "global, over all devices",
+            "supplement, section B.3",
+            {"model.freeze_bn": False},
+            ours="over the batch of all workers",
+        ),
+        Decision(
+            "training pictures",
+            "random flips, crops and colour distortions",
+            "supplement, section B.3",
+            {"augment.name": "simclr"},
+        ),
+        Decision(
+            "test pictures",
+            "not stated",
+            _NOT_RELEASED,
+            ours="the picture as stored",
+            verdict="unknown",
+            why="Pictures have one size.",
+        ),
+        Decision(
+            "channels",
+            "not stated",
+            _NOT_RELEASED,
+            ours="RGB in [-1, 1]",
+            verdict="unknown",
+            why="As our ResNet takes pictures.",
+        ),
+        Decision(
+            "batches",
+            "256 pictures",
+            "rebuttal, Table 1",
+            {"batch.batch_size": 256, "batch.sampler": "random"},
+        ),
+        Decision(
+            "steps", "100 epochs", "supplement, Table 7", {"training.epochs": 100}, of=("sec/cifar10", "sec/cifar100")
+        ),
+        Decision("steps", "200 epochs", "supplement, Table 7", {"training.epochs": 200}, of=("*-200",)),
+        Decision("steps", "150 epochs", "rebuttal, Table 1", {"training.epochs": 150}, of=("*-linear",)),
+        Decision(
+            "published number",
+            "a linear classifier on frozen features, its rate among 1, 2, 5 and 10; selection is not stated",
+            "supplement, section B.3",
+            {"task.linear_lrs": [1.0, 2.0, 5.0, 10.0], "task.linear_epochs": 100},
+            ours="the rate is chosen on pictures held out from training",
+            of=("sec/cifar10", "sec/cifar100", "*-200"),
+        ),
+        Decision(
+            "published number",
+            "a linear classifier for 50 epochs, its rate among 2, 5 and 10; selection is not stated",
+            "rebuttal, reviewer 2",
+            {"task.linear_lrs": [2.0, 5.0, 10.0], "task.linear_epochs": 50},
+            ours="the rate is chosen on pictures held out from training",
+            of=("*-linear",),
+        ),
+    ),
+)

@@ -1,0 +1,57 @@
+"""What travels with a loss to every data set: its batches, and the rate of its proxies. Protocols say the rest."""
+
+from __future__ import annotations
+
+from search_spaces.papers import DRO, MPA, SEC
+from tune_dml.space import Recipe, Stated, Value
+
+_SUPPLEMENT = SEC.says("supplement, section B.1")
+
+
+def _by_class(pictures: int, start: str) -> dict[str, Value]:
+    return {"batch.sampler": "m_per_class", "batch.instances_per_class": pictures, "model.head_init": start}
+
+
+def _sec(source: str, pictures: int, word: str) -> Stated:
+    """Return a batch of the spherical-embedding paper; its released head starts as torch starts a linear layer."""
+    return Stated(
+        f"{source} ({word} images a class); code: {SEC.code} (start of the head)", _by_class(pictures, "torch")
+    )
+
+
+TRIPLETS = Recipe(("triplet", "semihard_triplet"), _sec(_SUPPLEMENT, 3, "three"))
+NPAIR = Recipe(("npair",), _sec(_SUPPLEMENT, 2, "two"))
+MULTI_SIMILARITY = Recipe(("multi_similarity",), _sec(_SUPPLEMENT, 5, "five"))
+TUPLET = Recipe(("tuplet_margin",), _sec(SEC.says("rebuttal, Table 4"), 4, "four"))
+PAIRS = Recipe(
+    (
+        "dro_chi2",
+        "contrastive",
+        "margin_all",
+        "binomial",
+        "margin_semihard",
+        "margin_dws",
+        "lifted_structure",
+        "hap2s",
+        "dro_topk",
+        "dro_topk_pn",
+        "dro_kl",
+        "dro_kl_grouped",
+    ),
+    Stated(
+        f"{DRO.says('sections 4.2.2 and 4.2.3')} (five images a class); its code (start of the head)",
+        _by_class(5, "torch_zero_bias"),
+    ),
+)
+CONTRASTIVE = Recipe(
+    ("nt_xent",),
+    Stated(f"{SEC.says('supplement, section B.3')} (two-layer head)", {"batch.sampler": "random", "model.head": "mlp"}),
+)
+PROXIES = Recipe(
+    ("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
+    Stated(
+        f"{MPA.says('section 4.2')} (batches at random, proxies at 1e-2); Proxy-Anchor's code (start of the head)",
+        {"batch.sampler": "random", "model.head_init": "he_fan_out"},
+    ),
+    loss_lr=1e-2,
+)

@@ -1,0 +1,170 @@
+"""Sweeps whose numbers are drawn, and what their reports claim: which claims contradict one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.toys import METRIC
+from tune_dml.planning.plan import Plan
+from tune_dml.record.race import Race, RaceRule
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.report.measured import Measured
+from tune_dml.report.questions.arms import arms
+from tune_dml.report.questions.configuration import configuration
+from tune_dml.report.questions.optimum import optimum
+from tune_dml.report.section import Section
+from tune_dml.stats.looks import level_left
+from tune_dml.stats.racing import standing
+
+BLOCKS = (3, 4, 5, 6, 8, 10)
+_SLACK = 1e-9
+
+
+def results_with(plan: Plan, values: np.ndarray, race: Race | None = None) -> Results:
+    """Results of a plan whose cells have these numbers, cells x seeds; a NaN is a failed trial, or in a race one not run."""
+    trials = []
+    for trial in plan.trials():
+        number = float(values[plan.cells.index(trial.cell), plan.seeds.index(trial.seed)])
+        held = np.isfinite(number)
+        status = "finished" if held else "missing" if race else "failed"
+        metrics = {METRIC: number} if held else {}
+        trials.append(TrialResult(trial.key, trial.cell, trial.seed, status, metrics=metrics, seconds=1.0, attempts=1))
+    return Results(Path("toy"), plan, tuple(trials), {}, (), race=race)
+
+
+def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
+    """The same where seeds were added in blocks, to the cells that a race let run."""
+    seen = np.full(values.shape, np.nan)
+    race, state, before = Race(RaceRule(margin, len(plan.seeds))), None, 0
+    compared = np.array([not cell.baseline for cell in plan.cells])
+    sign = 1.0 if plan.space.goal == "maximize" else -1.0
+    for block in BLOCKS:
+        runs = np.ones(len(values), dtype=bool) if state is None else state.runs
+        seen[runs, before:block] = values[runs, before:block]
+        race.judged.append((block, level_left([seeds for seeds, _ in race.judged] + [block], planned=BLOCKS[-1])))
+        state, before = standing(sign * seen[:, :block], margin, race.judged[-1][1], state, compared=compared), block
+        if state.decided:
+            break
+    return results_with(plan, seen, race)
+
+
+def contradictions(measured: Measured) -> list[str]:
+    """Pairs of claims in a report's data that cannot both be true."""
+    sections = [one.section(measured, None) for one in (arms, configuration)]
+    ahead = _Ahead()
+    for low, better, worse in _of_cells(measured, sections):
+        ahead.add(better, worse, low)
+    found = []
+    for knob in measured.knobs:
+        data, at = vars(knob.sensitivity), optimum.section(measured, knob).data["optimum"]
+        names = dict(zip(knob.labels, knob.cells or [f"{knob.key} {label}" for label in knob.labels], strict=True))
+        own = ahead if knob.cells else _Ahead()
+        for low, better, worse in _differences(data["differences"], measured.sign):
+            own.add(names[better], names[worse], low)
+        found += _of_knob(knob.key, data, at, names, own)
+    best = next((s.data["configuration"] for s in sections if s.data.get("configuration")), None)
+    if best and best["candidates"]:
+        found += [
+            f"{label} may be the best configuration, and is worse" for label in best["candidates"] if ahead.lost(label)
+        ]
+        if best["label"] not in best["candidates"]:
+            found.append(f"the best configuration {best['label']} cannot be the best")
+    rows = next((s.data["arms"]["rows"] for s in sections if s.data.get("arms")), ())
+    if rows and ahead.lost(rows[0].configuration) and not ahead.cyclic:
+        found.append(f"{rows[0].arm} leads, and is worse")
+    return found + (["a circle of values that are each better than the next"] if ahead.cyclic else [])
+
+
+class _Ahead:
+    """By how much something is certainly better than something else, and what follows from all of it."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.least: dict[tuple[str, str], float] = {}
+
+    def add(self, better: str, worse: str, low: float) -> None:
+        self.names += [name for name in (better, worse) if name not in self.names]
+        self.least[better, worse] = max(low, self.least.get((better, worse), -np.inf))
+
+    def closed(self) -> np.ndarray:
+        low = np.full((len(self.names),) * 2, -np.inf)
+        for (better, worse), least in self.least.items():
+            low[self.names.index(better), self.names.index(worse)] = least
+        for through in range(len(low)):
+            low = np.maximum(low, low[:, [through]] + low[[through], :])
+        return low
+
+    @property
+    def cyclic(self) -> bool:
+        return bool((np.diag(self.closed()) > _SLACK).any())
+
+    def behind(self, name: str, among: Iterable[str] | None = None) -> float:
+        """How far it is certainly behind the best of `among`, of all unless given."""
+        if name not in self.names:
+            return 0.0
+        column = self.closed()[:, self.names.index(name)]
+        others = set(self.names if among is None else among) & set(self.names) - {name}
+        return max((0.0, *(float(column[self.names.index(other)]) for other in others)))
+
+    def lost(self, name: str, among: Iterable[str] | None = None) -> bool:
+        return self.behind(name, among) > _SLACK
+
+
+def _differences(rows: Iterable[Any], sign: float) -> Iterable[tuple[float, str, str]]:
+    for row in rows:
+        low, high = sorted((sign * row.low, sign * row.high))
+        yield low, row.first, row.second
+        yield -high, row.second, row.first
+
+
+def _of_cells(measured: Measured, sections: Sequence[Section]) -> Iterable[tuple[float, str, str]]:
+    """What is said of pairs of cells: against the baseline, and between arms that are one cell each."""
+    if measured.baseline is not None:
+        for row in measured.against_baseline or ():
+            low, high = sorted((measured.sign * row.low, measured.sign * row.high))
+            yield low, row.label, measured.baseline.label
+            yield -high, measured.baseline.label, row.label
+    data = next((section.data["arms"] for section in sections if section.data.get("arms")), None)
+    if data and not data["choosing_seeds"]:
+        cells = {row.arm: row.configuration for row in data["rows"]}
+        for low, better, worse in _differences(data["pairs"], measured.sign):
+            yield low, cells[better], cells[worse]
+
+
+def _of_knob(key: str, data: Any, at: Any, names: dict[str, str], ahead: _Ahead) -> list[str]:
+    found = []
+    values = set(names.values())  # the baseline is none of them: it may be better than all
+    mine = [name for name in ahead.names if name in values]
+    if data["verdict"] == "insensitive":
+        closed = ahead.closed()
+        wide = [closed[ahead.names.index(a), ahead.names.index(b)] for a in mine for b in mine if a != b]
+        if max(wide, default=0.0) > data["margin"] + _SLACK:
+            found.append(f"{key} does not matter, and a difference is larger than the margin")
+    if not at or not at["candidates"]:
+        return found
+    candidates, within = at["candidates"], at["within"]
+    found += [
+        f"{key}: {label} may be the best, and is worse" for label in candidates if ahead.lost(names[label], values)
+    ]
+    if at["best"] not in candidates:
+        found.append(f"{key}: the best mean {at['best']} cannot be the best")
+    ends = (at["behind"][0][0], at["behind"][-1][0])
+    if at["verdict"] == "edge" and list(candidates) != [ends[at["side"] == "high"]]:
+        found.append(f"{key}: an edge is the best, and so may be {candidates}")
+    if at["verdict"] == "interior" and set(ends) & set(candidates):
+        found.append(f"{key}: interior, and an edge may be the best")
+    if at["verdict"] == "undecided" and len(candidates) == 1 and len(at["behind"]) > 2:
+        found.append(f"{key}: one value is the best, and it is open where it lies")
+    for label, behind in at["behind"]:
+        if ahead.behind(names[label], values) > behind + _SLACK:
+            found.append(f"{key}: {label} is behind by at most {behind:.3g}, and by more")
+    rows = [label for label, _ in at["behind"]]
+    places = [rows.index(label) for label in within]
+    if any(second != first + 1 for first, second in pairwise(places)):
+        found.append(f"{key}: what is within the margin has gaps")
+    return found

@@ -1,0 +1,86 @@
+"""What pybullet renders: the same pixels in every process and on every CPU; `make test-objects` runs this."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trainables.data import build_dataset
+from trainables.data.objects import sha256_of
+
+pytestmark = [
+    pytest.mark.objects,
+    pytest.mark.skipif(importlib.util.find_spec("pybullet") is None, reason="needs pybullet: make test-objects"),
+]
+RECORDED = {
+    64: "84f5438592fe131da062d327751785a31a57730fdeef837e0ba8f8dc5cd3bdd2",
+    96: "38bc7cd11da31da3d1936b9db7fec8a0091ca967adf27ea891b8cdabfaa2db39",
+}
+SIX_MESHES = """
+import sys; from trainables.data import build_dataset; from trainables.data.objects import sha256_of
+print(sha256_of(build_dataset("objects", cache_dir=sys.argv[1], size=64, classes=6).prepare().images))
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return build_dataset("objects", cache_dir=tmp_path_factory.mktemp("cache"), classes=6).prepare()
+
+
+@pytest.mark.parametrize("size", RECORDED)
+def test_the_pixels_are_the_recorded_ones(size, tmp_path):
+    assert (
+        sha256_of(build_dataset("objects", cache_dir=tmp_path, size=size, classes=6).prepare().images) == RECORDED[size]
+    )
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"OMP_NUM_THREADS": "4"},
+        {
+            "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-AVX,-FMA,-SSE4_2",
+            "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",
+        },
+    ],
+)
+def test_threads_and_instruction_sets_do_not_change_a_pixel(environment, tmp_path):
+    everything = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", SIX_MESHES, str(tmp_path)], env=everything, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [RECORDED[64]]
+
+
+def test_every_object_is_seen_whole_and_lit(pictures):
+    for images in np.split(pictures.images, 6):
+        corner = images[:, :1, :1].astype(int)
+        covered = (np.abs(images.astype(int) - corner).max(axis=-1) > 3).mean(axis=(1, 2))
+        assert covered.min() > 0.02
+        assert 0.08 < np.median(covered) < 0.5
+        border = np.concatenate([images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1]], axis=1)
+        assert (np.abs(border.astype(int) - corner[:, 0]).max(axis=-1) <= 3).mean() > 0.98
+        middle = images[:, 28:36, 28:36].astype(int)
+        assert middle.mean() > 60
+
+
+def test_views_of_one_object_differ(pictures):
+    greys = pictures.images.mean(axis=-1).reshape(len(pictures), -1)
+    distances = np.abs(greys[:24, None] - greys[None, :24]).mean(axis=-1)
+    assert distances[~np.eye(24, dtype=bool)].min() > 2
+
+
+def test_pybullet_prints_nothing_into_the_answers_of_the_command_line(tmp_path):
+    words = ["datasets", "prepare", "objects", "--set", "data.classes=4", "--set", "data.views=2", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tune_dml.cli", *words, "--cache-dir", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["images"] == 8

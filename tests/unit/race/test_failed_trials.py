@@ -1,0 +1,195 @@
+"""A race of which trials fail: a failed trial is a hole, and no cell is settled by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.races import FAILED, FULL, RULE, RaceDrive, plan
+
+from tune_dml.cli._race import race_data, race_lines
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.race import RaceRule
+from tune_dml.record.results import Results, results_of
+from tune_dml.record.state import read_state
+from tune_dml.report import write_report
+from tune_dml.report.measured import measure
+from tune_dml.stats.racing import MOST_FAILED
+
+LABELS = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
+BEST = "rho=0.1"
+TRUTH = {"off": 60.0, **dict.fromkeys(LABELS, 71.0), BEST: 74.0}
+
+
+@pytest.fixture(autouse=True)
+def _the_disk_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+def losing(lost, means=TRUTH):
+    """Numbers of a law, of which the trials fail whose (label, seed) `lost` accepts; noise of s.d. 1.2 in a cell."""
+
+    def value(trial):
+        if lost(trial.cell.label, trial.seed):
+            return FAILED
+        noise = np.random.default_rng([1, trial.seed, trial.cell.index]).normal()
+        return means[trial.cell.label] + np.random.default_rng(trial.seed).normal() + 1.2 * noise
+
+    return value
+
+
+def raced(folder, lost, rule=RULE, **options):
+    """A race to its end, and its state."""
+    drive = RaceDrive(folder / "toy", plan(), rule, losing(lost, **options))
+    drive.session(most=5000)
+    return drive, read_state(drive.folder)
+
+
+def retry_failed(drive):
+    """What `resume --retry-failed` writes before its session."""
+    state = read_state(drive.folder)
+    with Ledger(drive.folder) as ledger:
+        for key in state.trials:
+            if state.trial(key).status in {"failed", "diverged"}:
+                ledger.write("reset", key)
+
+
+def test_the_best_value_that_loses_one_trial_of_a_one_seed_block_never_becomes_does_not_matter(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
+    knob = measure(results_of(drive.folder)).knobs[0]
+    page = write_report(results_of(drive.folder), tmp_path / "report").html.read_text()
+    assert "does not matter" not in knob.sensitivity.reason
+    assert knob.sensitivity.verdict == "sensitive"
+    assert "rho does not matter" not in page
+    assert FULL in page  # the report names what failed
+    why = {cell.label: state.race.settled[cell.digest].why for cell in state.plan.cells}
+    assert why == {**dict.fromkeys(TRUTH, "worse"), BEST: "best"}
+    assert state.race.over == "decided"
+
+
+def test_a_seed_that_fails_in_all_cells_decides_nothing(tmp_path):
+    _, state = raced(tmp_path, lambda label, seed: seed == 3)
+    assert state.race.over == "decided"
+    assert "diverged" not in {settled.why for settled in state.race.settled.values()}
+    assert state.race.settled[state.plan.cells[2].digest].why == "best"
+
+
+def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: label == "rho=0.9")
+    race, cells = state.race, {cell.label: cell.digest for cell in state.plan.cells}
+    assert race.over == "failed"
+    assert [label for label, digest in cells.items() if digest in race.failed] == ["rho=0.9"]
+    assert race.settled[cells["rho=0.9"]].sentence.startswith(
+        "after 8 seeds: its last 8 trials failed, so it gets no more"
+    )
+    assert race.settled[cells[BEST]].sentence.startswith(f"after {len(state.plan.seeds)} seeds: the best, or within")
+    assert race.settled[cells[BEST]].unjudged == "rho=0.9"
+    assert sum(trial.cell.label == "rho=0.9" for trial in state.trials.values()) == MOST_FAILED
+    results = Results.of(state)
+    last = list(race_lines(results))[-1]
+    assert "not decided, because trials of rho=0.9 failed again and again" in last
+    assert "still open" not in last
+    assert race_data(results)["failed"] == ["rho=0.9"]
+    assert drive.session() == []
+
+
+@pytest.mark.parametrize(
+    "lost", [lambda label, seed: label == "rho=0.9", lambda label, seed: label == BEST and seed > 2]
+)
+def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
+    means = {"off": 60.0, **dict.fromkeys(LABELS, 71.0)}
+    drive, state = raced(tmp_path, lost, RaceRule(4.0, 40), means=means)
+    knob = measure(results_of(drive.folder), margin=4.0).knobs[0]
+    page = write_report(results_of(drive.folder), tmp_path / "report", margin=4.0).html.read_text()
+    assert state.race.over == "failed"
+    assert knob.sensitivity.verdict == "undecided"
+    assert "failed" in knob.sensitivity.reason
+    assert FULL in page
+    assert "gets no more and is not judged" in page
+
+
+def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: True)
+    assert state.race.over == "failed"
+    assert len(state.trials) == MOST_FAILED * len(state.plan.cells)
+    assert {settled.why for settled in state.race.settled.values()} == {"failed"}
+    assert write_report(results_of(drive.folder), tmp_path / "report").html.exists()
+
+
+def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: label == BEST)
+    assert state.race.over == "failed"
+    drive.value = losing(lambda label, seed: False)
+    retry_failed(drive)
+    assert read_state(drive.folder).race.over == ""
+    first = drive.session(2)
+    again = read_state(drive.folder)
+    drive.session(most=5000)
+    state = read_state(drive.folder)
+    cells = {cell.label: cell.digest for cell in state.plan.cells}
+    assert len(first) == 2
+    assert again.incomplete
+    assert state.race.over == "decided"
+    assert state.race.settled[cells[BEST]].why == "best"
+    assert not state.race.failed
+    assert any(text.startswith(f"stops: {BEST} after") and "the best" in text for text in drive.said)
+    assert measure(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
+
+
+def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_further_level(tmp_path):
+    drive, before = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
+    drive.value = losing(lambda label, seed: False)
+    retry_failed(drive)
+    drive.session(most=5000)
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert state.race.judged[: len(before.race.judged)] == before.race.judged
+    assert not [trial for trial in state.recorded.values() if trial.status == "failed"]
+
+
+def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupted(tmp_path):
+    lost = lambda label, seed: label == "rho=0.9" or (label == BEST and seed in {3, 5})  # noqa: E731
+    whole, state = raced(tmp_path / "whole", lost)
+    total = len(state.trials)
+    for after in range(1, total, 7):
+        again = RaceDrive(tmp_path / f"cut{after}" / "toy", whole.begun, RULE, losing(lost))
+        first, second = again.session(after), again.session(most=5000)
+        assert again.events() == whole.events(), after
+        assert len({*first, *second}) == len(first) + len(second) == total
+
+
+def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(tmp_path):
+    """Such a ledger says `settled ... diverged` of a cell of which one trial failed, then `race_over decided`."""
+    drive = RaceDrive(tmp_path / "toy", plan(), RULE, losing(lambda label, seed: label == BEST and seed == 3))
+    drive.session(15 + 5)
+    state = read_state(drive.folder)
+    assert [seeds for seeds, _ in state.race.judged] == [3]
+    best = state.plan.cells[2]
+    with Ledger(drive.folder) as ledger:
+        ledger.write("judged", seeds=4, level=0.001)
+        fields = {"against": "", "margin": 1.0, "level": 0.001, "effect": None, "seeds": 4}
+        for cell in state.plan.cells:
+            ledger.write("settled", cell=cell.digest, why="diverged" if cell is best else "tied", **fields)
+        ledger.write("race_over", why="decided")
+    stored = read_state(drive.folder)
+    assert stored.race.over == ""
+    assert best.digest not in stored.race.settled
+    assert any(f"{BEST} had stopped as diverged" in note for note in stored.notes)
+    assert measure(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
+    assert write_report(Results.of(stored), tmp_path / "report").html.exists()
+    drive.session(most=5000)
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert state.race.settled[best.digest].why == "best"
+
+
+def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed < 3)
+    assert state.race.over == "decided"
+    whole = losing(lambda label, seed: False)
+    drive.value = lambda trial: np.nan if trial.cell.label == BEST else whole(trial)
+    retry_failed(drive)
+    drive.session(most=5000)
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert state.race.settled[state.plan.cells[2].digest].why == "diverged"
+    assert measure(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"

@@ -1,0 +1,80 @@
+"""No two sentences of a report contradict each other: drawn sweeps of every shape, and a search through their claims."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.claims import BLOCKS, contradictions, raced, results_with
+from helpers.toys import plan_of, space_of
+
+from tune_dml.report.measured import measure
+from tune_dml.space import Arm, Baseline, Grid, Knob
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from simulated_sweeps import simulate
+
+RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), "log"), symbol="rho")
+THREE = Knob("regularizer.eta", Grid((0.1, 0.3, 1.0), "log"), symbol="eta")
+LR = Knob("optim.lr", Grid((0.001, 0.01, 0.1), "log"), symbol="lr")
+OFF = Baseline("off", {"regularizer.name": "none"})
+ARMS = (
+    *(Arm(f"margin {margin}", {"loss.margin": margin}, knobs=()) for margin in (0.1, 0.2, 0.4, 0.8)),
+    Arm("rho", {"loss.margin": 1.0}, own_knobs=(RHO,)),
+)
+FIXED = {"loss.name": "triplet", "regularizer.name": "sec"}
+SHAPES = {
+    "one knob": {"scientific": (RHO,)},
+    "beside a baseline": {"scientific": (RHO,), "baseline": OFF},
+    "less is better": {"scientific": (RHO,), "baseline": OFF, "goal": "minimize"},
+    "grid": {"scientific": (THREE, LR)},
+    "grid beside a baseline": {"scientific": (THREE, LR), "baseline": OFF},
+    "arms": {"scientific": (), "arms": ARMS[:4], "baseline": "margin 0.1"},
+    "arms of several cells": {"scientific": (), "arms": ARMS, "baseline": "margin 0.1"},
+}
+KINDS = ("iid", "one cell 5x", "slope", "15 % holes")
+
+
+def drawn(shape: str, kind: str, count: int, sizes=(1.5, 4.0), seeds=(3, 5, 8), race=False):
+    """Sweeps of a shape whose cells truly differ."""
+    number = max(BLOCKS) if race else 0
+    for planned in (number,) if race else seeds:
+        plan = plan_of(space=space_of(**{"fixed": FIXED, **SHAPES[shape]}, name="toy"), seeds=planned)
+        random = np.random.default_rng([len(shape), KINDS.index(kind), planned])
+        for draw in range(count):
+            truth = sizes[draw % len(sizes)] * random.standard_normal(len(plan.cells))
+            values = 60 + truth[:, None] + simulate(kind, len(plan.cells), planned, 1, random)[0]
+            yield raced(plan, values, 1.0) if race else results_with(plan, values)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_claims_do_not_contradict_each_other(shape):
+    found = Counter()
+    for kind in KINDS:
+        for results in drawn(shape, kind, 4):
+            found.update(contradictions(measure(results)))
+    assert not found
+
+
+@pytest.mark.parametrize("shape", ["one knob", "beside a baseline"])
+def test_nor_do_they_after_a_race(shape):
+    found = Counter()
+    for kind in KINDS[:3]:
+        for results in drawn(shape, kind, 6, race=True):
+            found.update(contradictions(measure(results)))
+    assert not found
+
+
+def test_the_search_finds_a_contradiction():
+    """A value that is certainly worse and named among the best, as reports of grids had it."""
+    from helpers.claims import _Ahead, _of_knob
+
+    ahead = _Ahead()
+    ahead.add("low", "high", 1.6)
+    data, at = (
+        {"verdict": "sensitive", "margin": 1.0},
+        {"verdict": "undecided", "candidates": ("low", "high"), "best": "low"},
+    )
+    at |= {"within": (), "behind": (("low", 0.0), ("high", 2.0)), "side": ""}
+    assert _of_knob("lr", data, at, {"low": "low", "high": "high"}, ahead) == ["lr: high may be the best, and is worse"]

@@ -1,0 +1,89 @@
+"""What an answer begins with: floors that no cell beats, training that had not finished, trials that collapsed."""
+
+from dataclasses import replace
+
+import pytest
+from helpers.toys import STEEP, rho_space, write_sweep
+
+from tune_dml.record.results import Results
+from tune_dml.report import summary
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers, first_sentence
+
+METRIC = "val/recall_at_1"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("caveats") / "toy"
+    return write_sweep(folder, space=rho_space(published=()), sd=0.1, histories=False, evidence=False)
+
+
+def with_floors(results, pixels, untrained=10.0):
+    return replace(results, floors={"raw_pixels": {METRIC: pixels}, "untrained_network": {METRIC: untrained}})
+
+
+def rows_of(*values):
+    return [{"step": 100.0 * (i + 1), METRIC: value} for i, value in enumerate(values)]
+
+
+def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
+    best = max(measure(results).cells, key=lambda cell: cell.mean)
+    found = with_floors(results, best.mean + 0.5)
+    number = f"{best.mean + 0.5:.2f}"
+    assert first_sentence(measure(found)).startswith(f"No cell beats raw pixels ({number}): the best, {best.label}")
+    assert summary(found).answer.sentences[0].startswith("No cell beats raw pixels")
+    assert not first_sentence(measure(with_floors(results, best.mean - 0.5))).startswith("No cell beats")
+
+
+def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
+    assert ("Without training", "raw pixels: 30.00, the untrained network: 10.00") in summary(
+        with_floors(results, 30.0)
+    ).answer.facts
+    assert "Without training" not in dict(summary(results).answer.facts)
+
+
+def test_floors_are_lines_of_the_first_figure(results):
+    measured = measure(with_floors(results, 30.0))
+    (figure,) = [
+        figure for section in answers(measured) for figure in section.figures if figure.name.startswith("curve")
+    ]
+    assert "raw pixels 30.00, the untrained network 10.00" in figure.caption
+    assert "raw pixels: 30.00" in figure.views[1].draw(False).svg()
+    within = measured.baseline.mean + 0.5
+    (near,) = [
+        figure
+        for section in answers(measure(with_floors(results, within)))
+        for figure in section.figures
+        if figure.name.startswith("curve")
+    ]
+    assert f"raw pixels: {within:.2f}" in near.draw(False).svg()
+
+
+def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
+    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
+    assert first_sentence(measure(results)).startswith("Training had not finished: ")
+    assert "still gained 2.5 points in steps 300 to 400." in first_sentence(measure(results))
+    assert sum("had not finished" in sentence for sentence in summary(results).answer.sentences) == 1
+    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
+    assert not first_sentence(measure(results)).startswith("Training had not finished")
+
+
+def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):
+    read = []
+    monkeypatch.setattr(Results, "history", lambda self, key: read.append(key) or [])
+    many = replace(results, trials=tuple(replace(t, key=f"{t.key}-{n}") for n in range(40) for t in results.trials))
+    first_sentence(measure(many))
+    assert len(read) <= max(24, 40 * len({t.seed for t in results.trials}))
+
+
+def test_collapsed_trials_are_in_the_answer(tmp_path):
+    labels = [f"rho={rho:g}" for rho in STEEP][:2]
+    lost = {(label, seed): ("diverged", "the embeddings collapsed by the end") for label in labels for seed in range(2)}
+    results = write_sweep(
+        tmp_path / "toy", space=rho_space(published=()), failures=lost, histories=False, evidence=False
+    )
+    sentence = next(s for s in summary(results).answer.sentences if "collapsed" in s)
+    assert sentence.startswith(
+        f"4 of {len(results.trials)} trials collapsed, so they have no number ({labels[0]}: 2 of "
+    )

@@ -1,0 +1,163 @@
+"""Declared contrasts: each method against its own baseline, corrected among themselves alone, before all pairs."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.toys import space_of, write_sweep
+
+from search_spaces import sec_losses, sec_optimizer
+from trainables.errors import ConfigError
+from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.report import write_report
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers
+from tune_dml.space import Arm
+from tune_dml.stats.contrasts import estimate_gains
+from tune_dml.stats.simultaneous import all_pairs
+
+LOSSES = ("A", "B", "C")
+MEANS = {"A": 60.0, "A+SEC": 65.0, "B": 70.0, "B+SEC": 70.2, "C": 50.0, "C+SEC": 46.0}
+
+
+def arms():
+    for place, loss in enumerate(LOSSES):
+        shared = {"loss.margin": 0.1 + 0.1 * place}
+        yield Arm(loss, {**shared, "regularizer.name": "none"})
+        yield Arm(f"{loss}+SEC", {**shared, "regularizer.name": "sec"}, against=(loss,))
+
+
+def sweep(folder, means=MEANS, seeds=5, sd=0.3, **fields):
+    space = space_of(arms=tuple(arms()), **{"gain_differences": (("A+SEC", "B+SEC"),), **fields})
+    return write_sweep(folder / "toy", space=space, means=means, seeds=tuple(range(seeds)), sd=sd, dataset="digits",
+                       histories=False, evidence=False)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return sweep(tmp_path_factory.mktemp("gains"))
+
+
+def found(results):
+    sections = answers(measure(results), traces=False)
+    names = [section.name for section in sections if section.title]
+    return names, next((section for section in sections if section.name == "gains"), None)
+
+
+def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
+    names, gains = found(results)
+    assert names.index("gains") < names.index("arms")
+    rows = gains.data["gains"]["rows"]
+    assert [(row.arm, row.against, row.verdict) for row in rows] == [
+        ("A+SEC", "A", "gains"),
+        ("B+SEC", "B", "within the margin"),
+        ("C+SEC", "C", "loses"),
+    ]
+    assert rows[0].estimate == pytest.approx(5, abs=0.8)
+    (larger,) = gains.data["gains"]["differences"]
+    assert (larger.arm, larger.against, larger.verdict) == ("A+SEC", "B+SEC", "gains")
+    assert larger.estimate == pytest.approx(rows[0].estimate - rows[1].estimate)
+
+
+def test_the_answer_says_with_how_many_a_method_gains(results):
+    _, gains = found(results)
+    assert gains.plain.startswith("The gain of A+SEC is ")
+    assert "SEC gains with 1 of 3 (A +" in gains.plain
+    assert "; it loses with 1 (C -" in gains.plain
+    assert gains.plain.endswith("; 1 differs by less than 1 point.")
+    assert "of the 4 declared comparisons alone" in gains.data["gains"]["sentences"][0]
+
+
+def test_a_metric_of_which_less_is_better_turns_the_verdicts(tmp_path):
+    _, gains = found(sweep(tmp_path, goal="minimize"))
+    assert [row.verdict for row in gains.data["gains"]["rows"]] == ["loses", "within the margin", "gains"]
+    assert gains.data["gains"]["differences"][0].verdict == "loses"
+
+
+def test_one_seed_gives_no_gain(tmp_path):
+    _, gains = found(sweep(tmp_path, seeds=1))
+    assert gains.plain == ""
+    assert gains.data["gains"]["sentences"] == ["Undecided what the methods gain: one seed gives no noise estimate."]
+
+
+def test_a_space_without_contrasts_is_not_asked(tmp_path):
+    plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
+    space = space_of(arms=plain)
+    results = write_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits", histories=False, evidence=False)
+    assert found(results)[1] is None
+
+
+def test_the_report_has_them_whole(results, tmp_path):
+    files = write_report(results, tmp_path)
+    verdicts = json.loads(files.verdicts.read_text())
+    assert [row["verdict"] for row in verdicts["gains"]["rows"]] == ["gains", "within the margin", "loses"]
+    assert "What does each method gain over its own baseline?" in files.html.read_text()
+    assert "gains.csv" in {path.name for path in files.csv}
+
+
+def test_gains_lie_inside_the_intervals_of_all_pairs():
+    """So no gain contradicts the comparison of all methods that follows it."""
+    values = np.random.default_rng(0).normal(size=(50, 8, 6))
+    values[np.random.default_rng(1).random(values.shape) < 0.1] = np.nan
+    gains = [(1, 0), (3, 2), (5, 4)]
+    some, every = estimate_gains(values, gains), all_pairs(values)
+    for place, (row, other) in enumerate(gains):
+        testable = np.isfinite(some.low[:, place])
+        assert (some.low[testable, place] >= every.low[testable, row, other] - 1e-9).all()
+        assert (some.high[testable, place] <= every.high[testable, row, other] + 1e-9).all()
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_equal_arms_gain_nothing(seeds):
+    values = np.random.default_rng(seeds).normal(size=(800, 18, seeds))
+    gains = [(arm + 1, arm) for arm in range(0, 18, 2)]
+    some = estimate_gains(values, gains, [(0, 1), (2, 3)])
+    assert ((some.low > 0) | (some.high < 0)).any(1).mean() <= 0.05
+
+
+def test_our_studies_ask_for_what_their_question_says():
+    names = {arm.name for arm in sec_losses.SPACE.arms}
+    gains, _ = sec_losses.SPACE.contrasts_among(names)
+    assert len(gains) == 13
+    assert all(arm.startswith(f"{other}+") for arm, other in gains)
+    _, larger = sec_optimizer.SPACE.contrasts_among({arm.name for arm in sec_optimizer.SPACE.arms})
+    assert larger == [("SGD+SEC", "Adam+SEC")]
+
+
+FILE = """
+dataset: digits
+arms:
+  plain: {{loss.name: triplet}}
+  sec: {{settings: {{loss.name: triplet, regularizer.name: sec}}, against: {against}}}
+  l2: {{settings: {{loss.name: triplet, regularizer.name: l2}}, against: [plain]}}
+gain_differences: {larger}
+"""
+
+
+def read(folder, against="plain", larger="[[sec, l2]]"):
+    (folder / "toy.yaml").write_text(FILE.format(against=against, larger=larger))
+    return read_sweep_file(folder / "toy.yaml").space
+
+
+def test_a_sweep_file_declares_them_too(tmp_path):
+    space = read(tmp_path)
+    assert space.contrasts_among({"plain", "sec", "l2"}) == ([("sec", "plain"), ("l2", "plain")], [("sec", "l2")])
+    assert space.contrasts_among({"plain", "sec"}) == ([("sec", "plain")], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "value", "remedy"),
+    [
+        ({"against": "plian"}, "arms.sec.against", "plian", "plain"),
+        ({"against": "sec"}, "arms.sec.against", "sec", "plain"),
+        ({"larger": "[[sec, plain]]"}, "gain_differences", "plain", "sec"),
+        ({"larger": "[[sec, sec]]"}, "gain_differences", "sec", "Name another arm"),
+    ],
+)
+def test_a_wrong_contrast_is_named_with_its_place_and_remedy(tmp_path, change, place, value, remedy):
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, **change)
+    (problem,) = error.value.problems
+    assert problem.place.endswith(place)
+    assert problem.value == value
+    assert remedy in problem.remedy

@@ -1,0 +1,162 @@
+"""What further seeds would show: simulated continuations, judged as the next look judges, keep their promises on average."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tune_dml.stats import SeedTable, judge_matters
+from tune_dml.stats.best import judge_best
+from tune_dml.stats.foresight import (
+    EVEN,
+    Outlook,
+    best_is_known,
+    choose,
+    continuations,
+    fresh_outlook,
+    looks_ahead,
+    outlook,
+    pairs_are_decided,
+    sensitivity_is_decided,
+)
+from tune_dml.stats.matters import FullGrid
+
+LEVEL = 0.016
+"""Of a second look."""
+
+
+def noisy(means, seeds, seed=0, sd=1.0):
+    means = np.asarray(means, dtype=float)
+    return means[:, None] + sd * np.random.default_rng(seed).standard_normal((len(means), seeds))
+
+
+def table_of(values):
+    return SeedTable(tuple(map(str, range(len(values)))), tuple(range(values.shape[1])), values)
+
+
+def ahead(values, decided, level=LEVEL):
+    return outlook(values, values.shape[1], lambda _: level, decided, scale=1.0)
+
+
+TRUTHS = [np.zeros(6), np.linspace(0, 4, 6), [0, 0, 0, 3, 0, 0], [0, 0, 0, 1.5, 0, 0]]
+
+
+@pytest.mark.parametrize("loud", [1, 5])
+@pytest.mark.parametrize(
+    ("decided", "off"), [(sensitivity_is_decided(1.0), 0.15), (best_is_known(), 0.15)], ids=["matters", "best"]
+)
+def test_the_promised_share_of_sweeps_decides(decided, off, loud):
+    """The largest of many gaps is flattered by luck: a chance by the pair that decides today promises too much."""
+    promised, kept = [], []
+    for seed in range(120):
+        drawn = np.random.default_rng(seed).standard_normal((6, 5 + 4))
+        drawn[2] *= loud
+        values = drawn + np.asarray(TRUTHS[seed % len(TRUTHS)])[:, None]
+        if decided(values[None, :, :5], 0.042)[0]:
+            continue
+        tables = continuations(values[:, :5], 4, scale=1.0, runs=80)
+        promised.append(decided(tables, LEVEL).mean())
+        kept.append(decided(values[None], LEVEL)[0])
+    assert len(kept) > 40
+    assert np.mean(promised) == pytest.approx(np.mean(kept), abs=off)
+    upper = np.array(promised) > np.median(promised)
+    assert np.mean(np.array(kept)[upper]) > np.mean(np.array(kept)[~upper])
+
+
+def test_a_continuation_repeats_the_seeds_so_far_and_loses_as_many_trials():
+    values = noisy([0, 1, 2], 8)
+    values[1, ::2] = np.nan
+    drawn = continuations(values, 20, scale=1.0)
+    assert np.array_equal(drawn[..., :8], np.broadcast_to(values, drawn[..., :8].shape), equal_nan=True)
+    lost = np.isnan(drawn[..., 8:]).mean((0, 2))
+    assert lost[1] == pytest.approx(0.46, abs=0.05)
+    assert max(lost[0], lost[2]) < 0.05
+    assert not np.isnan(continuations(noisy([0, 1], 4), 5, scale=1.0)).any()
+
+
+def test_means_that_differ_by_no_more_than_noise_are_drawn_together():
+    spread = [
+        continuations(noisy(means, 4, seed=7), 400, scale=1.0)[..., 4:].mean(-1).std(-1).mean()
+        for means in ([0] * 8, [0, 5, 10, 15, 20, 25, 30, 35])
+    ]
+    observed = noisy([0] * 8, 4, seed=7).mean(1).std()
+    assert spread[0] < 0.9 * np.hypot(observed, 0.25)
+    assert spread[1] == pytest.approx(np.std(np.arange(0, 40, 5)), rel=0.05)
+
+
+def test_future_values_move_in_the_steps_of_the_metric():
+    drawn = continuations(np.round(noisy([0, 1, 2], 5) / 0.5) * 0.5, 5, scale=1.0, resolution=0.5)
+    assert np.allclose(drawn / 0.5, np.round(drawn / 0.5))
+
+
+def test_many_tables_are_judged_as_the_report_judges_one():
+    for seed in range(30):
+        values = noisy([0, 0.5, 1.5, 2.5], 6, seed=seed, sd=0.7)
+        verdict = judge_matters(table_of(values), 1.0, alpha=LEVEL).verdict
+        assert sensitivity_is_decided(1.0)(values[None], LEVEL)[0] == (verdict != "undecided")
+        assert sensitivity_is_decided(1.0, flat_decides=False)(values[None], LEVEL)[0] == (verdict == "sensitive")
+        best = judge_best(values, range(4), 1.0, alpha=LEVEL)
+        assert best_is_known()(values[None], LEVEL)[0] == (len(best.candidates) == 1)
+
+
+def test_averages_over_a_grid_are_judged_as_the_report_judges_them():
+    rows, verdicts = (0, 0, 1, 1, 2, 2), set()
+    for seed in range(30):
+        values = noisy([0, 0, 0.6, 1, 2, 2], 5, seed=seed, sd=0.6)
+        averages = table_of(values.reshape(3, 2, 5).mean(1))
+        verdict = judge_matters(averages, 1.0, alpha=LEVEL, crossed=FullGrid(values, rows)).verdict
+        verdicts.add(verdict)
+        assert sensitivity_is_decided(1.0, rows=rows)(values[None], LEVEL)[0] == (verdict != "undecided")
+    assert verdicts == {"sensitive", "undecided"}
+
+
+def test_one_row_is_settled_against_every_other_by_a_difference_or_by_none():
+    values = noisy([0, 0, 5], 8, sd=0.2)
+    assert pairs_are_decided(0, 1.0)(values[None], 0.05)[0]
+    assert not pairs_are_decided(0, 0.01)(noisy([0, 0, 5], 8, seed=1)[None], 0.05)[0]
+
+
+def test_a_smaller_level_promises_less():
+    values = noisy([0, 0, 0, 3, 0, 0], 4, seed=3)
+    found = [ahead(values, sensitivity_is_decided(1.0), level).chance for level in (0.04, 0.002)]
+    assert found[0] > found[1]
+
+
+def test_the_look_with_the_most_chance_per_seed_is_chosen_of_those_that_are_likely_to_decide():
+    assert choose([Outlook(4, 0.52), Outlook(5, 0.9), Outlook(8, 0.95)]) == Outlook(5, 0.9)
+    assert choose([Outlook(4, 0.3), Outlook(8, EVEN)]) == Outlook(8, EVEN)
+    hopeless = choose([Outlook(8, 0.4), Outlook(4, 0.3)])
+    assert hopeless == Outlook(8, 0.4)
+    assert not hopeless.worth_it
+
+
+def test_looks_reach_three_times_the_seeds_that_have_run():
+    assert looks_ahead(3) == [4, 5, 6, 8, 10]
+    assert looks_ahead(2) == [3, 4, 5, 6]
+    assert looks_ahead(20)[-1] >= 60
+
+
+def test_nothing_is_foretold_without_noise():
+    assert ahead(noisy([0, 1, 2], 1), sensitivity_is_decided(1.0)) is None
+    assert fresh_outlook(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None
+
+
+def test_a_lead_that_luck_explains_is_not_expected_to_hold():
+    """The winner of twenty equal cells leads by as much as a cell that truly does."""
+    values = noisy([0] * 20, 4, seed=2)
+    winner = int(values[1:].mean(1).argmax()) + 1
+    among_many = fresh_outlook(values, (winner, 0), (5,), scale=1.0).chance
+    alone = fresh_outlook(values[[0, winner]], (1, 0), (5,), scale=1.0).chance
+    assert among_many < 0.25
+    assert among_many < alone / 2
+    clear = fresh_outlook(noisy([0, 0, 6], 4), (2, 0), (5, 8, 12), scale=1.0)
+    assert clear.seeds == 5
+    assert clear.chance > 0.9
+
+
+def test_it_takes_less_than_half_a_second_for_twenty_cells():
+    values = noisy(np.linspace(0, 2, 20), 10)
+    ahead(values, sensitivity_is_decided(1.0))
+    start = time.process_time()
+    ahead(values, sensitivity_is_decided(1.0))
+    assert time.process_time() - start < 0.5

@@ -1,0 +1,197 @@
+"""One view of a mesh: pose, light and background from a seeded counter, drawn by pybullet's CPU renderer.
+
+Run as a program, it answers requests for views on its standard input: `rendering.py` starts several such processes. The
+pixels depend on no instruction set: scalar IEEE arithmetic without trigonometric functions, no specular light (the
+renderer's only power function), and whole numbers for the anti-aliasing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+Vector = tuple[float, float, float]
+_SEED = 20260
+_FINER = 2
+"""Pixels of the renderer, which does not smooth edges, along the side of a pixel of the picture."""
+_NEAR, _FAR, _FOCAL_LENGTH = 1.0, 6.0, 2.4
+
+
+class View(NamedTuple):
+    """A camera that looks at a mesh of radius 1 around the origin, a light and a background."""
+
+    matrix: tuple[float, ...]
+    """World to camera, 4 x 4, column by column."""
+    light_direction: Vector
+    light_color: Vector
+    ambient: float
+    diffuse: float
+    background: tuple[int, int, int]
+
+
+def view(mesh: int, number: int) -> View:
+    """The view of this number: a rotation uniform among all rotations, everything else uniform in its range."""
+    uniform = _uniforms(mesh, number)
+    back = _direction(uniform)
+    right = _cross(_direction(uniform), back)
+    while _dot(right, right) < 0.01:
+        right = _cross(_direction(uniform), back)
+    right = _unit(right)
+    up = _cross(back, right)
+    distance = 2.7 + 0.7 * next(uniform)
+    shift = [0.1 * next(uniform) - 0.05 for _ in range(2)]
+    columns = ((*axes, 0.0) for axes in zip(right, up, back, strict=True))
+    ambient = 0.2 + 0.2 * next(uniform)
+    side = _direction(uniform)
+    red, green, blue = (0.8 + 0.2 * next(uniform) for _ in range(3))
+    return View(
+        matrix=(*(value for column in columns for value in column), *shift, -distance, 1.0),
+        light_direction=_unit((0.7 * side[0] + back[0], 0.7 * side[1] + back[1], 0.7 * side[2] + back[2])),
+        light_color=(red, green, blue),
+        ambient=ambient,
+        diffuse=0.95 - ambient,
+        background=(int(256 * next(uniform)), int(256 * next(uniform)), int(256 * next(uniform))),
+    )
+
+
+def mesh_file(folder: Path, mesh: int) -> Path:
+    """The file of a mesh of `pybullet_data/random_urdfs`."""
+    return folder / f"{mesh:03d}" / f"{mesh:03d}.obj"
+
+
+class _Renderer:
+    """Renders views; keeps one mesh loaded. One a process: pybullet's state is global."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        import pybullet
+
+        self.bullet: Any = pybullet
+        self.folder, self.size = folder, size
+        self.loaded: tuple[int, int] | None = None
+        self.bullet.connect(self.bullet.DIRECT)
+
+    def picture(self, mesh: int, number: int) -> Pixels:
+        """One view, (size, size, 3)."""
+        self._load(mesh)
+        wanted = view(mesh, number)
+        fine = self.size * _FINER
+        _, _, colors, _, bodies = self.bullet.getCameraImage(
+            fine,
+            fine,
+            viewMatrix=wanted.matrix,
+            projectionMatrix=_projection(),
+            lightDirection=wanted.light_direction,
+            lightColor=wanted.light_color,
+            lightAmbientCoeff=wanted.ambient,
+            lightDiffuseCoeff=wanted.diffuse,
+            lightSpecularCoeff=0.0,
+            shadow=0,
+            renderer=self.bullet.ER_TINY_RENDERER,
+        )
+        pixels = np.asarray(colors, dtype=np.uint8).reshape(fine, fine, 4)[..., :3].copy()
+        pixels[np.asarray(bodies).reshape(fine, fine) < 0] = wanted.background
+        return _coarser(pixels)
+
+    def _load(self, mesh: int) -> None:
+        """Load a mesh, centred and scaled to radius 1, and remove the one before."""
+        if self.loaded is not None and self.loaded[0] == mesh:
+            return
+        if self.loaded is not None:
+            self.bullet.removeBody(self.loaded[1])
+        file = mesh_file(self.folder, mesh)
+        centre, radius = _ball(file)
+        shape = self.bullet.createVisualShape(
+            self.bullet.GEOM_MESH,
+            fileName=str(file),
+            meshScale=[1 / radius] * 3,
+            rgbaColor=[1, 1, 1, 1],
+            specularColor=[0, 0, 0],
+        )
+        position = [-value / radius for value in centre]
+        self.loaded = mesh, self.bullet.createMultiBody(baseVisualShapeIndex=shape, basePosition=position)
+
+
+def _uniforms(mesh: int, number: int) -> Iterator[float]:
+    """Numbers in [0, 1) that depend on mesh and view alone: Philox is a counter-based generator."""
+    bits = np.random.Philox(key=_SEED, counter=[0, 0, mesh, number])
+    while True:
+        yield (int(bits.random_raw()) >> 11) * 2.0**-53
+
+
+def _direction(uniform: Iterator[float]) -> Vector:
+    """A point of the unit sphere: the first of a cube's points that lies in the ball, at length 1."""
+    while True:
+        point = (2 * next(uniform) - 1, 2 * next(uniform) - 1, 2 * next(uniform) - 1)
+        if 0.01 < _dot(point, point) <= 1:
+            return _unit(point)
+
+
+def _projection() -> tuple[float, ...]:
+    """A perspective, 4 x 4, column by column."""
+    depth = _FAR - _NEAR
+    return (
+        *(_FOCAL_LENGTH, 0.0, 0.0, 0.0),
+        *(0.0, _FOCAL_LENGTH, 0.0, 0.0),
+        *(0.0, 0.0, -(_FAR + _NEAR) / depth, -1.0),
+        *(0.0, 0.0, -2 * _FAR * _NEAR / depth, 0.0),
+    )
+
+
+def _ball(file: Path) -> tuple[Sequence[float], float]:
+    """Centre of a mesh's bounding box, and the largest distance of a corner from it."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    corners = [[float(word) for word in line.split()[1:4]] for line in lines if line.startswith("v ")]
+    centre = [(min(axis) + max(axis)) / 2 for axis in zip(*corners, strict=True)]
+    return centre, sqrt(max(sum((a - b) * (a - b) for a, b in zip(corner, centre, strict=True)) for corner in corners))
+
+
+def _coarser(pixels: Pixels) -> Pixels:
+    """The rounded mean of each square of `_FINER` pixels' side."""
+    side, area = len(pixels) // _FINER, _FINER * _FINER
+    squares = pixels.reshape(side, _FINER, side, _FINER, 3).sum(axis=(1, 3), dtype=np.uint16)
+    means: Pixels = ((squares + area // 2) // area).astype(np.uint8)
+    return means
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _cross(a: Vector, b: Vector) -> Vector:
+    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+
+
+def _unit(a: Vector) -> Vector:
+    length = sqrt(_dot(a, a))
+    return a[0] / length, a[1] / length, a[2] / length
+
+
+class _DrawsViews(Protocol):
+    """What `_serve` needs of a renderer."""
+
+    def picture(self, mesh: int, number: int) -> Pixels:
+        """One view, (size, size, 3)."""
+        ...
+
+
+def _serve(make: Callable[[Path, int], _DrawsViews], folder: Path, size: int) -> None:
+    """Answer each line `mesh view` with the bytes of the picture, until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # pybullet prints when it is imported
+    renderer = make(folder, size)
+    for line in sys.stdin:
+        mesh, number = map(int, line.split())
+        answers.write(renderer.picture(mesh, number).tobytes())
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve(_Renderer, Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,148 @@
+"""Rendered objects seen from many sides: retrieval of instances across viewpoints, from the meshes of a pip package."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.formats import cache
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, decode, failure_problems
+from trainables.data.formats.files import digests
+from trainables.data.formats.mesh_views import mesh_file
+from trainables.data.formats.rendering import RendererProcess, Renderers
+from trainables.errors import DataError, Problem, raise_if_any
+
+_MESHES = 1000
+_VIEWS = 24
+_PIXELS = {
+    64: "86bff82b3c7c1d94d93b2cd447884516a74d753f9c09a9e4e683a883ccbc286e",
+    96: "8dc72ecda1fde410abae1c19fb94aeb5fefc42025b3e18ac562f943800d0807c",
+}
+"""Size -> SHA-256 of all pixels of the default data set."""
+
+
+class Objects(DataSet):
+    """Random objects as classes, views as pictures.
+
+    The 1,000 meshes of `pybullet_data/random_urdfs`, each centred, scaled to one radius and painted white. A view has its
+    own rotation (uniform among all rotations), distance, light and background colour, from a counter: a picture does
+    not depend on the number of classes or views. The second half of the classes is the test half.
+    """
+
+    name = "objects"
+    citation = "tune_dml; meshes of pybullet_data/random_urdfs, Coumans and Bai, PyBullet, 2016-2025"
+    licence = "zlib (pybullet)"
+    source = "pip install 'tune-dml[objects]'"
+
+    def __init__(
+        self,
+        *,
+        cache_dir: Path,
+        size: Annotated[int, Field(ge=32, le=256, description="height and width in pixels")] = 64,
+        views: Annotated[int, Field(ge=2, le=200, description="pictures a class")] = _VIEWS,
+        classes: Annotated[int, Field(ge=4, le=_MESHES, description="meshes, the first ones")] = _MESHES,
+    ) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.size, self.views, self.classes = size, views, classes
+
+    def check(self) -> list[Problem]:
+        folder = _mesh_folder()
+        if folder is None:
+            return [_not_installed()]
+        missing = [mesh for mesh in range(self.classes) if not mesh_file(folder, mesh).is_file()]
+        if not missing:
+            return []
+        found = f"{self.classes - len(missing)} meshes"
+        remedy = "Reinstall it: `pip install --force-reinstall --no-deps pybullet`."
+        return [Problem(str(folder), f"pybullet must have {self.classes} meshes", found, remedy)]
+
+    def digest(self) -> str:
+        """Mesh files, settings, and the version of the renderer; the 1 is raised when the views change."""
+        folder = _mesh_folder()
+        if folder is None:
+            raise DataError(_not_installed())
+        names = [str(mesh_file(folder, mesh).relative_to(folder)) for mesh in range(self.classes)]
+        content = digests(folder, names, self.cache_dir)
+        return digest_of(self.name, 1, self.size, self.views, content, version("pybullet"))
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """The second half."""
+        return tuple(range(len(class_names) // 2, len(class_names)))
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Render in several processes, from where an interrupted call stopped."""
+        raise_if_any(self.check(), DataError)
+        self._try_renderer()
+        names = tuple(f"{mesh:03d}" for mesh in range(self.classes))
+        pictures = [f"mesh {name}, view {view}" for name in names for view in range(self.views)]
+        with Renderers(self._start_renderer) as renderers:
+
+            def render(number: int) -> Image.Image:
+                return renderers.picture(*divmod(number, self.views))
+
+            failures = decode(directory, EncodedPictures(pictures, render), SquarePictures(self.size), progress)
+        if failures:
+            raise DataError(failure_problems(failures, pictures, remedy="Call `prepare` again."))
+        return Contents(np.arange(self.classes).repeat(self.views), names, self._notes(directory))
+
+    def _start_renderer(self) -> RendererProcess:
+        folder = _mesh_folder()
+        if folder is None:
+            raise DataError(_not_installed())
+        return RendererProcess(folder, self.size)
+
+    def _try_renderer(self) -> None:
+        """Render one view; raises DataError with the reason if the renderer does not start."""
+        with Renderers(self._start_renderer) as renderers:
+            try:
+                renderers.picture(0, 0)
+            except RuntimeError as error:
+                rule, remedy = (
+                    "pybullet must render",
+                    "Reinstall it: `pip install --force-reinstall --no-deps pybullet`.",
+                )
+                raise DataError(Problem("data.name", rule, str(error), remedy)) from error
+
+    def _notes(self, directory: Path) -> tuple[str, ...]:
+        """Say so where this machine renders other pixels than those of the recorded digest."""
+        recorded = _PIXELS.get(self.size) if (self.views, self.classes) == (_VIEWS, _MESHES) else None
+        if recorded is None or sha256_of(cache.open_images(directory)) == recorded:
+            return ()
+        return ("the pixels differ from the recorded ones: compare with results of this machine only",)
+
+
+def _mesh_folder() -> Path | None:
+    """The folder of the meshes, found without importing pybullet; None where pybullet is not installed."""
+    renderer, package = (importlib.util.find_spec(name) for name in ("pybullet", "pybullet_data"))
+    if renderer is None or package is None or not package.submodule_search_locations:
+        return None
+    return Path(package.submodule_search_locations[0]) / "random_urdfs"
+
+
+def sha256_of(images: cache.Images) -> str:
+    """SHA-256 of the pixels, picture by picture."""
+    digest = hashlib.sha256()
+    for number in range(len(images)):
+        digest.update(images[number].tobytes())
+    return digest.hexdigest()
+
+
+def _not_installed() -> Problem:
+    """What to do depends on whether this Python and this system have a wheel."""
+    system, machine, minor = platform.system(), platform.machine(), sys.version_info[:2]
+    remedy = "Run `pip install 'tune-dml[objects]'`."
+    if (system, machine) != ("Linux", "x86_64") or minor > (3, 11):
+        here = f"Python {minor[0]}.{minor[1]} on {system} {machine}"
+        remedy = f"There is no wheel for {here}: use Python 3.11 on Linux x86_64, or another data set (glyphs)."
+    return Problem("data.name", "objects needs the package pybullet", None, remedy)

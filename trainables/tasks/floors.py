@@ -1,0 +1,74 @@
+"""What retrieval reaches without training: by raw pixels, and by the network before its first step."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainables.config import TrialConfig
+from trainables.context import FolderContext
+from trainables.data.base import Indices
+from trainables.tasks import build_learner
+from trainables.tasks.evaluation import Figures, named
+from trainables.tasks.retrieval import RetrievalLearner
+from trainables.training import prepare_process
+
+_PIXELS, _UNTRAINED = "raw_pixels", "untrained_network"
+_SEEDS = 3  # measured at most
+_LARGEST_SIDE = 64
+"""Larger pictures are averaged down before their pixels are compared."""
+_MOST_PIXELS = 50_000_000
+"""Of all validation pictures together, as the network sees them: more take minutes on a CPU, and are not measured."""
+
+
+def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
+    """Validation figures of raw pixels and of the untrained network, means over a few seeds.
+
+    Args:
+        config: a retrieval trial; its data, augmentation and network count.
+        seeds: those of the sweep, which draw validation classes and initial weights.
+        cache_dir: where decoded pictures are kept.
+
+    Returns:
+        Floor -> `val/...` figures; empty for other tasks, and where the validation pictures are too many.
+    """
+    found: dict[str, list[Figures]] = {_PIXELS: [], _UNTRAINED: []}
+    for seed in seeds[:_SEEDS]:
+        with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder, torch.random.fork_rng(devices=[]):
+            context = FolderContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
+            trial = config.model_copy(update={"seed": seed})
+            prepare_process(trial, context)
+            learner = build_learner(trial, context, cache_dir=cache_dir)
+            if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > _MOST_PIXELS:
+                return {}
+            found[_PIXELS].append(named("val", learner.judged(_flat_pixels(learner), learner.split.validation)))
+            found[_UNTRAINED].append(learner.validate().figures)
+    return {name: _mean(figures) for name, figures in found.items()}
+
+
+def _pixels_of(learner: RetrievalLearner) -> int:
+    size = learner.task.picture_size(learner.pictures) or 1
+    return len(learner.split.validation) * size**2
+
+
+def _flat_pixels(learner: RetrievalLearner) -> Tensor:
+    """Each validation picture as the network sees it, centred on its own mean: (N, D)."""
+
+    def flat(part: Indices) -> Tensor:
+        pixels = learner.views.evaluation(part).float()
+        if pixels.shape[-1] > _LARGEST_SIDE:
+            pixels = functional.adaptive_avg_pool2d(pixels, _LARGEST_SIDE)
+        rows = pixels.flatten(1)
+        return rows - rows.mean(dim=1, keepdim=True)
+
+    return learner.rows(flat, learner.split.validation)
+
+
+def _mean(figures: Sequence[Figures]) -> Figures:
+    return {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}

@@ -1,0 +1,172 @@
+"""Cells that would train the same trial, and values that change nothing: known before a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainables.config import canonical
+from trainables.errors import Problem
+from tune_dml.catalogue import recipes
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.pair_counts import positive_pairs
+from tune_dml.planning.plan import Plan
+from tune_dml.space import Grid
+from tune_dml.text import joined
+
+_SINGLE_PROXY = ("loss.tau", "loss.gamma")
+_FAR = 3.0  # times the rate at which proxies are known to learn
+
+
+def _effective_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those that change nothing beside the others: equal ones train equal trials."""
+    left = dict(settings)
+    if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
+        left = _without(left, "regularizer.")
+    if left.get("memory.size") == 0:
+        left = _without(left, "memory.")
+    if left.get("batch.sampler") == "random":
+        left = _without(left, "batch.instances_per_class")
+    if left.get("loss.proxies_per_class") == 1:
+        left = _without(left, *_SINGLE_PROXY)
+    if (most := _most_pairs(left)) is not None and "loss.k" in left:
+        left["loss.k"] = min(left["loss.k"], most)
+    return left
+
+
+def equal_trial_problems(plan: Plan) -> list[Problem]:
+    """Arms whose every cell trains as cells of another arm do, and knobs of which no value changes anything."""
+    groups = _groups(plan.cells)
+    problems = []
+    for arm in plan.arms:
+        own = [cell for cell in plan.cells if cell.arm == arm.name]
+        if not own and plan.search.method == "grid":
+            problems.append(_no_cells(plan, arm.name))
+        others = [next((c for c in groups[_key(cell)] if c.arm != arm.name), None) for cell in own]
+        if own and all(others) and others[0] is not None and _comes_later(plan, arm.name, others[0].arm):
+            problems.append(_same_arms(plan, own[0], others[0]))
+        for knob in arm.knobs:
+            values = knob.domain.values if isinstance(knob.domain, Grid) else ()
+            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
+                rule = f"{knob.path} changes nothing{_why(own[0].settings, knob.path)}: its values train one trial"
+                remedy = "Leave it out, or give it values that have an effect."
+                problems.append(Problem(_place(plan, arm.name), rule, list(values), remedy))
+    return problems
+
+
+def idle_value_notes(plan: Plan) -> list[str]:
+    """Cells that train as others do, method by method, and settings far from where the method's source has them."""
+    notes = []
+    for cells in _groups(plan.cells).values():
+        if len(cells) > 1:
+            names = joined([cell.label for cell in cells])
+            notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
+    return notes + _rate_notes(plan) + _pair_notes(plan)
+
+
+def _rate_notes(plan: Plan) -> list[str]:
+    """Arms of our protocols whose proxies learn at another rate than their recipe has."""
+    notes = []
+    for arm in plan.arms:
+        settings = arm.base_settings
+        recipe = recipes().get(str(settings.get("loss.name")))
+        if recipe is None or recipe.loss_lr is None or (arm.protocol and arm.protocol.origin == "paper"):
+            continue
+        if not {"optim.lr", "optim.loss_lr_multiplier"} <= settings.keys():
+            continue
+        rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
+        if not recipe.loss_lr / _FAR < rate < recipe.loss_lr * _FAR:
+            notes.append(
+                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {recipe.loss_lr:g} in "
+                f"{recipe.stated.source}; --set optim.loss_lr_multiplier={recipe.loss_lr / settings['optim.lr']:g} is that"
+            )
+    return notes
+
+
+def _pair_notes(plan: Plan) -> list[str]:
+    """Arms whose loss compares pictures of one class, with batches that need not hold two of them."""
+    notes = []
+    for arm in plan.arms:
+        loss = str(arm.base_settings.get("loss.name"))
+        recipe = recipes().get(loss)
+        by_class = recipe is not None and recipe.stated.settings.get("batch.sampler") == "m_per_class"
+        if by_class and _has_no_pairs(arm.base_settings):
+            notes.append(
+                f"{arm.name or plan.space.name}: {loss} compares pictures of one class, and a batch need not hold two of "
+                "them; --set batch.sampler=m_per_class and batch.instances_per_class=2 or more"
+            )
+    return notes
+
+
+def _has_no_pairs(settings: Mapping[str, Any]) -> bool:
+    return settings.get("batch.sampler") == "random" or settings.get("batch.instances_per_class") == 1
+
+
+def _most_pairs(settings: Mapping[str, Any]) -> int | None:
+    """The number of pairs beyond which a larger K selects no more of them; None where the loss has no such number."""
+    loss = settings.get("loss.name")
+    if loss not in {"dro_topk", "dro_topk_pn"} or settings.get("memory.size", 0):
+        return None
+    batch, positive = int(settings["batch.batch_size"]), positive_pairs(settings)
+    if loss == "dro_topk":
+        return batch * (batch - 1) // 2
+    return None if positive is None else 2 * positive
+
+
+def _without(settings: Mapping[str, Any], *beginnings: str) -> dict[str, Any]:
+    return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
+
+
+def _key(cell: Cell) -> str:
+    return canonical(_effective_settings(cell.settings))
+
+
+def _groups(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_key(cell), []).append(cell)
+    return groups
+
+
+def _comes_later(plan: Plan, name: str, other: str) -> bool:
+    names = [arm.name for arm in plan.arms]
+    return names.index(name) > names.index(other)
+
+
+def _same_arms(plan: Plan, cell: Cell, other: Cell) -> Problem:
+    rule = f"{cell.label} trains the same trial as {other.label}: {_difference(other, cell)} changes nothing there"
+    return Problem(
+        f"{plan.space.name}.arms", rule, None, "Give it the setting that it lacks, or leave one out with --arm."
+    )
+
+
+def _no_cells(plan: Plan, name: str) -> Problem:
+    rule = f"every cell of {name} trains the same trial as a cell of the arms before it"
+    return Problem(
+        f"{plan.space.name}.arms", rule, None, "Give it the setting that it lacks, or leave it out with --arm."
+    )
+
+
+def _is_idle(cells: Sequence[Cell], path: str) -> bool:
+    """Whether cells that differ in this knob alone always train one trial."""
+    alike: dict[str, list[str]] = {}
+    for cell in cells:
+        rest = canonical({name: value for name, value in cell.knobs.items() if name != path})
+        alike.setdefault(rest, []).append(_key(cell))
+    return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
+
+
+def _why(settings: Mapping[str, Any], path: str) -> str:
+    if path == "loss.k" and (most := _most_pairs(settings)) is not None:
+        return f" above {most}, in batches with {positive_pairs(settings)} positive pairs"
+    return ""
+
+
+def _difference(one: Cell, other: Cell) -> str:
+    """The settings in which two cells differ, as the second has them."""
+    paths = [path for path in other.settings if other.settings[path] != one.settings.get(path)]
+    return joined([f"{path}={other.settings[path]}" for path in paths]) or "what differs"
+
+
+def _place(plan: Plan, arm: str) -> str:
+    return f"{plan.space.name}.{arm}" if arm else plan.space.name

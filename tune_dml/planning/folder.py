@@ -1,0 +1,44 @@
+"""What a folder of pictures says of how it can be trained on: known from its listing, before a picture is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainables.errors import ConfigError
+from trainables.files import expanded
+from tune_dml.space import Value
+
+_FOLDER = "image_folder"
+
+
+def training_classes(dataset: str, settings: Mapping[str, Value]) -> int | None:
+    """Classes that a trial trains on, as many whatever the seed.
+
+    None of other data sets, of a folder that cannot be listed or split (which is said where the data are checked), and
+    where settings choose the split.
+    """
+    root = settings.get("data.root")
+    if dataset != _FOLDER or not root or not expanded(str(root)).is_dir():
+        return None
+    import numpy as np
+
+    from trainables.data import default_cache_dir
+    from trainables.data.image_folder import ImageFolder
+    from trainables.tasks.splits import class_disjoint_split
+
+    split_file = settings.get("data.split_file")
+    fraction = settings.get("data.validation_fraction")
+    try:
+        folder = ImageFolder(
+            root=Path(expanded(str(root))),
+            cache_dir=default_cache_dir(),
+            split_file=None if split_file is None else str(split_file),
+        )
+        contents = folder.contents(np.arange(folder.counts()["images"]))
+        chosen = {} if fraction is None else {"validation_fraction": float(str(fraction))}
+        test = folder.test_classes(contents.class_names)
+        split = class_disjoint_split(contents.labels, test, seed=0, **chosen)  # type: ignore[arg-type]
+    except (ConfigError, ValueError, OSError):
+        return None
+    return len(np.unique(contents.labels[split.train]))

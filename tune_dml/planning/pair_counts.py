@@ -1,0 +1,101 @@
+"""K of DRO-TopK on other batches than those it is printed for: the same share of a batch's positive pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainables.errors import ConfigError
+from tune_dml.planning.cells import StudyArm
+from tune_dml.space import Arm, Grid, Knob, Space, Value
+
+COUNT = "loss.k"
+
+
+def positive_pairs(settings: Mapping[str, Any]) -> int | None:
+    """Unordered pairs of one class in a batch; None where batches are drawn without regard to classes."""
+    if settings.get("batch.sampler") != "m_per_class":
+        return None
+    return int(settings["batch.batch_size"]) * (int(settings["batch.instances_per_class"]) - 1) // 2
+
+
+def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
+    """The space with each K as large a share of the batches' positive pairs as where it is printed, and a note that says so.
+
+    Nothing changes where the space states no number of pairs, where the batches have it, where they are not drawn by class,
+    and under a paper's protocol.
+    """
+    printed = space.positive_pairs
+    pairs = _pairs_of(space, arms) if printed else None
+    if not printed or pairs is None or pairs == printed:
+        return space, []
+    scale = _scaler(pairs, printed)
+    before, scaled = _values(space), _scaled(space, scale, pairs)
+    note = (
+        f"K counts pairs: {_text(before)} of {printed} positive pairs in the printed batches are {_text(_values(scaled))} "
+        f"of the {pairs} here"
+    )
+    return scaled, [note]
+
+
+def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
+    """Positive pairs of a batch in the first arm that has a K; None where it is not the same in all its cells."""
+    for arm in arms:
+        try:
+            settings = arm.resolved.config.settings()
+        except ConfigError:
+            return None  # said where the arm is planned
+        if COUNT in settings:
+            if arm.protocol is not None and arm.protocol.origin == "paper":
+                return None
+            searched = {knob.path for knob in arm.knobs}
+            return None if searched & {"batch.batch_size", "batch.instances_per_class"} else positive_pairs(settings)
+    return None
+
+
+def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
+    def scale(value: Value) -> Value:
+        assert isinstance(value, int)  # noqa: S101 - a number of pairs
+        return max(2, 2 * round(value * pairs / printed / 2))  # half of it positive: even
+
+    return scale
+
+
+def _scaled(space: Space, scale: Callable[[Value], Value], pairs: int) -> Space:
+    def settings(given: Mapping[str, Any]) -> dict[str, Any]:
+        return {path: scale(value) if path == COUNT else value for path, value in given.items()}
+
+    def knobs(given: Sequence[Knob]) -> tuple[Knob, ...]:
+        return tuple(
+            replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
+            if knob.path == COUNT and isinstance(knob.domain, Grid)
+            else knob
+            for knob in given
+        )
+
+    def arm(given: Arm) -> Arm:
+        return replace(given, settings=settings(given.settings), own_knobs=knobs(given.own_knobs))
+
+    return replace(
+        space,
+        positive_pairs=pairs,  # a stored space is scaled once
+        fixed=settings(space.fixed),
+        scientific=knobs(space.scientific),
+        nuisance=knobs(space.nuisance),
+        arms=tuple(map(arm, space.arms)),
+        baseline=arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
+    )
+
+
+def _values(space: Space) -> list[Value]:
+    """Every K of a space, each once."""
+    found = [space.fixed[COUNT]] if COUNT in space.fixed else []
+    found += [arm.settings[COUNT] for arm in space.every_arm if COUNT in arm.settings]
+    domains = [knob.domain for arm in space.every_arm for knob in space.knobs_of(arm) if knob.path == COUNT]
+    found += [value for domain in domains if isinstance(domain, Grid) for value in domain.values]
+    return list(dict.fromkeys(found))
+
+
+def _text(values: Sequence[Value]) -> str:
+    return ", ".join(map(str, values))

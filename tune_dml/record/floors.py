@@ -1,0 +1,14 @@
+"""What a sweep reaches without training, as its first session recorded it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Floors = Mapping[str, Mapping[str, float]]
+"""Floor -> validation figures."""
+
+
+def recorded_floors(sessions: Sequence[Mapping[str, Any]]) -> Floors:
+    """The floors of the first session that measured them; empty in sweeps from before they were measured."""
+    return next((session["floors"] for session in sessions if session.get("floors")), {})

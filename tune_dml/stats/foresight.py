@@ -1,0 +1,265 @@
+"""What further seeds will show: many continuations of a table, drawn from what its seeds say, and judged as a look judges.
+
+A continuation repeats the seeds so far and adds simulated ones. Each is drawn from a posterior:
+
+    noise   future seeds are correlated as the residuals are, mixed with independent noise of each cell; its scale and each
+            cell's own are drawn from scaled inverse chi-square laws
+    means   mu ~ N(common, tau^2), y | mu ~ N(mu, noise / n); tau is drawn given the table, prior half-Cauchy, then mu given
+            tau (Gelman et al., Bayesian Data Analysis, 5.4). Means that lie far apart by luck are drawn together
+    holes   a cell loses seeds as often as so far
+
+The chance of a verdict is the share of continuations in which it falls at the level of the next look. It is predictive, so
+promised chances and kept ones agree on average (benchmarks/verdicts.py --only advice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune_dml.stats.best import compare_with_best
+from tune_dml.stats.contrasts import estimate_contrasts, fill_holes, main_effect
+from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs
+from tune_dml.stats.racing import next_look
+from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.tuned import TunedLevels
+
+Array = NDArray[np.float64]
+Verdict = Callable[[Array, float], NDArray[np.bool_]]
+"""Tables (runs, cells, seeds) and a level -> whether each table is decided."""
+
+MOST_TIMES = 3
+"""The last look considered is the first with so many times the seeds that have run."""
+EVEN = 0.5
+"""No extension with a smaller chance is advised."""
+_RUNS = 240
+_NUMBERS = 250_000
+"""Pairs of cells that are judged at once: of many cells there are fewer continuations, at least 60."""
+_FEWEST_RUNS = 60
+_INDEPENDENT = 4.0
+"""Degrees of freedom of the noise's independent part, where the pairs borrow fewer."""
+_TAUS = np.geomspace(0.01, 100.0, 48)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The further seeds that are worth running, if any."""
+
+    seeds: int
+    """In all; the most that were considered where none is worth running."""
+    chance: float
+    """That they decide."""
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the chance justifies the trials."""
+        return self.chance >= EVEN
+
+
+def outlook(
+    values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
+) -> Outlook | None:
+    """Choose the next look; None where fewer than two seeds tell nothing of noise.
+
+    Args:
+        values: cells x seeds, with holes.
+        now: seeds of the sweep, of which `values` may hold a part.
+        level: the error that a look at so many seeds may spend.
+        decided: judges tables as the next report will.
+        scale: of the prior of the differences, usually the margin.
+        resolution: what values move in steps of.
+    """
+    looks, n = looks_ahead(now), values.shape[-1]
+    further = [max(1, round((seeds - now) * n / now)) for seeds in looks]
+    drawn = continuations(values, max(further), scale=scale, resolution=resolution)
+    if drawn is None:
+        return None
+    found: list[Outlook] = []
+    for seeds, more in zip(reversed(looks), reversed(further), strict=True):
+        found.append(Outlook(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
+        if not found[-1].worth_it:  # fewer seeds show less
+            break
+    return choose(found)
+
+
+def fresh_outlook(
+    values: Array,
+    pair: tuple[int, int],
+    counts: Sequence[int],
+    *,
+    scale: float,
+    resolution: float = 0.0,
+    alpha: float = 0.05,
+) -> Outlook | None:
+    """How many fresh seeds show that the first cell of a pair beats the second by a paired t interval, larger is better.
+
+    The other cells say how far the first one's lead is luck: it was chosen among them.
+    """
+    drawn = continuations(values, max(counts), scale=scale, resolution=resolution)
+    if drawn is None:
+        return None
+    fresh = drawn[..., list(pair), values.shape[-1] :]
+    found = []
+    for count in counts:
+        seen = fresh[..., :count]
+        beats = all_pairs(seen, alpha, fit_pairs(seen, resolution)).low[..., 0, 1] > 0
+        found.append(Outlook(count, float(beats.mean())))
+    return choose(found)
+
+
+def looks_ahead(now: int) -> list[int]:
+    """Seeds at the looks that may be advised."""
+    looks = [next_look(now)]
+    while looks[-1] < MOST_TIMES * now:
+        looks.append(next_look(looks[-1]))
+    return looks
+
+
+def choose(found: Sequence[Outlook]) -> Outlook:
+    """The most chance per seed in all, of those that are worth it; where none is, the most seeds.
+
+    Seeds in all, and not further ones: a look that decides nothing has spent some of the error, and comes with another one.
+    """
+    worth = [one for one in found if one.worth_it]
+    return max(worth, key=lambda one: one.chance / one.seeds) if worth else max(found, key=lambda one: one.seeds)
+
+
+def sensitivity_is_decided(
+    margin: float,
+    *,
+    rows: Sequence[int] = (),
+    tuned: bool = False,
+    resolution: float = 0.0,
+    flat_decides: bool = True,
+) -> Verdict:
+    """Return whether tables get a verdict on the knob, as `judge_matters` gives it.
+
+    Args:
+        margin: the smallest difference that matters.
+        rows: the value of each cell, where a value has several cells.
+        tuned: whether the best of a value's cells counts; otherwise their average does.
+        resolution: what values move in steps of.
+        flat_decides: whether "does not matter" is a verdict.
+    """
+
+    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+        if rows and not tuned:
+            sensitive, flat = _average_verdicts(values, alpha, margin, main_effect(rows), resolution)
+        else:
+            levels = TunedLevels(values, tuple(rows) or tuple(range(values.shape[-2])), resolution)
+            sensitive = np.asarray((levels.pairs(alpha).low > margin).any((-2, -1)))
+            flat = np.asarray((levels.at_most(alpha) < margin).all((-2, -1)))
+        return sensitive | flat if flat_decides else sensitive
+
+    return decided
+
+
+def _average_verdicts(
+    values: Array, alpha: float, margin: float, weights: Array, resolution: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether a difference of averages is certainly larger than the margin, and whether none is."""
+    effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
+    alone = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
+    sensitive = (np.maximum(effects.low, -effects.high) > margin).any(-1)
+    return np.asarray(sensitive), np.asarray((np.maximum(alone.high, -alone.low) < margin).all(-1))
+
+
+def best_is_known(resolution: float = 0.0) -> Verdict:
+    """`compare_with_best` on many tables, larger is better: one cell alone may be the best."""
+
+    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+        maybe = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
+        return np.asarray(maybe.sum(-1) == 1)
+
+    return decided
+
+
+def pairs_are_decided(
+    row: int, margin: float, resolution: float = 0.0, *, tuned: Sequence[int] | None = None
+) -> Verdict:
+    """Return whether `row` certainly differs from each other one, or certainly lies within the margin of it.
+
+    `tuned`: the row of each cell, where a row is as good as the best of its cells.
+    """
+
+    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+        bounds = TunedLevels(values, tuple(tuned or range(values.shape[-2])), resolution).pairs(alpha)
+        low, high = np.delete(bounds.low[..., row, :], row, -1), np.delete(bounds.high[..., row, :], row, -1)
+        return np.asarray(((low > 0) | (high < 0) | (np.maximum(high, -low) < margin)).all(-1))
+
+    return decided
+
+
+def continuations(values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0) -> Array | None:
+    """Tables (runs, cells, seeds + further) that begin with `values`; None where no noise can be estimated.
+
+    `scale`: the differences' prior is half-Cauchy in units of this and of the noise of one trial, together.
+    """
+    cells, seeds = values.shape
+    noise = fit_pairs(values, resolution)
+    if cells < 2 or not noise.testable.any():
+        return None
+    runs = runs or int(np.clip(_NUMBERS / cells**2, _FEWEST_RUNS, _RUNS))
+    rng = np.random.default_rng(0)
+    filled, _ = fill_holes(values)
+    root = _noise_roots(values, filled, noise, resolution, (rng, runs))
+    centre = filled.mean(-1)
+    means = centre.mean() + _means(centre - centre.mean(), root, seeds, scale, rng)
+    future = means[..., None] + root @ rng.standard_normal((runs, root.shape[-1], further))
+    if resolution:
+        future = np.round(future / resolution) * resolution
+    lost = 1 - np.isfinite(values).mean()
+    if lost:
+        share = (np.isnan(values).sum(-1) + lost) / (seeds + 1)
+        future[rng.random(future.shape) < share[:, None]] = np.nan
+    return np.concatenate([np.broadcast_to(values, (runs, cells, seeds)), future], -1)
+
+
+def _noise_roots(
+    values: Array, filled: Array, noise: PairNoise, resolution: float, draws: tuple[np.random.Generator, int]
+) -> Array:
+    """Matrices (runs, cells, k) whose products with standard normal numbers are the noise of a seed."""
+    (cells, seeds), (rng, runs) = filled.shape, draws
+    nu = max(float(np.isfinite(values).sum(-1).mean()) - 1, 1.0)
+    independent = max(float(noise.prior_df), _INDEPENDENT)
+    shared = nu / (nu + independent)
+    own = cell_variances(values, resolution)
+    steady = (1 - shared) * own.mean() + shared * own
+    residuals = filled - filled.mean(-1, keepdims=True)
+    residuals = (residuals - residuals.mean(0)) / np.sqrt(max(seeds - 1, 1))
+    df = nu + _INDEPENDENT
+    each = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # 1 on average: how unequal cells are
+    directions = max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
+    every = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
+    apart = np.sqrt((1 - shared) * steady * each)[..., None] * np.eye(cells)
+    together = np.broadcast_to(np.sqrt(shared) * residuals, (runs, cells, seeds))
+    return np.asarray(np.sqrt(every) * np.concatenate([apart, together], -1))
+
+
+def _inverse_chi_square(df: float, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Factors that take an estimated variance to a plausible true one."""
+    return np.asarray(df / rng.chisquare(df, shape))
+
+
+def _means(centred: Array, root: Array, seeds: int, scale: float, rng: np.random.Generator) -> Array:
+    """True means (runs, cells), up to a shift, given the observed ones; both about their average."""
+    cells = len(centred)
+    basis = np.linalg.qr(np.column_stack([np.ones(cells), np.eye(cells)[:, 1:]]))[0][:, 1:].T
+    turned = basis @ root
+    spread, vectors = np.linalg.eigh(turned @ np.swapaxes(turned, -1, -2) / seeds)
+    spread = np.maximum(spread, 1e-12 * max(scale, 1e-12) ** 2)
+    seen = (np.swapaxes(vectors, -1, -2) @ (basis @ centred)[:, None])[..., 0]
+    unit = np.sqrt(scale**2 + seeds * spread.mean(-1))
+    taus = unit[:, None] * _TAUS
+    total = taus[..., None] ** 2 + spread[:, None]
+    likelihood = -0.5 * (np.log(total) + seen[:, None] ** 2 / total).sum(-1)
+    logs = likelihood + np.log(_TAUS) - np.log1p(_TAUS**2)  # on a logarithmic grid
+    weights = np.cumsum(np.exp(logs - logs.max(-1, keepdims=True)), -1)
+    at = (weights < rng.random((len(taus), 1)) * weights[:, -1:]).sum(-1)
+    tau2 = np.take_along_axis(taus, at[:, None], 1) ** 2
+    keep = tau2 / (tau2 + spread)
+    drawn = keep * seen + np.sqrt(keep * spread) * rng.standard_normal(seen.shape)
+    return np.asarray((vectors @ drawn[..., None])[..., 0] @ basis)

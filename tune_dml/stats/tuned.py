@@ -1,0 +1,152 @@
+"""Levels that are tuned: each is as good as its best setting, and no setting is chosen before it is judged.
+
+A level is a value of a knob with a nuisance knob beside it, an arm with its configurations, or a baseline that was tuned. Of
+its settings s with means mu_as the best counts, M_a = max_s mu_as. All seeds judge, and the lower bound of M_a - M_b is
+
+    L_ab = min_t max_s low(as - bt)        low at alpha / (comparisons x K_a), K_a settings of a that may be its best
+
+`high` of a - b is -L_ba. For the setting t* that is truly the best of b, L_ab <= max_s low(as - bt*). Each of these K_a
+bounds lies below mu_as - M_b <= M_a - M_b unless it is wrong. The claim must hold against every t, so nothing is corrected
+for b's settings (intersection-union test); Bonferroni's inequality pays for the K_a chances of a.
+
+"No two levels differ by the margin" needs L_ab > -margin for every ordered pair. It is wrong only where some M_a - M_b lies at
+or below -margin, and then L_ab > -margin is wrong for that one pair: each L_ab has the whole alpha, shared by K_a alone.
+
+A setting that another one of its level certainly beats, at alpha for all of them, cannot be the best and takes no share.
+This is a selection on the same numbers. It adds no error that simulation shows: what is dropped by mistake was better than what
+stays. Noise is that of the noisier cell's typical pair, because few of a noisy cell's many pairs are compared. Both were chosen
+by simulation (benchmarks/verdict_tuned.py); with one setting each, the bounds are those of `simultaneous`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune_dml.stats.contrasts import Effects
+from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.simultaneous import Bounds, against, all_pairs, at_most, close, half_widths
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ALGORITHM = (
+    "moderated paired t bounds of the best settings on all seeds; a level is better when against every setting of the other "
+    "one some setting of it is; Bonferroni over the settings that may be its best and over the comparisons"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedLevels:
+    """Levels with their settings; one or many tables."""
+
+    values: Array
+    """Shape (..., cells, seeds); larger is better. Every cell has a number."""
+    rows: tuple[int, ...]
+    """The level of each cell, in ascending order: 0 to levels - 1, each with a cell."""
+    resolution: float = 0.0
+    """What the cells' values move in steps of."""
+
+    @cached_property
+    def noise(self) -> PairNoise:
+        """Of the cells."""
+        return fit_pairs(self.values, self.resolution)
+
+    @property
+    def levels(self) -> int:
+        """How many."""
+        return max(self.rows) + 1
+
+    @property
+    def _single(self) -> bool:
+        """Whether there is nothing to tune."""
+        return len(self.rows) == self.levels
+
+    def pairs(self, alpha: float = 0.05) -> Bounds:
+        """Intervals for all differences between levels, shape (..., levels, levels); some is wrong with chance `alpha`."""
+        if self._single:
+            return all_pairs(self.values, alpha, self.noise)
+        low = self.low(alpha, self.levels * (self.levels - 1) // 2, sides=2)
+        return close(self._estimate, low, -np.swapaxes(low, -1, -2))
+
+    def at_most(self, alpha: float = 0.05) -> Array:
+        """How large each difference may be at most, each by itself, (..., levels, levels): `simultaneous.at_most`."""
+        if self._single:
+            return at_most(self.values, alpha, self.noise)
+        low = self.low(alpha, 1, sides=1)
+        return np.asarray(np.maximum(-low, -np.swapaxes(low, -1, -2)))
+
+    def against(self, level: int, alpha: float = 0.05) -> Bounds:
+        """Intervals for every level minus one, shape (..., levels)."""
+        if self._single:
+            return against(self.values, level, alpha, self.noise)
+        low = self.low(alpha, self.levels - 1, sides=2)
+        return Bounds(self._estimate[..., level], low[..., level], -low[..., level, :])
+
+    def gains(
+        self, gains: Sequence[tuple[int, int]], differences: Sequence[tuple[int, int]] = (), alpha: float = 0.05
+    ) -> Effects:
+        """Return what `contrasts.estimate_gains` returns for levels: gains of pairs of levels, then their differences.
+
+        The gains share `alpha`. The interval of a difference follows from the intervals of its two gains.
+        """
+        low = self.low(alpha, len(gains), sides=2)
+        rows, others = (np.array(side) for side in zip(*gains, strict=True))
+        found = [matrix[..., rows, others] for matrix in (self._estimate, low, -np.swapaxes(low, -1, -2))]
+        if differences:
+            firsts, seconds = (np.array(side) for side in zip(*differences, strict=True))
+            apart = [found[one][..., firsts] - found[other][..., seconds] for one, other in ((0, 0), (1, 2), (2, 1))]
+            found = [np.concatenate(parts, -1) for parts in zip(found, apart, strict=True)]
+        return Effects(*found)
+
+    def low(self, alpha: float, comparisons: int, *, sides: int) -> Array:
+        """L of every ordered pair of levels; -infinite where the data say nothing, 0 of a level with itself."""
+        kept = self.may_be_best(alpha)
+        share = np.stack([kept[..., self._of(level)].sum(-1) for level in self.rows], -1)
+        reach = half_widths(self._louder, alpha, comparisons, sides=sides, each=share)
+        known = np.isfinite(reach) & kept[..., None]
+        return self._folded(np.where(known, np.nan_to_num(self.noise.estimate) - reach, -np.inf))
+
+    def may_be_best(self, alpha: float = 0.05) -> Mask:
+        """The cells that no other setting of their level certainly beats, (..., cells)."""
+        level = np.array(self.rows)
+        rivals = (level[:, None] == level) & ~np.eye(len(level), dtype=bool)
+        reach = half_widths(self._louder, alpha, max(1, int(rivals.sum())), sides=1)
+        return np.asarray(~((np.nan_to_num(self.noise.estimate) + reach < 0) & rivals).any(-1))
+
+    def choices(self, alpha: float = 0.05) -> int:
+        """Of one table: the most settings of a level that may be its best."""
+        return int(np.bincount(np.array(self.rows), self.may_be_best(alpha)).max())
+
+    @cached_property
+    def _louder(self) -> PairNoise:
+        """Each pair's noise, shrunk towards the typical pair of the noisier of its cells."""
+        return replace(self.noise, variance=np.maximum(self.noise.beside, np.swapaxes(self.noise.beside, -1, -2)))
+
+    @cached_property
+    def _estimate(self) -> Array:
+        """The best mean of a level minus that of another one; where seeds were lost, the average of both directions."""
+        gaps = np.where(np.isnan(self.noise.estimate), -np.inf, self.noise.estimate)
+        folded = self._folded(gaps)
+        both = (folded - np.swapaxes(folded, -1, -2)) / 2
+        return np.asarray(np.where(np.isfinite(both), both, np.nan))
+
+    def _folded(self, cells: Array) -> Array:
+        """min_t max_s of a matrix of cells, for every pair of levels."""
+        best = np.stack([cells[..., self._of(level), :].max(-2) for level in range(self.levels)], -2)
+        folded = np.stack([best[..., self._of(level)].min(-1) for level in range(self.levels)], -1)
+        return np.asarray(np.where(np.eye(self.levels, dtype=bool), 0.0, folded))
+
+    def _of(self, level: int) -> Mask:
+        return np.asarray(np.array(self.rows) == level)
+
+
+def tuned_levels(tables: Sequence[Array], resolution: float = 0.0) -> TunedLevels:
+    """Of one table (settings, seeds) a level, larger numbers better; settings without a number are left out."""
+    kept = [table[np.isfinite(table).any(1)] for table in tables]
+    rows = tuple(level for level, table in enumerate(kept) for _ in table)
+    return TunedLevels(np.concatenate(kept), rows, resolution)
