@@ -59,10 +59,10 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     spread = math.sqrt(squares / max(1, len(seen) - len(rows)))
     pairs = sum(len(row) * (len(row) - 1) // 2 for row in rows)
     ties = sum(_ties(row, _SAME * scale) for row in rows)
-    return max(common_step(seen), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
+    return max(_common_step(seen), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
-def common_step(values: Sequence[float]) -> float:
+def _common_step(values: Sequence[float]) -> float:
     """The largest step of which all differences are multiples (Euclid's algorithm); 0 where all are equal."""
     least = min(values, default=0.0)
     same = _SAME * max(map(abs, values), default=0.0)

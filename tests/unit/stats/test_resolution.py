@@ -19,7 +19,7 @@ from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.paired import cell_interval, paired_difference
 from tune_dml.stats.power import least_seeds
 from tune_dml.stats.racing import standing
-from tune_dml.stats.resolution import common_step, least_variance, resolution_shown
+from tune_dml.stats.resolution import least_variance, resolution_shown
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import all_pairs, at_most
 
@@ -181,13 +181,14 @@ def test_what_one_query_moves_a_metric_by() -> None:
 
 
 def test_numbers_show_the_step_of_which_all_are_multiples() -> None:
-    assert common_step([62.5, 75.0, 37.5]) == pytest.approx(12.5)
-    assert common_step(np.float32(100 * np.array([1000, 1013, 907]) / 1460).tolist()) == pytest.approx(
-        100 / 1460, rel=1e-3
-    )
-    assert common_step([66.4, 66.5, 70.1]) == pytest.approx(0.1)
-    assert common_step((60 + np.random.default_rng(0).standard_normal(10)).tolist()) < 1e-3
-    assert common_step([75.0, 75.0]) == common_step([]) == 0
+    def step(*numbers: float) -> float:
+        return resolution_shown([[number] for number in numbers])  # one seed a cell: none tie
+
+    assert step(62.5, 75.0, 37.5) == pytest.approx(12.5)
+    single = np.float32(100 * np.array([1000, 1013, 907]) / 1460)
+    assert step(*single.tolist()) == pytest.approx(100 / 1460, rel=1e-3)
+    assert step(66.4, 66.5, 70.1) == pytest.approx(0.1)
+    assert step(*(60 + np.random.default_rng(0).standard_normal(10)).tolist()) < 1e-3
 
 
 def test_ties_between_the_seeds_of_a_cell_show_a_step_where_numbers_are_multiples_of_none() -> None:
