@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulated_sweeps import Array, rate, simulate
 
 from tune_dml.stats.best import judge_best
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.looks import race_level
 from tune_dml.stats.matters import judge_matters
 from tune_dml.stats.racing import Outcomes, Race, judge_block, next_look
 from tune_dml.stats.table import SeedTable
@@ -81,7 +81,7 @@ def race_with_failures(numbers: Array, lost: Mask, means: Array, resolution: flo
         ran[going, :, since:seeds] = runs[..., None]
         used[going] += runs.sum(1) * (seeds - since)
         at.append(seeds)
-        level = level_left(at, planned=_SEEDS)
+        level = race_level(at, planned=_SEEDS)
         outcomes = _outcomes(numbers[going], lost[going], ran[going], before=before).first(seeds)
         state = judge_block(outcomes, since, _MARGIN, level, state, resolution=resolution)
         over = state.ended | (seeds == _SEEDS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
 
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.looks import race_level
 from tune_dml.stats.racing import Race, next_look, standing
 from tune_dml.stats.simultaneous import all_pairs
 
@@ -45,7 +45,7 @@ def run_race(
         used[going] += runs[going].sum(1) * (ahead - seeds)
         seeds = ahead
         at.append(seeds)
-        level = level_left(at, planned=most)
+        level = race_level(at, planned=most)
         state = standing(seen[going][..., :seeds], margin, level, state)
         if pairs:
             state = _by_all_pairs(state, margin)

@@ -22,7 +22,7 @@ from tune_dml.record.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.looks import race_level
 
 Record = Callable[..., None]
 
@@ -130,8 +130,8 @@ class RacingProposals:
         self.state.record_look("race")
         looks = self.state.looks
         if not looks:  # nearly everything diverged: nothing will be claimed
-            return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
-        return level_left([look.seeds for look in looks], planned=looks[0].planned)
+            return race_level([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
+        return race_level([look.seeds for look in looks], planned=looks[0].planned)
 
     def _standing(self) -> racing.Race:
         """Judge every look so far again, each at its level."""
