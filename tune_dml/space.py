@@ -5,16 +5,15 @@ A space is a declaration: which knob the study is about, the values as printed i
 `tune_dml.planning.plan` turns it into cells.
 """
 
-# ruff: noqa: PLC0414 - the words of `papers.paper` and `papers.fidelity` are words of a space too, and taken from here
+# ruff: noqa: PLC0414 - the words of `papers` are words of a space too, and taken from here
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.errors import Problem, nearest
-from tune_dml.declared_contrasts import contrast_problems, repeated
 from tune_dml.papers.fidelity import Decision as Decision
 from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
 from tune_dml.papers.fidelity import Setting as Setting
@@ -27,6 +26,8 @@ from tune_dml.papers.paper import Published as Published
 from tune_dml.papers.paper import Selection as Selection
 from tune_dml.papers.paper import Table as Table
 from tune_dml.papers.paper import Value as Value
+from tune_dml.papers.stated import Recipe as Recipe
+from tune_dml.papers.stated import Stated as Stated
 
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
@@ -90,26 +91,6 @@ class Tie:
         """The setting at a point of the space; a whole number where it is one."""
         product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
         return int(product) if product == int(product) else product
-
-
-@dataclass(frozen=True)
-class Stated:
-    """Settings that one source states."""
-
-    source: str
-    """`paper: ...`, `code: ...`, or `open: ...` where neither says it and the choice is ours."""
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What the batches of some losses look like, and how fast the losses' own parameters learn, on any data set."""
-
-    methods: tuple[str, ...]
-    """The losses that it is for."""
-    stated: Stated
-    loss_lr: float | None = None
-    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +254,7 @@ class Space:
         """What is wrong with the declaration itself."""
         problems = []
         paths = [knob.path for knob in self.scientific + self.nuisance]
-        for path in repeated(paths):
+        for path in _repeated(paths):
             problems.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
@@ -301,7 +282,7 @@ class Space:
         names = [arm.name for arm in self.every_arm]
         problems = [
             Problem(f"{self.name}.arms", "two arms of a space have one name", name, "Rename one of them.")
-            for name in repeated(names)
+            for name in _repeated(names)
         ]
         if self.baseline_name is not None and self.baseline_name not in names:
             remedy = nearest(self.baseline_name, names, what="arm")
@@ -309,7 +290,35 @@ class Space:
             problems.append(Problem(f"{self.name}.baseline", rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)
-        return list(dict.fromkeys(problems + contrast_problems(self)))
+        return list(dict.fromkeys(problems + _contrast_problems(self)))
+
+
+def _contrast_problems(space: Space) -> list[Problem]:
+    """Return what is wrong with `Arm.against` and `Space.gain_differences`."""
+    names = [arm.name for arm in space.every_arm]
+    problems = []
+    for arm in space.every_arm:
+        location = f"{space.name}.{arm.name}.against"
+        others = [name for name in names if name != arm.name]
+        rule = "an arm gains over another arm of its space"
+        problems += [
+            Problem(location, rule, other, nearest(other, others, what="arm"))
+            for other in arm.against
+            if other not in others
+        ]
+        for other in _repeated(arm.against):
+            problems.append(Problem(location, "an arm is compared with another one once", other, "Remove the repeat."))
+    location = f"{space.name}.gain_differences"
+    gaining = [arm.name for arm in space.every_arm if len(arm.against) == 1]
+    for pair in space.gain_differences:
+        for name in pair:
+            if name not in gaining:
+                rule = "a gain is that of an arm with one `against`"
+                remedy = nearest(name, gaining, what="arm") if gaining else "Declare `against` in two arms."
+                problems.append(Problem(location, rule, name, remedy))
+        if pair[0] == pair[1]:
+            problems.append(Problem(location, "two gains that are compared differ", pair[0], "Name another arm."))
+    return problems
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
@@ -328,11 +337,11 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
         if path not in declared
     ]
     symbols = [knob.symbol for knob in knobs.values() if knob.symbol]
-    for symbol in repeated(symbols):
+    for symbol in _repeated(symbols):
         paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
         rule = f"two knobs of one arm have the symbol {symbol!r}, which names them in every sentence"
         problems.append(Problem(f"{space.name}.symbol", rule, paths, "Give one of them another symbol."))
-    for path in repeated([knob.path for knob in arm.own_knobs]):
+    for path in _repeated([knob.path for knob in arm.own_knobs]):
         problems.append(Problem(f"{location}.{path}", "a knob may be declared once", None, "Remove one of them."))
     for path in sorted(knobs.keys() & arm.settings.keys()):
         rule = "a knob of an arm cannot be set in it as well"
@@ -359,10 +368,14 @@ def _tie_problems(location: str, space: Space, arm: Arm, paths: Set[str]) -> lis
         if (tie in arm.ties or tie.path in arm.settings) and tie.path in set_here:
             rule = "a setting that follows a knob cannot be searched or fixed as well"
             problems.append(Problem(f"{location}.{tie.path}", rule, None, "Remove it there."))
-    for path in repeated([tie.path for tie in ties]):
+    for path in _repeated([tie.path for tie in ties]):
         rule = "a setting can follow one knob"
         problems.append(Problem(f"{location}.{path}", rule, None, "Remove one of the ties."))
     return problems
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _domain_problems(location: str, domain: Domain) -> list[Problem]:

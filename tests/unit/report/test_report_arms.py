@@ -97,8 +97,8 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     assert found.card.word == "undecided"
     assert not found.steps
     assert "No extension up to" in found.hint
-    close = {**dict.fromkeys(MEANS, 60.0), "L2: B=6": 61.5, "L2: B=9": 61.5}
-    likely = section(measure(written(tmp_path / "likely", close, seeds=range(5), sd=0.6)))
+    close = {**dict.fromkeys(MEANS, 60.0), "L2: B=6": 63.0, "L2: B=9": 63.0}
+    likely = section(measure(written(tmp_path / "likely", close, seeds=range(3), sd=0.6)))
     (step,) = likely.steps
     assert step.command.startswith("tune-dml extend toy --seeds ")
     assert step.settles.startswith("how ")

@@ -240,7 +240,7 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     results = replace(results, looks=earlier)
     measured = measure(results)
     assert measured.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
-    assert "98.3% simultaneous interval" in summary(results).verdicts[0]
+    assert f"{100 * (1 - level_left([3, 5, 8], planned=5)):.3g}% simultaneous interval" in summary(results).verdicts[0]
     text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 
