@@ -28,7 +28,7 @@ from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
-from tune_dml.record.state import SweepState, load_state, packages_of, read_state
+from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of, read_state
 from tune_dml.running.shares import measured_shares, settled
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -147,7 +147,7 @@ def extend(
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     resources = settled(state.resources, session.address)
-    look = state.look("extend")
+    look = look_at_sweep(state, "extend")
     state.replan(plan)
     session = _session_to_go_on(state, session, resources, other_checks)
     notes += measured_shares(plan, resources, session)

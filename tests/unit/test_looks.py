@@ -14,7 +14,7 @@ from trainables.errors import ConfigError
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
 from tune_dml.record.results import results_of
-from tune_dml.record.state import SweepState, read_state
+from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report.measured import measure
 
 
@@ -24,7 +24,7 @@ def driver(tmp_path):
 
 
 def look(folder, by="report"):
-    record_look(folder, read_state(folder).look(by))
+    record_look(folder, look_at_sweep(read_state(folder), by))
     return read_state(folder).looks
 
 
@@ -193,8 +193,8 @@ def test_two_processes_that_look_at_once_leave_one_line(driver):
         driver.run(trial)
     code = (
         "import sys; from pathlib import Path; from tune_dml.record.looks import record_look;"
-        "from tune_dml.record.state import read_state; folder = Path(sys.argv[1]);"
-        "record_look(folder, read_state(folder).look('report'))"
+        "from tune_dml.record.state import look_at_sweep, read_state; folder = Path(sys.argv[1]);"
+        "record_look(folder, look_at_sweep(read_state(folder), 'report'))"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(driver.folder)]) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]

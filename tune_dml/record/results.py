@@ -22,7 +22,14 @@ from tune_dml.record.provenance import mask
 from tune_dml.record.race import Race
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
-from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
+from tune_dml.record.state import (
+    SweepState,
+    TrialStatus,
+    load_state,
+    look_at_confirmation,
+    look_at_sweep,
+    read_state,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,7 +241,10 @@ def results_of(folder: Path) -> Results:
 
 def _looked_at(state: SweepState) -> bool:
     """Return whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
-    looks = ((state.look(""), state.looks), (state.confirmation_look(""), state.confirmation_looks))
+    looks = (
+        (look_at_sweep(state, ""), state.looks),
+        (look_at_confirmation(state, ""), state.confirmation_looks),
+    )
     return all(now is None or (bool(past) and past[-1].data == now.data) for now, past in looks)
 
 

@@ -147,7 +147,7 @@ class SweepState:
         self._heard = 0.0
         """Time of the ledger's last event."""
         self._lock = threading.Lock()
-        self._asked: dict[str, Trial] = {}
+        self.asked: dict[str, Trial] = {}
         """Every trial that the plan or a block has asked for."""
         self._know(plan.cells)
 
@@ -173,7 +173,7 @@ class SweepState:
         """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
         self.stored = self.plan = plan
         self.proposed = [plan.relocated(cell) for cell in self.proposed]
-        self.trials, self._asked = {}, {}
+        self.trials, self.asked = {}, {}
         self._know(self.cells)
 
     @property
@@ -200,7 +200,7 @@ class SweepState:
     @property
     def unplanned(self) -> list[TrialState]:
         """Trials that have ended and that nobody has asked for."""
-        asked = self._asked.keys() | self.confirming.keys()
+        asked = self.asked.keys() | self.confirming.keys()
         return [trial for key, trial in self.recorded.items() if trial.ended is not None and key not in asked]
 
     @property
@@ -216,30 +216,9 @@ class SweepState:
         to_propose = max(self.plan.search.num_samples - len(self.proposed), 0)
         return sum(self.trial(key).ended is None for key in self.trials) + to_propose * len(self.plan.seeds)
 
-    def look(self, by: str) -> Look | None:
-        """Return the look at the sweep taken now; None while nothing can be claimed: no two cells have two seeds each."""
-        race, ended = self.race, self._ended
-        look = look_at(self.trials, ended, by, race.rule.max_seeds if race else len(self.plan.seeds))
-        if look is None or race is None:
-            return look
-        later = {trial.key for block in race.blocks for trial in block.trials}
-        first = tuple(trial for trial in self._asked.values() if trial.key not in later)
-        blocks = [Block(len(self.stored.seeds), first), *race.blocks]
-        return replace(look, seeds=seeds_of_blocks(blocks, ended), failed=0)
-
-    def confirmation_look(self, by: str) -> Look | None:
-        """Return the look at the confirmation taken now; None while no two of its cells have two fresh seeds each."""
-        planned = len({trial.seed for trial in self.confirming.values()})
-        return look_at(self.confirming, self._ended, by, planned, "confirmation")
-
-    @property
-    def _ended(self) -> dict[str, str]:
-        """Key -> status of every trial that has ended."""
-        return {key: trial.status for key, trial in self.recorded.items() if trial.ended}
-
     def record_look(self, by: str) -> None:
         """Record the looks taken now, at the sweep and at its confirmation."""
-        look, confirmation = self.look(by), self.confirmation_look(by)
+        look, confirmation = look_at_sweep(self, by), look_at_confirmation(self, by)
         with self._lock:
             self.looks = record_look(self.folder, look)
             if confirmation is not None:
@@ -254,7 +233,7 @@ class SweepState:
 
     def _ask(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
-            self.trials[trial.key] = self._asked[trial.key] = trial
+            self.trials[trial.key] = self.asked[trial.key] = trial
 
     def _fold(self, event: Event) -> None:
         self.born = event.time if self.born is None else self.born
@@ -314,7 +293,7 @@ class SweepState:
         elif event.kind == "race_over":
             unsettled = len(self.race.settled) < len(self.plan.cells)
             self.race.over = "" if unsettled and event.body["why"] == "decided" else event.body["why"]
-        kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
+        kept = {key: trial for key, trial in self.asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
 
     def _has_diverged(self, found: SettledCell) -> bool:
@@ -327,6 +306,29 @@ class SweepState:
             f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it"
         )
         return False
+
+
+def look_at_sweep(state: SweepState, by: str) -> Look | None:
+    """Return the look at the sweep taken now; None while nothing can be claimed: no two cells have two seeds each."""
+    race, ended = state.race, _ended(state)
+    look = look_at(state.trials, ended, by, race.rule.max_seeds if race else len(state.plan.seeds))
+    if look is None or race is None:
+        return look
+    later = {trial.key for block in race.blocks for trial in block.trials}
+    first = tuple(trial for key, trial in state.asked.items() if key not in later)
+    blocks = [Block(len(state.stored.seeds), first), *race.blocks]
+    return replace(look, seeds=seeds_of_blocks(blocks, ended), failed=0)
+
+
+def look_at_confirmation(state: SweepState, by: str) -> Look | None:
+    """Return the look at the confirmation taken now; None while no two of its cells have two fresh seeds each."""
+    planned = len({trial.seed for trial in state.confirming.values()})
+    return look_at(state.confirming, _ended(state), by, planned, "confirmation")
+
+
+def _ended(state: SweepState) -> dict[str, str]:
+    """Return key -> status of every trial that has ended."""
+    return {key: trial.status for key, trial in state.recorded.items() if trial.ended}
 
 
 def packages_of(state: SweepState) -> Mapping[str, str]:

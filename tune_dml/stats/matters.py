@@ -151,22 +151,14 @@ def judge_matters(
     if failed and verdict == "undecided" and not flat:
         reason += f", and {_unknown((), (), failed)}"
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
+    effect = bool(np.maximum(bounds.low, -bounds.high).max() > 0)
+    differences = tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown)
+    known = noise if noise.testable.any() else None  # averages with holes may share no two seeds although cells do
     return Matters(
-        verdict,
-        reason,
-        margin,
-        alpha,
-        bool(np.maximum(bounds.low, -bounds.high).max() > 0),
-        flat,
-        _difference(labels, bounds, limits, *pair),
-        tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown),
-        float(cell_noise.epsilon),
-        float(cell_noise.prior_df),
-        labels,
-        bounds,
-        noise if noise.testable.any() else None,  # averages with holes may share no two seeds although cells do
+        verdict, reason, margin, alpha, effect, flat, _difference(labels, bounds, limits, *pair), differences,
+        float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, known,
         ALGORITHM if tuned is None else TUNED,
-    )
+    )  # fmt: skip
 
 
 def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:

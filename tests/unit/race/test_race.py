@@ -18,7 +18,7 @@ from tune_dml.planning.study import Search
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
-from tune_dml.record.state import SweepState, read_state
+from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report import write_report
 from tune_dml.report.measured import measure
 from tune_dml.running.progress import Progress
@@ -158,7 +158,7 @@ def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_pat
     drive = RaceDrive(tmp_path / "toy", plan())
     drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
-    record_look(drive.folder, state.look("report"))
+    record_look(drive.folder, look_at_sweep(state, "report"))
     drive.session()
     state = read_state(drive.folder)
     assert [look.by for look in state.looks][:3] == ["race", "report", "race"]
@@ -238,7 +238,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     with Ledger(drive.folder) as ledger:
         for trial in begun.trials():
             ledger.write("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
-    record_look(drive.folder, read_state(drive.folder).look("sweep"))
+    record_look(drive.folder, look_at_sweep(read_state(drive.folder), "sweep"))
     drive.session()
     state = read_state(drive.folder)
     assert [look.planned for look in state.looks][:2] == [3, 40]

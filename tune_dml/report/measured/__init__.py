@@ -224,10 +224,7 @@ class Measured:
     @cached_property
     def pair(self) -> Pair:
         """The baseline (the worst cell where there is none) and the best other cell, with what they left to look at."""
-        ranked = sorted(
-            (cell for cell in self.cells if cell.values),
-            key=lambda cell: -self.sign * cell.mean,
-        )
+        ranked = sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean)
         baseline, missing = self.baseline, []
         if baseline is not None and not baseline.values:
             missing.append(f"The baseline {baseline.label} has no finished trial to show.")
