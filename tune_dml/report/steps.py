@@ -104,8 +104,10 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
     words, kept = iter(typed[2:]), []
     for word in words:
         flag, _, value = word.partition("=")
-        if flag in {"--name", "--set", "-o", "--output"} and not value:
+        if flag in {"--name", "--set", "--seeds", "-o", "--output"} and not value:
             value = next(words, "")
+            if flag == "--seeds" and value.isdigit():  # the sweep may have been extended since
+                value = str(len(plan.seeds))
             word = f"{flag} {shlex.quote(value)}"  # noqa: PLW2901 - a flag and its value stay together
         else:
             word = shlex.quote(word)  # noqa: PLW2901

@@ -175,6 +175,10 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     parsed = get_command(application()).commands["sweep"].make_context("sweep", shlex.split(step.command)[2:]).params
     assert parsed["name"] == "my_sweep-800"
     assert step.trials == len(results.trials)
+    grown = replace(results, plan=replace(results.plan, seeds=range(5)))
+    (step,) = train_longer(grown, "whether it is the same", 5)
+    assert " --seeds 5 " in step.command
+    assert step.trials == 5 * len(results.cells)
     for argv in (["train.py"], ["tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here"]):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 
