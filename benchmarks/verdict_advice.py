@@ -25,7 +25,7 @@ Choice = Callable[[Array, Callable[[int], float], "Truth", float], Outlook | Non
 
 @dataclass(frozen=True)
 class Truth:
-    """Sweeps of one kind: what is true, and what is asked."""
+    """True means of a kind of sweep, and the question asked of it."""
 
     name: str
     means: Array

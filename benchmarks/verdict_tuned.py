@@ -1,4 +1,4 @@
-"""Levels tuned each to a setting of its own, and a baseline that was tuned too; `verdicts.py` prints the error rates."""
+"""Error rates of tuned levels and of a tuned baseline; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
