@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from trainables.errors import ConfigError, Problem
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-Positives = Literal["best", "first", "all"]
+Positives = Literal["best", "first", "first_r", "all"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Ranking:
     """The positions of the positives of B queries, each of which has at least one."""
 
     positions: Tensor
-    """(B, P), int64: 1-based positions of each query's best P positives, padded with a position later than any k.
-    Ascending and exact as far as the wanted metrics look; further ones are only known to lie further."""
+    """(B, P), int64: 1-based positions of each query's best P positives, ascending. Entries that no metric asked for,
+    and those beyond R_q, hold a position later than any k."""
     relevant: Tensor
     """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
     tied: Tensor
@@ -53,7 +55,11 @@ class Family:
     value: Callable[..., Tensor]
     """From a Ranking, and k where the key has one, to a number for each query, (B,) float64."""
     positives: Positives
-    """Which it looks at: the best one, those among the first k, or all R_q. The others are not looked for."""
+    """Positives whose positions the metric reads; others are not located.
+
+    "best": the best one, wherever it stands. "first": those among the first k. "first_r": those among the first R_q.
+    "all": every positive, wherever it stands (the slowest).
+    """
     percent: bool
 
     @property
@@ -83,7 +89,10 @@ FAMILIES: dict[str, Family] = {}
 def family(
     key: str, label: str, *, positives: Positives, percent: bool = True
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Declare the function below as the metric logged as `key`."""
+    """Declare the function below as the metric logged as `key`. Raises ConfigError for a key that `positives` does not fit."""
+    if positives == "first" and "{k}" not in key:
+        remedy = 'Add {k} to the key, or declare positives="first_r" or "all".'
+        raise ConfigError(Problem(f"metric {key}", 'positives="first" needs a key with {k}', key, remedy))
 
     def declare(value: Callable[..., Tensor]) -> Callable[..., Tensor]:
         metric = Family(key, label, value, positives, percent)
@@ -142,13 +151,13 @@ def ndcg(ranking: Ranking, k: int) -> Tensor:
     return dcg / ideal[limit - 1]
 
 
-@family("map_at_r", "MAP@R", positives="all")
+@family("map_at_r", "MAP@R", positives="first_r")
 def average_precision_at_r(ranking: Ranking) -> Tensor:
     """AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i) (Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2)."""
     return _precision_sum(ranking.positions, ranking.relevant[:, None]) / ranking.relevant
 
 
-@family("r_precision", "R-precision", positives="all")
+@family("r_precision", "R-precision", positives="first_r")
 def r_precision(ranking: Ranking) -> Tensor:
     """#{positives among the first R_q} / R_q."""
     return (ranking.positions <= ranking.relevant[:, None]).sum(dim=1).double() / ranking.relevant

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from trainables.errors import Problem, nearest, raise_if_any
-from trainables.metrics.families import FAMILIES, Family, Ranking
+from trainables.metrics.families import FAMILIES, Family, Positives, Ranking
 from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
 from trainables.metrics.search import (
     ENTRIES,
@@ -136,29 +136,28 @@ def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> No
 
 @dataclass(frozen=True)
 class _Scope:
-    """What the wanted metrics look at; what they do not is not computed."""
+    """Positives and positions that the chosen metrics read; no others are computed."""
 
+    needed: frozenset[Positives]
     k: int
     """The longest result list of fixed length, 0 for none."""
-    to_r: bool
-    """Whether lists of length R_q count too; then all positives are located."""
-    only_best: bool
-    """Whether the best positive alone matters; it does for recall."""
 
     @classmethod
     def of(cls, families: Sequence[Family], ks: Sequence[int]) -> _Scope:
-        """What some metrics look at in result lists of lengths `ks`."""
         longest = max(ks, default=0) if any(family.takes_k for family in families) else 0
-        needed = {family.positives for family in families}
-        return cls(longest, to_r="all" in needed, only_best=needed <= {"best"})
+        return cls(frozenset(family.positives for family in families), longest)
 
     def positives(self, relevant: Tensor) -> Tensor:
-        """(N,) how many positives to locate for queries with R_q `relevant` (N,)."""
-        return relevant if self.to_r else relevant.clamp_max(1 if self.only_best else self.k)
+        """Return how many positives to locate for queries with R_q `relevant`, (N,)."""
+        if self.needed & {"first_r", "all"}:
+            return relevant
+        return relevant.clamp_max(1 if self.needed <= {"best"} else self.k)
 
     def last_position(self, relevant: Tensor) -> Tensor:
-        """(N,) the last position that matters."""
-        return relevant.clamp_min(self.k) if self.to_r else torch.full_like(relevant, self.k)
+        """Return the last position that any metric reads, the best positive's aside, (N,)."""
+        if "all" in self.needed:
+            return torch.full_like(relevant, _ABSENT)
+        return relevant.clamp_min(self.k) if "first_r" in self.needed else torch.full_like(relevant, self.k)
 
 
 def _rankings(
@@ -190,8 +189,11 @@ def _positions(  # noqa: PLR0917
     positives.masked_fill_(absent, torch.inf)
     thresholds = torch.cat([positives[:, :1] - slack, positives + slack], dim=1)
     ahead = count_negatives(search, band, thresholds, limits, tile)
-    positions = (ahead[:, 1:] + order).to(torch.int64).masked_fill_(absent, _ABSENT)
-    return positions, ahead[:, 0] != ahead[:, 1]
+    positions = (ahead[:, 1:] + order).to(torch.int64)
+    # Counts beyond the limit are lower bounds: hide them, so that no metric takes them for positions.
+    beyond = positions > limits[:, None]
+    beyond[:, 0] = False
+    return positions.masked_fill_(absent.logical_or_(beyond), _ABSENT), ahead[:, 0] != ahead[:, 1]
 
 
 def _tile_length(vectors: Tensor, count: int) -> int:

@@ -371,3 +371,39 @@ def test_a_metric_is_its_declaration(monkeypatch):
 def test_keys_are_read_as_labels(key, label):
     assert families.described(key) == (label, True)
     assert families.described(f"{key}_x") is None
+
+
+def naive_median_rank(vectors, labels):
+    """The mean over queries of the median position of a query's positives, by one full sort a query."""
+    medians = []
+    for row in oracles.relevance_lists_fast(vectors, labels):
+        medians.append(np.median(1 + np.flatnonzero(row)))
+    return float(np.mean(medians))
+
+
+@pytest.fixture
+def median_rank(monkeypatch):
+    """A metric that reads every position, declared for one test."""
+    monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
+    monkeypatch.setattr(retrieval, "FAMILIES", known)
+
+    @families.family("median_rank", "median rank", positives="all", percent=False)
+    def median_rank(ranking):
+        exists = ranking.positions < torch.iinfo(torch.int64).max
+        return ranking.positions.double().masked_fill(~exists, torch.nan).nanquantile(0.5, dim=1)
+
+
+@pytest.mark.usefixtures("median_rank")
+@pytest.mark.parametrize(("sizes", "entries"), [([4] * 300, 2**23), ([4] * 300, 500), ([2, 7, 40, 90, 1], 2**23)])
+def test_positives_all_gives_every_position_exactly(monkeypatch, sizes, entries):
+    """Also in many bands of queries, each of which holds few similarities, and beside metrics that need less."""
+    monkeypatch.setattr(search, "ENTRIES", entries)
+    vectors, labels = blobs(sizes, dim=4, noise=3)
+    for metrics in ("median_rank", None):
+        got = retrieval_metrics(vectors, labels, metrics=metrics)
+        assert got["median_rank"] == pytest.approx(naive_median_rank(vectors, labels))
+
+
+def test_a_metric_of_the_first_k_needs_a_k():
+    with pytest.raises(ConfigError, match=r'needs a key with \{k\}'):
+        families.family("first", "first", positives="first")
