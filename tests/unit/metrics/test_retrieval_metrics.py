@@ -405,5 +405,5 @@ def test_positives_all_gives_every_position_exactly(monkeypatch, sizes, entries)
 
 
 def test_a_metric_of_the_first_k_needs_a_k():
-    with pytest.raises(ConfigError, match=r'needs a key with \{k\}'):
+    with pytest.raises(ConfigError, match=r"needs a key with \{k\}"):
         families.family("first", "first", positives="first")
