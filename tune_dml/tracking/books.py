@@ -14,7 +14,7 @@ from pathlib import Path
 from trainables.files import write_whole
 from tune_dml.planning.cells import Cell
 from tune_dml.tracking.projection import TrialRun
-from tune_dml.tracking.tables import Run
+from tune_dml.tracking.client import MlflowRun
 
 PARENT = "parent"
 CELL = "cell-"
@@ -64,7 +64,7 @@ class Books:
         write_whole(self._path, text)
         self._saved = text
 
-    def adopt(self, experiment_id: str, present: Mapping[str, Run], trials: Mapping[str, TrialRun]) -> None:
+    def adopt(self, experiment_id: str, present: Mapping[str, MlflowRun], trials: Mapping[str, TrialRun]) -> None:
         """Take what MLflow has as the truth, and mark the trials that it does not show as the ledger has them."""
         if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, present[PARENT].id}:
             self.sessions = 0

@@ -13,7 +13,8 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
 from tune_dml.tracking.projection import Point, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
-from tune_dml.tracking.tables import Run, StoredRun, find_runs
 
 _REQUEST_TIMEOUT = "10"
 """Seconds that a request waits, where the user has not set MLflow's own variable."""
@@ -30,6 +30,31 @@ _HALF_MADE = "-half-made-"
 """In the names of folders in which new databases are made."""
 _JUST_MADE = 60.0
 """Seconds for which a folder in which a database is made may not be locked yet by its maker."""
+
+
+@dataclass
+class MlflowRun:
+    """A run as MLflow has it, updated with each write."""
+
+    id: str
+    status: str
+    tags: dict[str, str]
+    params: frozenset[str]
+    """Names only: MLflow does not change a logged parameter."""
+    has_data: bool = False
+    """Whether its data set is logged."""
+    latest: Mapping[str, float] = field(default_factory=dict)
+    """The last value of each metric, as it was found; of a cell's run only."""
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """A run read from a store, for comparison with the ledger."""
+
+    status: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    points: Sequence[Point]
 
 
 @contextlib.contextmanager
@@ -179,10 +204,10 @@ def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
         client.set_experiment_tag(experiment_id, "mlflow.note.content", text)
 
 
-def create_run(client: Any, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
+def create_run(client: Any, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
     """A new run without parameters."""
     info = client.create_run(experiment_id, milliseconds(started), tags, name).info
-    return Run(info.run_id, "RUNNING", dict(tags), frozenset())
+    return MlflowRun(info.run_id, "RUNNING", dict(tags), frozenset())
 
 
 def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
@@ -194,7 +219,7 @@ def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
     client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
 
-def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
+def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowRun]:
     """Every active run of a query, page by page, the earliest first."""
     shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
     token = None
@@ -203,20 +228,15 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
         page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
         for run in page:
             names = frozenset(run.data.params)
-            known = bool(run.inputs and run.inputs.dataset_inputs)
-            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known)
+            known, tags = bool(run.inputs and run.inputs.dataset_inputs), dict(run.data.tags)
+            latest = dict(run.data.metrics) if "tune_dml.cell_key" in tags else {}
+            yield MlflowRun(run.info.run_id, run.info.status, tags, shared.setdefault(names, names), known, latest)
         token = page.token
         if not token:
             return
 
 
-def runs_with(client: Any, uri: str, experiment_id: str, tag: str, value: str) -> Iterable[Run]:
-    """Every active run that has a tag, the earliest first."""
-    found = find_runs(uri, experiment_id, tag, value)
-    return search_runs(client, experiment_id, f"tags.`{tag}` = '{value}'") if found is None else found
-
-
-def read_run(client: Any, run_id: str, metrics: Set[str]) -> StoredRun | None:
+def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
     """A run as it is now, with the points of those of its metrics; None where it was deleted."""
     try:
         run = client.get_run(run_id)
@@ -231,7 +251,7 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> StoredRun | None:
         for name in sorted(metrics & set(run.data.metrics))
         for point in client.get_metric_history(run_id, name)
     )
-    return StoredRun(run.info.status, dict(run.data.params), dict(run.data.tags), tuple(points))
+    return RunSnapshot(run.info.status, dict(run.data.params), dict(run.data.tags), tuple(points))
 
 
 def log_in_batches(
@@ -248,7 +268,7 @@ def log_in_batches(
 
 
 def log_news(
-    client: Any, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    client: Any, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
     """Metrics, and of the parameters and tags those that the run does not have yet."""
     missing = {name: value for name, value in params.items() if name not in run.params}
@@ -258,7 +278,7 @@ def log_news(
     run.tags.update(changed)
 
 
-def set_status(client: Any, run: Run, status: RunStatus, moment: float) -> None:
+def set_status(client: Any, run: MlflowRun, status: RunStatus, moment: float) -> None:
     """Where a run stands since a moment, where it is not there already."""
     if run.status == status:
         return
@@ -301,16 +321,11 @@ def show_as_output(client: Any, run_id: str, model: str) -> None:
     client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
 
 
-def artifacts_of(client: Any, run_id: str) -> str:
-    """The address of a run's files."""
-    return str(client.get_run(run_id).info.artifact_uri)
-
-
 def file_store(client: Any, run_id: str) -> Any:
     """Where a run's files lie, which can also delete them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    return get_artifact_repository(artifacts_of(client, run_id), client.tracking_uri)
+    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
 
 
 def reason_of(error: Exception) -> str:

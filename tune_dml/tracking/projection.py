@@ -142,12 +142,16 @@ class TrialRun:
             self.names.update(point.name for point in row.points)
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
-    def whole(self) -> tuple[list[Row], tuple[Point, ...]]:
-        """Every row, and every point that the run of a new trial should have; what has been taken stays as it is."""
-        fresh = TrialRun(self.state, replace(self.history, offset=0), self.metric)
-        rows = fresh.unread()
-        fresh.taken(rows)
-        return rows, (*(point for row in rows for point in row.points), *fresh.closing_points())
+    def news(self) -> tuple[list[Row], tuple[Point, ...]]:
+        """Return the unread rows, and their points with those of the end; `taken` then marks the rows as read."""
+        rows = self.unread()
+        ahead = replace(self, history=replace(self.history), names=set(self.names), steps=dict(self.steps))
+        ahead.taken(rows)
+        return rows, (*(point for row in rows for point in row.points), *ahead.closing_points())
+
+    def every_point(self) -> tuple[Point, ...]:
+        """Return all points that the trial's run should have, read from the beginning."""
+        return TrialRun(self.state, replace(self.history, offset=0), self.metric).news()[1]
 
     def skip(self, count: int) -> None:
         """Take the first `count` different rows as known: an earlier process pushed them."""
@@ -319,15 +323,17 @@ class Projection:
         }
 
     def parent_points(self) -> tuple[Point, ...]:
-        """How many trials have ended, and how."""
-        counts = Counter(t.status for key, t in self.state.recorded.items() if key not in self.state.confirming)
+        """Return how many trials have ended, and how, at the time of the last end: a replay repeats the same points."""
+        trials = [trial for key, trial in self.state.recorded.items() if key not in self.state.confirming]
+        counts = Counter(trial.status for trial in trials)
         statuses: list[TrialStatus] = ["finished", "diverged", "failed"]
         statuses += ["stopped"] if self.state.plan.search.stopping else []
         ended = {f"trials_{status}": counts[status] for status in statuses}
         metric = self.state.plan.metric
         measured = recorded_floors(self.state.sessions).items()
         floors = {f"floor/{name}": figures[metric] for name, figures in measured if metric in figures}
-        return numbers(ended | floors, sum(ended.values()), self.last_active) if any(ended.values()) else ()
+        moment = max((trial.ended.time for trial in trials if trial.ended), default=0.0)
+        return numbers(ended | floors, sum(ended.values()), moment) if moment else ()
 
     def parent_parameters(self) -> dict[str, str]:
         """What every cell shares, and the domain of each knob, which a run keeps as it was when it was made: see `domains`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,15 +12,14 @@ from tune_dml.record.ledger import read_events
 from tune_dml.text import counted
 from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
-from tune_dml.tracking.client import read_run
+from tune_dml.tracking.client import RunSnapshot, read_run
 from tune_dml.tracking.projection import Point, Projection, TrialRun, milliseconds
-from tune_dml.tracking.tables import LARGEST, StoredRun, read_runs
 from tune_dml.tracking.trial_runs import contents_of
 
 Located = tuple[str, int, int, str]
 """Metric, step, time, value as text."""
-_AT_ONCE = 500
-"""Runs that are read together."""
+_INFINITY = 1.7976931348623157e308
+"""The number that MLflow stores for an infinity."""
 
 
 @dataclass
@@ -51,24 +49,21 @@ class _Expected:
 class Proof:
     """Compares one sweep with one store; `counts` and `differing` are of the last comparison."""
 
-    def __init__(self, client: Any, uri: str, projection: Projection, books: Books):
+    def __init__(self, client: Any, projection: Projection, books: Books):
         self.counts = Counts()
         self.differing: list[str] = []
         """Keys of the trials that the store does not show as the ledger has them."""
-        self._client, self._uri, self._projection, self._books = client, uri, projection, books
+        self._client, self._projection, self._books = client, projection, books
 
     def differences(self) -> list[str]:
         """One line for each run that is missing or not as it should be."""
         self.counts, self.differing = Counts(), []
         lines = []
-        to_come = self._expected()
-        while together := list(itertools.islice(to_come, _AT_ONCE)):
-            for expected, stored in zip(together, self._stored(together), strict=True):
-                wrong = self._difference(expected, stored)
-                if wrong:
-                    lines.append(f"{expected.name}: {wrong}")
-                    if expected.key in self._projection.runs:
-                        self.differing.append(expected.key)
+        for expected in self._expected():
+            if wrong := self._difference(expected, self._stored(expected)):
+                lines.append(f"{expected.name}: {wrong}")
+                if expected.key in self._projection.runs:
+                    self.differing.append(expected.key)
         return lines
 
     def _expected(self) -> Iterator[_Expected]:
@@ -97,21 +92,15 @@ class Proof:
 
     def _points_of(self, run: TrialRun) -> Iterable[Point]:
         """Every point that a trial's run should have, read from the beginning."""
-        yield from run.whole()[1]
+        yield from run.every_point()
         if self._projection.state.opened is not None:
             yield from run.sealed_points(self._projection.state.folder)
 
-    def _stored(self, together: Sequence[_Expected]) -> Iterator[StoredRun | None]:
-        """Each of them as the store has it; None where it does not."""
-        ids = [self._books.runs.get(expected.key, "") for expected in together]
-        at_once = read_runs(self._uri, ids)
-        for expected, run_id in zip(together, ids, strict=True):
-            if at_once is not None:
-                yield at_once.get(run_id)
-            else:
-                yield read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
+    def _stored(self, expected: _Expected) -> RunSnapshot | None:
+        run_id = self._books.runs.get(expected.key)
+        return read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
 
-    def _difference(self, expected: _Expected, stored: StoredRun | None) -> str:
+    def _difference(self, expected: _Expected, stored: RunSnapshot | None) -> str:
         """What a run lacks, in words; empty when nothing."""
         if stored is None:
             return "its run is missing"
@@ -137,7 +126,7 @@ class Proof:
         return {(event.key, milliseconds(event.time)) for event in events if event.kind == "ended"}
 
 
-def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located], foreign: int) -> Iterator[str]:
+def _wrong(expected: _Expected, stored: RunSnapshot, missing: frozenset[Located], foreign: int) -> Iterator[str]:
     absent = [name for name in expected.params if name not in stored.params]
     other = [
         name
@@ -165,4 +154,4 @@ def _as_stored(points: Iterable[Point]) -> frozenset[Located]:
 
 def _word(value: float) -> str:
     """A value as text that can be compared, NaN too, infinities as MLflow stores them."""
-    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), LARGEST), value))
+    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _INFINITY), value))

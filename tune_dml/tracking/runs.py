@@ -10,7 +10,6 @@ keeps the time of its row, so that pushing it again adds nothing.
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from tune_dml.record.judgement import Judgement
 from tune_dml.tracking.books import CELL, PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
-    artifacts_of,
+    MlflowRun,
     create_run,
     describe_experiment,
     experiment_id_of,
@@ -29,14 +28,12 @@ from tune_dml.tracking.client import (
     log_news,
     open_client,
     reason_of,
-    runs_with,
     search_runs,
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
 from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
-from tune_dml.tracking.tables import NewRun, Run, read_runs, write_runs
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
@@ -72,11 +69,10 @@ class RunPusher:
         self.was_new = False
         """This store did not know the sweep before."""
         self._uri = uri
-        self._files = ""  # the address of the artifacts of the sweep's own run
         self._experiment = experiment
         self._projection = projection
         self._books = books
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, MlflowRun] = {}
         self._shown: dict[str, set[Point]] = {}
         """What the runs of cells and of the sweep itself are known to have."""
         self._standing: dict[str, object] = {}
@@ -93,20 +89,16 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}
-        self._files = artifacts_of(self.client, parent.id)
         for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
-            for run in runs_with(self.client, self._uri, experiment_id, tag, parent.id):
+            for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
                     self._runs[key] = self._one_of(self._runs.get(key), run, key)
-        curves = [run.id for key, run in self._runs.items() if key == PARENT or key.startswith(CELL)]
-        self._shown = {name: set(run.points) for name, run in (read_runs(self._uri, curves) or {}).items()}
         self._books.adopt(experiment_id, self._runs, self._projection.runs)
         self._books.save()
         self.connected = True
 
     def push(self, push: Push) -> None:
         """Every trial that has news or another status, then the sweep's own run."""
-        self._write_new(push)
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
             if not trial.due and _stands(run, self._projection.state.plan.name, trial.status(final=push.final)):
@@ -135,10 +127,10 @@ class RunPusher:
                 self._books.opened_pushed(trial)
         log_news(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
-    def _parent(self, experiment_id: str) -> Run:
+    def _parent(self, experiment_id: str) -> MlflowRun:
         projection = self._projection
-        known: Run | None = None
-        for run in runs_with(self.client, self._uri, experiment_id, "tune_dml.ledger", projection.ledger_id):
+        known: MlflowRun | None = None
+        for run in search_runs(self.client, experiment_id, f"tags.`tune_dml.ledger` = '{projection.ledger_id}'"):
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
@@ -151,7 +143,7 @@ class RunPusher:
         tags = _with_source(projection.parent_tags())
         return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
-    def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
+    def _one_of(self, known: MlflowRun | None, other: MlflowRun, key: str) -> MlflowRun:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
         if known is None or known.id == other.id:
             return other
@@ -159,38 +151,19 @@ class RunPusher:
         self.client.delete_run(drop.id)
         return keep
 
-    def _create(self, name: str, started: float, tags: Mapping[str, str]) -> Run:
-        """A new run below the sweep's own, without parameters: the first news brings them."""
-        made = _begun_run(name, started, tags, self._files)
-        if write_runs(self._uri, self._books.experiment_id, [made]):
-            return Run(made.id, "RUNNING", dict(made.tags), frozenset())
-        return create_run(self.client, self._books.experiment_id, name, started, made.tags)
+    def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
+        """Create a run below the sweep's own, without parameters: the first news brings them."""
+        return create_run(self.client, self._books.experiment_id, name, started, _with_source(tags))
 
-    def _write_new(self, push: Push) -> None:
-        """The trials that a SQLite store has no run of: whole runs, a few hundred at once."""
-        new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
-        for first in range(0, len(new), _BATCH):
-            some = [(trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _BATCH]]
-            made = [_whole_run(one, trial.state.started, points, self._files) for trial, one, (_, points) in some]
-            if not write_runs(self._uri, self._books.experiment_id, made):
-                return
-            for (trial, one, (rows, _)), run in zip(some, made, strict=True):
-                self._runs[trial.key] = Run(run.id, run.status, dict(run.tags), frozenset(run.params))
-                self._books.runs[trial.key] = run.id
-                trial.taken(rows)
-                self._books.pushed(trial, one.version, push.count(rows))
-            self._books.save()
-
-    def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
+    def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
         one = self._contents_of(trial, push)
         if run is None:
             run = self._create(one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
-        rows = trial.unread()
-        log_news(self.client, run, [point for row in rows for point in row.points], one.params, one.tags)
+        rows, points = trial.news()
+        log_news(self.client, run, points, one.params, one.tags)
         trial.taken(rows)
-        log_in_batches(self.client, run.id, trial.closing_points(), {}, {})
         set_status(self.client, run, one.status, one.moment)
         self._books.pushed(trial, one.version, push.count(rows))
 
@@ -200,7 +173,7 @@ class RunPusher:
         above = self._cell_run(planned.cell) if planned else sweep
         return contents_of(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
 
-    def _cell_run(self, cell: Cell) -> Run:
+    def _cell_run(self, cell: Cell) -> MlflowRun:
         """The run of a cell, made when its first trial has news."""
         key = cell_key(cell)
         if key not in self._runs:
@@ -222,18 +195,20 @@ class RunPusher:
                 continue
             self._push_data(run)
             points = cell_points(trials, projection.state.plan.metric)
+            if {point.name: point.value for point in points}.items() <= run.latest.items():  # an earlier session's
+                self._shown.setdefault(run.id, set()).update(points)
             self._push_new(run, points, projection.knobs(cell), {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
             set_status(self.client, run, status, active)
             self._standing[run.id] = standing
 
-    def _push_new(self, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def _push_new(self, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Points that are not known to be there; of those that are MLflow would keep one."""
         known = self._shown.setdefault(run.id, set())
         log_news(self.client, run, [point for point in points if point not in known], params, tags)
         known.update(points)
 
-    def _push_data(self, run: Run) -> None:
+    def _push_data(self, run: MlflowRun) -> None:
         """The data set, where the run does not have it."""
         plan = self._projection.state.plan
         if not run.has_data and plan.data_digest:
@@ -268,40 +243,18 @@ def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
 
-def _begun_run(name: str, started: float, tags: Mapping[str, str], files: str) -> NewRun:
-    """`files`: where the artifacts of the sweep's own run lie."""
-    run_id = uuid.uuid4().hex
-    place = files.replace(tags[SWEEP_TAG], run_id)
-    return NewRun(run_id, name, "RUNNING", milliseconds(started), None, place, _with_source(tags), {}, ())
-
-
-def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
-    run_id = uuid.uuid4().hex
-    return NewRun(
-        id=run_id,
-        name=one.title,
-        status=one.status,
-        started=milliseconds(started),
-        ended=None if one.status == "RUNNING" else milliseconds(one.moment),
-        files=files.replace(one.tags[SWEEP_TAG], run_id),
-        tags=_with_source({**one.identity, **one.tags}),
-        params=one.params,
-        points=points,
-    )
-
-
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
     """What MLflow shows as the source of a run."""
     git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
     return {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
 
 
-def _stands(run: Run | None, sweep: str, status: RunStatus) -> bool:
+def _stands(run: MlflowRun | None, sweep: str, status: RunStatus) -> bool:
     """Whether a trial's run is there as it should be: below its sweep's, by its present name, with a status."""
     return run is not None and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
 
 
-def _key_of(run: Run) -> str:
+def _key_of(run: MlflowRun) -> str:
     """What a run is known by: a trial's key, or that of a cell; empty for a stranger."""
     if cell := run.tags.get("tune_dml.cell_key", ""):
         return CELL + cell.rpartition("-")[2]

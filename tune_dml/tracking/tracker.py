@@ -155,7 +155,7 @@ class Tracker:
 
         def act() -> None:
             nonlocal counted
-            proof = Proof(self._runs.client, self.uri, self._projection, self._books)
+            proof = Proof(self._runs.client, self._projection, self._books)
             before.extend(proof.differences())
             for key in proof.differing:
                 self._books.forget(self._projection.runs[key])

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from tune_dml.tracking import client, runs
 from tune_dml.tracking.tracker import SyncReport
@@ -91,9 +92,7 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
         driver.run(trial)
     one.sync()
     searches: list[str] = []
-    monkeypatch.setattr(
-        runs, "runs_with", lambda *arguments: searches.append(arguments[3]) or client.runs_with(*arguments)
-    )
+    monkeypatch.setattr(runs, "search_runs", lambda *given: searches.append(given[2]) or client.search_runs(*given))
     driver.event("reset", driver.trials[0].key)
     driver.started(driver.trials[0])
     driver.row(driver.trials[0], 3)
@@ -102,6 +101,23 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     other = tracker()  # a new process looks once, however many trials there are, and pushes nothing
     assert other.sync().rows == 0
     assert len(searches) == 3
+
+
+def test_another_process_writes_nothing_that_is_there(driver, tracker, mlflow_has, monkeypatch):
+    *before, last = driver.trials
+    for trial in before:
+        driver.run(trial)
+    tracker().stop()
+    driver.session()
+    driver.started(last)
+    written = []
+    log_batch = MlflowClient.log_batch
+    monkeypatch.setattr(MlflowClient, "log_batch", lambda *given: written.append(given[1]) or log_batch(*given))
+    assert tracker().sync().error is None
+    seen = mlflow_has()
+    assert set(written) <= {seen.by_key[last.key].info.run_id, seen.parents[0].info.run_id}
+    steps = [row[0] for row in seen.history(seen.parents[0], "trials_finished")]
+    assert len(steps) == len(set(steps))
 
 
 def test_another_store_gets_everything(tmp_path, driver, tracker, uri, mlflow_has):
