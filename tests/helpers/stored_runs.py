@@ -42,7 +42,7 @@ class StoredRuns:
         return sorted(
             (
                 *(run.info.run_id, run.info.status, run.info.start_time, run.info.end_time),
-                *(run.data.params, run.data.tags, {name: self.history(run, name) for name in run.data.metrics}),
+                *(run.data.params, run.data.tags, {name: repr(self.history(run, name)) for name in run.data.metrics}),
             )
             for run in self.runs
         )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from trainables.files import write_whole
 from tune_dml.planning.cells import Cell
-from tune_dml.tracking.projection import TrialRun
 from tune_dml.tracking.client import MlflowRun
+from tune_dml.tracking.projection import TrialRun
 
 PARENT = "parent"
 CELL = "cell-"

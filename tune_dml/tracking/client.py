@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,6 @@ class MlflowRun:
     """Names only: MLflow does not change a logged parameter."""
     has_data: bool = False
     """Whether its data set is logged."""
-    latest: Mapping[str, float] = field(default_factory=dict)
-    """The last value of each metric, as it was found; of a cell's run only."""
 
 
 @dataclass(frozen=True)
@@ -228,9 +226,8 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
         page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
         for run in page:
             names = frozenset(run.data.params)
-            known, tags = bool(run.inputs and run.inputs.dataset_inputs), dict(run.data.tags)
-            latest = dict(run.data.metrics) if "tune_dml.cell_key" in tags else {}
-            yield MlflowRun(run.info.run_id, run.info.status, tags, shared.setdefault(names, names), known, latest)
+            known = bool(run.inputs and run.inputs.dataset_inputs)
+            yield MlflowRun(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known)
         token = page.token
         if not token:
             return
@@ -246,12 +243,17 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
         raise
     if run.info.lifecycle_stage != "active":
         return None
-    points = (
+    points = read_points(client, run_id, sorted(metrics & set(run.data.metrics)))
+    return RunSnapshot(run.info.status, dict(run.data.params), dict(run.data.tags), points)
+
+
+def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[Point, ...]:
+    """Return every point of some metrics of a run."""
+    return tuple(
         Point(name, point.value, point.step, point.timestamp)
-        for name in sorted(metrics & set(run.data.metrics))
+        for name in metrics
         for point in client.get_metric_history(run_id, name)
     )
-    return RunSnapshot(run.info.status, dict(run.data.params), dict(run.data.tags), tuple(points))
 
 
 def log_in_batches(

@@ -27,12 +27,13 @@ from tune_dml.tracking.client import (
     log_in_batches,
     log_news,
     open_client,
+    read_points,
     reason_of,
     search_runs,
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
-from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, milliseconds, numbers
+from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, numbers
 from tune_dml.tracking.store import check
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
@@ -181,7 +182,7 @@ class RunPusher:
             above = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
             run = self._create(cell.label, started, {**projection.cell_tags(cell), **above})
-            self._runs[key], self._books.runs[key] = run, run.id
+            self._runs[key], self._books.runs[key], self._shown[run.id] = run, run.id, set()
         return self._runs[key]
 
     def _push_cells(self, push: Push) -> None:
@@ -195,14 +196,16 @@ class RunPusher:
                 continue
             self._push_data(run)
             points = cell_points(trials, projection.state.plan.metric)
-            if {point.name: point.value for point in points}.items() <= run.latest.items():  # an earlier session's
-                self._shown.setdefault(run.id, set()).update(points)
+            if run.id not in self._shown:  # an earlier session made it
+                self._shown[run.id] = set(read_points(self.client, run.id, ("mean", "seeds")))
             self._push_new(run, points, projection.knobs(cell), {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
             set_status(self.client, run, status, active)
             self._standing[run.id] = standing
 
-    def _push_new(self, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def _push_new(
+        self, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
         """Points that are not known to be there; of those that are MLflow would keep one."""
         known = self._shown.setdefault(run.id, set())
         log_news(self.client, run, [point for point in points if point not in known], params, tags)
