@@ -227,7 +227,9 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
         for run in page:
             names = frozenset(run.data.params)
             known = bool(run.inputs and run.inputs.dataset_inputs)
-            yield MlflowRun(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known)
+            yield MlflowRun(
+                run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known
+            )
         token = page.token
         if not token:
             return
