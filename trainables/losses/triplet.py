@@ -1,4 +1,11 @@
-"""Triplet loss over all valid triplets of the batch, exact in O(B² log B) time and O(B²) memory."""
+"""Triplet losses on squared distances of unit vectors: over all triplets, and with one semi-hard negative a pair.
+
+>>> import torch
+>>> from trainables.losses import build_loss
+>>> embeddings, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 0, 1])
+>>> build_loss("triplet", margin=1.0)(embeddings, labels)  # triplets (0, 1, 2) and (1, 0, 2): [2 - 0 + 1] and [2 - 2 + 1]
+tensor(2.)
+"""
 
 from __future__ import annotations
 
@@ -10,21 +17,23 @@ from torch import Tensor
 
 from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 
+TripletMargin = Annotated[float, Field(ge=0, description="margin m on squared distances")]
+
 
 class TripletLoss(PairLoss):
     """L = mean over all valid (a, p, n) of [D²_ap - D²_an + m]_+, D² = 2 - 2S, zeros counted (SEC supplement, table 1).
 
-    With one key per pair, u_an = S_an for negatives and u_ap = S_ap - m/2 for positives, a triplet's hinge is
-    2 [u_an - u_ap]_+. Sorting each anchor's keys therefore tells for every negative how many positives it violates,
-    and for every positive how many negatives violate it; these counts w are the gradient, and L = <w, u>.
-    0 when the batch has no triplet.
+    Exact in O(B² log B) time and O(B²) memory. Each pair gets one key: u_an = S_an for negatives and
+    u_ap = S_ap - m/2 for positives. A triplet's hinge is then 2 [u_an - u_ap]_+. Sorting each anchor's keys gives the
+    number of positives that each negative violates, and the reverse. These counts w are the gradient, and L = <w, u>.
+    The loss is 0 when the batch has no triplet.
     """
 
     name = "triplet"
     citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020"
     section = "2.1"
 
-    def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m on squared distances")] = 1.0):
+    def __init__(self, *, margin: TripletMargin = 1.0):
         super().__init__()
         self.margin = margin
 
@@ -36,7 +45,7 @@ class TripletLoss(PairLoss):
         order = keys.argsort(dim=1, stable=True)
         if pairs.within:
             keys.fill_diagonal_(0)
-        counts = _violations(positive.gather(1, order), first=0 if pairs.within else 1)
+        counts = _count_violations(positive.gather(1, order), first=0 if pairs.within else 1)
         slopes = torch.empty_like(keys).scatter_(1, order, counts)
         negatives = pairs.negative.sum(dim=1)
         triplets = (pairs.positive.sum(dim=1) * negatives).sum().clamp_min(1).to(keys.dtype)
@@ -44,8 +53,8 @@ class TripletLoss(PairLoss):
         return Solution((slopes * keys).sum(), slopes)
 
 
-def _violations(positive: Tensor, *, first: int) -> Tensor:
-    """From 1/0 for positive/negative in ascending order of the keys (B, N): the counts w.
+def _count_violations(positive: Tensor, *, first: int) -> Tensor:
+    """Return the counts w from 1/0 for positive/negative in ascending order of the keys, (B, N).
 
     `first` is the rank of the first column: 0 for the self pair, 1 where there is none.
     """
@@ -55,3 +64,37 @@ def _violations(positive: Tensor, *, first: int) -> Tensor:
     negatives_below = rank - positives_below
     negatives_above = negatives_below[:, -1:] - negatives_below
     return torch.lerp(positives_below, -negatives_above, positive)
+
+
+class SemihardTripletLoss(PairLoss):
+    """L = mean over ordered positive pairs (a, p) of [D²_ap - D²_an* + m]_+, D² = 2 - 2S, zeros counted.
+
+    n* is the closest negative farther away than the positive, D²_an > D²_ap. Where there is none, n* is the farthest
+    negative of all (not the hardest). n* may lie outside the margin. Anchors without a negative contribute no pair.
+    The loss is 0 when the batch has no triplet.
+    """
+
+    name = "semihard_triplet"
+    citation = (
+        "Schroff et al., FaceNet, CVPR 2015; as used by Zhang et al., Deep Metric Learning with Spherical Embedding, "
+        "NeurIPS 2020"
+    )
+    section = "2.2"
+
+    def __init__(self, *, margin: TripletMargin = 0.2):
+        super().__init__()
+        self.margin = margin
+
+    def solve(self, pairs: Pairs) -> Solution:
+        """Sort each anchor's negatives; the number of them below S_ap points at n*."""
+        similarity = pairs.similarity
+        # Others sort to the end: the first N_a columns of `ranked` are the negatives, from far to close.
+        ranked, order = similarity.masked_fill(~pairs.negative, torch.inf).sort(dim=1, stable=True)
+        farther = torch.searchsorted(ranked, similarity)  # negatives with S_an < S_ap
+        chosen = farther.sub_(1).clamp_min_(0)
+        valid = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        count = valid.sum().clamp_min(1).to(similarity.dtype)
+        hinge = (2 * (ranked.gather(1, chosen) - similarity) + self.margin).masked_fill_(~valid, 0).clamp_min_(0)
+        slopes = (hinge > 0).to(hinge.dtype).mul_(2 / count)
+        pushed = torch.zeros_like(slopes).scatter_add_(1, order.gather(1, chosen), slopes)
+        return Solution(hinge.sum() / count, pushed.sub_(slopes))

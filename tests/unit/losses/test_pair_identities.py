@@ -9,7 +9,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
-from trainables.losses.npair import couples
+from trainables.losses.tuplets import anchor_positive_pairs
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 
@@ -139,7 +139,9 @@ def test_npair_padding_changes_nothing(labels, monkeypatch):
     labels = torch.tensor(labels)
     embeddings = raw(len(labels))
     expected = build_loss("npair")(embeddings, labels)
-    monkeypatch.setattr("trainables.losses.npair.couples", lambda y, padded: couples(y, padded=True))
+    monkeypatch.setattr(
+        "trainables.losses.tuplets.anchor_positive_pairs", lambda y, padded: anchor_positive_pairs(y, padded=True)
+    )
     padded = build_loss("npair")(embeddings, labels)
     torch.testing.assert_close(padded, expected)
     torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (padded, expected)))

@@ -19,15 +19,20 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
 from trainables.errors import Problem, raise_if_any
 from trainables.losses.base import EPSILON, Loss
 from trainables.precision import full_precision
+
+ProxiesPerClass = Annotated[int, Field(ge=1, description="proxies per class K")]
+GammaProxy = Annotated[float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")]
+Tau = Annotated[float, Field(ge=0, description="weight tau of the proxy regularizer R")]
 
 _SPREAD_EPSILON = 1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
 _USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage

@@ -1,4 +1,4 @@
-"""The soft maximum that proxy and classification losses are made of, with its derivative."""
+"""Log-sum-exp and cross entropy with their derivatives, shared by proxy and classification losses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from torch import Tensor
 
 
 def log_sum_exp(logits: Tensor, dim: int, *, one: bool = False) -> tuple[Tensor, Tensor]:
-    """Σ e^x in the log domain, log Σ e^x or with `one` log(1 + Σ e^x), and its derivative.
+    """Return log Σ e^x along `dim`, or with `one` log(1 + Σ e^x), and its derivative, which overwrites `logits`.
 
-    Reduces along `dim` and overwrites `logits` with the derivative. Leave entries out by setting them to
-    -inf. A row with none left gives -inf (0 with `one`) and zero slopes.
+    Entries of -inf are left out. A row with none left gives -inf (0 with `one`) and zero slopes.
     """
     top = logits.amax(dim, keepdim=True)
     top = top.clamp_min(0) if one else top.masked_fill(top == -torch.inf, 0)
@@ -20,3 +19,12 @@ def log_sum_exp(logits: Tensor, dim: int, *, one: bool = False) -> tuple[Tensor,
         total += (-top).exp()
     value = (total.log() + top).squeeze(dim)
     return value, weights.div_(total.clamp_min(torch.finfo(total.dtype).tiny))
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean cross entropy of logits (B, C) and its derivative, which overwrites them."""
+    own = labels[:, None]
+    target = logits.gather(1, own)[:, 0]
+    total, slopes = log_sum_exp(logits, dim=1)
+    slopes.scatter_add_(1, own, slopes.new_full(own.shape, -1.0))
+    return (total - target).mean(), slopes.div_(len(labels))

@@ -1,6 +1,6 @@
 """Uncertainty sets: how an adversary may weigh the pair losses, max over p in U of sum p_ij l_ij.
 
-A robust pair loss is a pair loss plus a set U; HeldWeights and Sampled are sets made from sets.
+A robust pair loss is a pair loss plus a set U; ConstantWeights and Sampled are sets made from sets.
 
 A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
 p* held constant. docs/specification.md, section 5.2.
@@ -185,7 +185,7 @@ class ChiSquared(UncertaintySet):
 
 
 @dataclass(frozen=True)
-class HeldWeights(UncertaintySet):
+class ConstantWeights(UncertaintySet):
     """Another set's p*, with the value sum p* l, p* held constant."""
 
     inner: UncertaintySet
