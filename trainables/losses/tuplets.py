@@ -46,7 +46,7 @@ class NPairLoss(Loss):
         self.scale = scale
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        anchors, positives, valid = anchor_positive_pairs(labels, padded=labels.device.type != "cpu")
+        anchors, positives, valid = _anchor_positive_pairs(labels, padded=labels.device.type != "cpu")
         count = len(anchors)
         unit = normalise(embeddings[torch.cat((anchors, positives))])
         logits = self.scale * (unit[:count] @ unit[count:].T)
@@ -61,7 +61,7 @@ class NPairLoss(Loss):
         return torch.where(valid, entropies, 0).sum() / valid.sum().clamp_min(1)
 
 
-def anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+def _anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return indices (n,) of anchors and of positives in the order of the labels, and a mask (n,) of the pairs that exist.
 
     Padded, n is B // 2. Otherwise all n pairs exist, the mask is None, and the host waits for n.
