@@ -1,239 +1,365 @@
-"""The platform from Python: run, resume, extend, load and report a sweep; what the command line calls.
+"""The platform from Python: run, resume, extend, load and report a sweep.
 
-sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
-tune_dml.write_report(sweep, "report")
+    sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
+    tune_dml.write_report(sweep, "report")
 
-`run`, `resume` and `extend` take what is asked for as dataclasses; `run_sweep`, `resume_sweep` and `extend_sweep` are the
-same functions with their fields as keywords.
+Input errors are raised together as one `ConfigError` before any worker starts; each names its argument.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_type_hints
 
 from rich.console import Console
 
-from trainables.bucket import bucket_problems
-from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
-from tune_dml.planning.plan import refuse_name_in_use
-from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
-from tune_dml.planning.spread import spread
-from tune_dml.record.fetching import fetch_rest
-from tune_dml.record.ledger import READ_ONLY, Ledger
-from tune_dml.record.rescore import RescoredSweep, compute_metrics
+from trainables.errors import nearest, raise_if_any
+from tune_dml import operations
+from tune_dml.planning.checks import Check, DataProgress
+from tune_dml.planning.keywords import keyword_problems
+from tune_dml.planning.request import Racing, Request, Resources, Session, Stopping, Vary, folder_problems
+from tune_dml.record.rescore import RescoredSweep
 from tune_dml.record.results import Results
-from tune_dml.record.session import Purpose, with_place
-from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of, read_state
-from tune_dml.running.shares import measured_shares, settled
-from tune_dml.space import Value
-from tune_dml.sweep import Sweep, colour_of_arm
+from tune_dml.record.state import load_state, read_state
+from tune_dml.space import SearchMethod, Space, Value
+from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
-    from tune_dml.tracking import Reconciliation, Tracker
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
-def run(
-    request: Request,
-    session: Session,
-    racing: Racing,
+def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raise ConfigError for arguments of a wrong type, and name the nearest keyword for an unknown one."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if unknown := [key for key in kwargs if key not in signature.parameters]:
+            remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
+        given = signature.bind(*args, **kwargs).arguments
+        raise_if_any(keyword_problems(get_type_hints(function), given))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_checked
+def run_sweep(
+    space: str | Path | Space,
     *,
-    resources: Annotated[Resources | None, "Workers, CPUs and GPUs of a trial."] = None,
-    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
-    data_progress: Annotated[DataProgress | None, "Told of decoding as (done, total)."] = None,
-    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
+    dataset: str | None = None,
+    data_root: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Value] | None = None,
+    search: SearchMethod | None = None,
+    num_samples: int | None = None,
+    name: str | None = None,
+    margin: float | None = None,
+    arms: Sequence[str] | None = None,
+    protocol: str | None = None,
+    tune: Mapping[str, Sequence[Value]] | None = None,
+    stopping: Stopping | None = None,
+    vary: Vary | None = None,
+    until_decided: bool = False,
+    max_seeds: int | None = None,
+    budget: float | None = None,
+    resources: Resources | None = None,
+    storage: str | Path = Session.storage,
+    address: str | None = None,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    gpu_hours: float | None = None,
+    stall_limit: float | None = None,
+    start_limit: float | None = None,
+    trial_files: str | None = None,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    cache_dir: str | Path | None = None,
+    console: Console | None = None,
+    data_progress: DataProgress | None = None,
+    other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Run a sweep to its end on Ray Tune and return it.
+    """Run a sweep on Ray Tune until it ends, and return it.
 
-    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
-    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
-    answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
-    everything that is wrong with the request, before any worker starts.
+    A second call with the same name and plan runs only the trials that are missing.
+
+    Args:
+        space: Name of a search space, path of a sweep file, or a `Space`.
+        dataset: Data set; the space's default otherwise.
+        data_root: Folder of the pictures, for data sets that read one.
+        seeds: Number of paired seeds, or the seeds themselves; 3 by default.
+        settings: Settings to override, by dotted name: `{"training.steps": 300}`.
+        search: How cells are chosen; `grid` by default.
+        num_samples: Number of cells to propose, for every search but `grid`.
+        name: Name of the sweep; the space's by default.
+        margin: Smallest difference that matters, in units of the metric.
+        arms: Arms of the space to compare; all by default.
+        protocol: Protocol that trains every arm; by default the one printed for its loss.
+        tune: Settings to tune in every arm, each with its values; an empty list tries three around the default.
+        stopping: Rule that stops weak cells early.
+        vary: The one source of randomness that seeds change; all by default.
+        until_decided: Add seeds to undecided cells until every question is answered.
+        max_seeds: With `until_decided`: maximum number of seeds of a cell.
+        budget: With `until_decided`: GPU-hours (worker-hours without GPUs) that trials may take.
+        resources: Workers, CPUs and GPUs of a trial.
+        storage: Folder that stores sweeps; on a cluster all nodes must see it.
+        address: Ray cluster: `auto`, `local`, `HOST:PORT` or `ray://HOST:PORT`.
+        max_concurrent: Maximum number of trials at a time.
+        time_budget: Seconds after which the sweep stops; it can be resumed.
+        gpu_hours: GPU-hours (worker-hours without GPUs) after which the sweep stops; it can be resumed.
+        stall_limit: Seconds without a training step after which a trial restarts from its checkpoint.
+        start_limit: The same limit before a trial's first step.
+        trial_files: Object storage for files and checkpoints of trials, such as `s3://bucket/prefix`.
+        tracking_uri: MLflow store; `MLFLOW_TRACKING_URI` or ./mlflow.db by default.
+        experiment: MLflow experiment; the space's name by default.
+        cache_dir: Folder for decoded pictures.
+        console: Rich console that shows the progress; none by default.
+        data_progress: Called with (done, total) while pictures are decoded.
+        other_checks: Further checks; their problems are raised together with the others.
+
+    Raises:
+        ConfigError: The request is wrong. Lists every problem; no worker has started.
+
+    Example:
+        >>> import tune_dml
+        >>> sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)  # doctest: +SKIP
+        >>> sweep.best()  # doctest: +SKIP
+
+        Errors name the argument, and the nearest valid name:
+
+        >>> tune_dml.run_sweep("sec_rho", dataset="glyfs")
+        Traceback (most recent call last):
+        trainables.errors.ConfigError: dataset: unknown data set 'glyfs'. Did you mean 'glyphs'?
     """
-    resources = settled(resources or Resources(), session.address)
-    checked = prepare(
-        request,
-        cache_dir=session.cache,
-        other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
-        progress=data_progress,
-        micro_batch=resources.micro_batch,
+    return operations.run(
+        Request(
+            space, dataset, data_root, seeds, settings, search, num_samples, name, margin, arms, protocol, tune,
+            stopping, vary,
+        ),
+        Session(
+            storage, address, max_concurrent, time_budget, gpu_hours, stall_limit, start_limit,
+            trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
+        ),
+        Racing(until_decided, max_seeds, budget),
+        resources=resources,
+        console=console,
+        data_progress=data_progress,
+        other_checks=other_checks,
+    )  # fmt: skip
+
+
+@_checked
+def resume_sweep(
+    name: str,
+    *,
+    retry_failed: bool = False,
+    micro_batch: int | None = None,
+    data_root: str | Path | None = None,
+    storage: str | Path = Session.storage,
+    address: str | None = None,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    gpu_hours: float | None = None,
+    stall_limit: float | None = None,
+    start_limit: float | None = None,
+    trial_files: str | None = None,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    cache_dir: str | Path | None = None,
+    console: Console | None = None,
+    other_checks: Sequence[Check] = (),
+) -> Sweep:
+    """Run the missing trials of a stored sweep, with the resources it was started with.
+
+    Finished trials are kept; interrupted ones continue from their checkpoint; MLflow is brought up to date.
+
+    Args:
+        name: Name of the sweep.
+        retry_failed: Also run failed and diverged trials again.
+        micro_batch: Pictures that a worker holds at a time; as before if left out.
+        data_root: New folder of the same pictures, if they have moved. It is stored with the sweep.
+        storage, address, ...: As for `run_sweep`.
+
+    Raises:
+        ConfigError: The sweep is unknown or running, its data have changed, or the cluster is too small.
+            Nothing stored has changed.
+    """
+    session = Session(
+        storage, address, max_concurrent, time_budget, gpu_hours, stall_limit, start_limit,
+        trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
+    )  # fmt: skip
+    return operations.resume(
+        name,
+        session,
+        retry_failed=retry_failed,
+        micro_batch=micro_batch,
+        data_root=data_root,
+        console=console,
+        other_checks=other_checks,
     )
-    folder = session.sweeps / checked.plan.name
-    refuse_name_in_use(folder, checked.plan)
-    state = SweepState(folder, checked.plan)
-    state.update()
-    asked, session = session, with_place(session, state)
-    if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
-        raise_if_any(bucket_problems(session.trial_files))
-    notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
-    race = None
-    if racing.until_decided:
-        from tune_dml.running.race import rule_of
-
-        race = rule_of(state, racing)
-    return _execute(state, resources, session, console, Purpose("sweep", notes, race=race))
 
 
-def resume(
+@_checked
+def extend_sweep(
     name: str,
-    session: Session,
     *,
-    retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
-    micro_batch: Annotated[int | None, "As for a new sweep; as before where it is left out."] = None,
-    data_root: Annotated[str | Path | None, "Where the pictures lie now, if they have moved; the same ones."] = None,
-    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
-    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
+    seeds: Sequence[int] = (),
+    values: Mapping[str, Sequence[Value]] | None = None,
+    num_samples: int = 0,
+    arms: Sequence[str] = (),
+    storage: str | Path = Session.storage,
+    address: str | None = None,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    gpu_hours: float | None = None,
+    stall_limit: float | None = None,
+    start_limit: float | None = None,
+    trial_files: str | None = None,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    cache_dir: str | Path | None = None,
+    console: Console | None = None,
+    other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
+    """Add seeds, knob values, proposed cells or arms to a stored sweep, and run what is new.
 
-    Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
-    diverged ones are tried again. A `data_root` is kept: whatever is done with the sweep later finds its pictures there.
-    Raises ConfigError when there is no such sweep, its data have changed, it does not fit on the cluster, or it is
-    running; nothing stored is changed then.
+    Args:
+        name: Name of the sweep.
+        seeds: Seeds to add.
+        values: Values to add, by knob: `{"regularizer.rho": [0.3]}`.
+        num_samples: Number of further cells to propose, for every search but `grid`.
+        arms: Arms of the space that were left out, or sweep files that declare further ones.
+        storage, address, ...: As for `run_sweep`.
+
+    Raises:
+        ConfigError: The sweep cannot be extended so, or cannot be resumed. Nothing stored has changed.
     """
-    state = load_state(session.sweeps, name)
-    if data_root is not None:
-        state.replan(moved_plan(state.stored, data_root))
-    resources = settled(state.resources, session.address)
-    resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
-    session = _session_to_go_on(state, session, resources, other_checks)
-    if retry_failed:
-        with Ledger(state.folder) as ledger:
-            for key in state.trials:
-                if state.trial(key).status in {"failed", "diverged"}:
-                    ledger.write("reset", key)
-        state.update()
-    return _execute(state, resources, session, console, Purpose("resume"))
+    session = Session(
+        storage, address, max_concurrent, time_budget, gpu_hours, stall_limit, start_limit,
+        trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
+    )  # fmt: skip
+    return operations.extend(
+        name,
+        session,
+        seeds=seeds,
+        values=values,
+        num_samples=num_samples,
+        arms=arms,
+        console=console,
+        other_checks=other_checks,
+    )
 
 
-def extend(
+@_checked
+def confirm_sweep(
     name: str,
-    session: Session,
     *,
-    seeds: Annotated[Sequence[int], "Seeds to add."] = (),
-    values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
-    num_samples: Annotated[int, "Further cells to propose, for every search but grid."] = 0,
-    arms: Annotated[
-        Sequence[str], "Arms of its space that were left out so far, or a sweep file that declares some."
-    ] = (),
-    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
-    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
+    top: int = 3,
+    seeds: int = 5,
+    storage: str | Path = Session.storage,
+    address: str | None = None,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    gpu_hours: float | None = None,
+    stall_limit: float | None = None,
+    start_limit: float | None = None,
+    trial_files: str | None = None,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    cache_dir: str | Path | None = None,
+    console: Console | None = None,
 ) -> Sweep:
-    """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run what is new.
+    """Measure the best cells and the baseline again, on fresh seeds that did not choose them.
 
-    Raises ConfigError when the sweep cannot be extended so, and for what `resume_sweep` raises it; nothing stored is
-    changed then.
+    These trials enter no selection, curve or verdict. A larger `seeds` extends an earlier confirmation.
+
+    Args:
+        name: Name of the sweep.
+        top: Number of the best cells, by validation.
+        seeds: Number of fresh seeds of each cell, earlier ones included.
+        storage, address, ...: As for `run_sweep`.
+
+    Raises:
+        ConfigError: No trial has finished, or the sweep cannot be resumed.
     """
-    state = load_state(session.sweeps, name)
-    begun, names = with_arms_of_files(state.plan, arms)
-    plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
-    if plan.identity() == state.plan.identity():
-        rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
-        raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
-    if state.race is not None:
-        rule = "a race plans its seeds itself and compares the values it began with"
-        remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
-        raise ConfigError(Problem("extend", rule, None, remedy))
-    notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
-    for arm in plan.arms[len(begun.arms) :]:
-        notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
-    kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
-    if kept_apart:
-        rule = "seeds that confirmed the best cells stay apart from those that choose them"
-        raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
-    resources = settled(state.resources, session.address)
-    look = look_at_sweep(state, "extend")
-    state.replan(plan)
-    session = _session_to_go_on(state, session, resources, other_checks)
-    notes += measured_shares(plan, resources, session)
-    return _execute(state, resources, session, console, Purpose("extend", tuple(notes), look))
+    session = Session(
+        storage, address, max_concurrent, time_budget, gpu_hours, stall_limit, start_limit,
+        trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
+    )  # fmt: skip
+    return operations.confirm(name, session, top=top, seeds=seeds, console=console)
 
 
-def confirm(
+@_checked
+def open_sweep(
     name: str,
-    session: Session,
     *,
-    top: Annotated[int, "How many of the best cells by validation to measure again."] = 3,
-    seeds: Annotated[int, "Fresh seeds of each, in all."] = 5,
-    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    selection: str = "",
+    storage: str | Path = Session.storage,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
 ) -> Sweep:
-    """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
+    """Open the test metrics of a sweep, and write them to MLflow.
 
-    What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
-    verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
+    The user, the time and the cell that validation selects are recorded. A second call changes nothing.
+
+    Args:
+        name: Name of the sweep.
+        selection: Purpose of the selection, in your words; recorded.
+        storage, tracking_uri, experiment: As for `run_sweep`.
+
+    Raises:
+        ConfigError: No trial has finished, or the sweep is running.
     """
-    from tune_dml.report.measured.cell import best_cells
-
-    asked = [("--top", top), ("--seeds", seeds)]
-    raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
-    listed_seeds(seeds)
-    state = load_state(session.sweeps, name)
-    ranked = best_cells(Results.of(state))
-    best = [cell for cell in ranked if not cell.baseline]
-    baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
-    if not best:
-        rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        verb = "Run it first: `tune-dml resume" if state.incomplete else "None has: `tune-dml status"
-        raise ConfigError(Problem("SWEEP", rule, name, f"{verb} {name}`."))
-    session = _session_to_go_on(state, session, state.resources)
-    used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
-    again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
-    return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
+    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    return operations.open_test(name, session, selection=selection)
 
 
-def open_test(
+@_checked
+def rescore_sweep(
     name: str,
-    session: Session,
     *,
-    selection: Annotated[str, "What the selection is for, in your words; recorded."] = "",
-) -> Sweep:
-    """Open the test metrics of a sweep, and push them to MLflow.
-
-    Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
-    ConfigError when no trial has finished, or while the sweep is running.
-    """
-    from tune_dml import tracking
-
-    state = load_state(session.sweeps, name)
-    if state.opened:
-        return Sweep(Results.of(state))
-    results = _opened(state, selection)
-    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
-
-
-def rescore(
-    name: str,
-    session: Session,
-    *,
-    metrics: Annotated[Sequence[str], "Retrieval metrics as they are logged, such as recall_at_10."],
+    metrics: Sequence[str],
+    storage: str | Path = Session.storage,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
 ) -> tuple[RescoredSweep, str | None]:
-    """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+    """Compute further metrics from stored embeddings (`evaluation.keep=embeddings`), without training.
 
-    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
-    and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
+    Validation metrics go to the ledger, tables and MLflow; test metrics stay sealed.
+
+    Args:
+        name: Name of the sweep.
+        metrics: Retrieval metrics by their logged names, such as `recall_at_10`.
+        storage, tracking_uri, experiment: As for `run_sweep`.
+
+    Returns:
+        The new metrics, and the reason why MLflow lacks them (None if it has them).
+
+    Raises:
+        ConfigError: A metric is unknown, or no embeddings were stored.
     """
-    state = load_state(session.sweeps, name)
-    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
-    fetch_rest(state)
-    rescored = compute_metrics(state, metrics)
-    return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
-
-
-run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep", checked=True)
-resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep", checked=True)
-extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep", checked=True)
-confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep", checked=True)
-open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep", checked=True)
-rescore_sweep: Callable[..., tuple[RescoredSweep, str | None]] = spread(rescore, name="rescore_sweep", checked=True)
+    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    return operations.rescore(name, session, metrics=metrics)
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
-    """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
+    """Load a stored sweep.
+
+    Raises:
+        ConfigError: There is no sweep of that name.
+
+    Example:
+        >>> load_sweep("rho1", storage="no/such/folder")
+        Traceback (most recent call last):
+        trainables.errors.ConfigError: ...
+    """
     state = load_state(Path(storage).absolute(), name)
     return Sweep(Results.of(state), interrupted=state.incomplete, state=state)
 
@@ -247,153 +373,20 @@ def write_report(
     unseal_test: bool = False,
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> ReportFiles:
-    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder. The look is recorded with the sweep.
+    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder.
+
+    A report is an interim analysis: the look is recorded with the sweep.
 
     Args:
-        sweep: from `run_sweep` or `load_sweep`.
-        path: the folder, made if missing.
-        margin: differences below this do not matter; the planned one by default.
-        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none; ours by default.
-        unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
-        forms: what figures are written as beside SVG, for papers.
+        sweep: Result of `run_sweep` or `load_sweep`.
+        path: Folder to write to; created if missing.
+        margin: Smallest difference that matters; the planned one by default.
+        paper_sd: Run-to-run standard deviation of the papers' numbers; ours by default.
+        unseal_test: Open the test metrics first, as `open_sweep` does; MLflow gets them at the next sync.
+        forms: Formats of the figures beside SVG.
     """
     raise_if_any(folder_problems("path", Path(path).absolute()))
     state = read_state(sweep.folder)
     if unseal_test and not state.opened:
-        _opened(state)
-    return _written(state, Path(path), margin, paper_sd, forms)
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """A report beside the sweep's run in MLflow."""
-
-    ui_command: str
-    """What shows it."""
-    refusal: str | None
-    """Why it is not there; None when it is."""
-    link: str = ""
-    """The page with the sweep's curve, once the store is being shown."""
-
-
-def publish_report(
-    sweep: Sweep,
-    session: Session,
-    path: Path,
-    *,
-    margin: float | None = None,
-    paper_sd: float | None = None,
-    forms: Sequence[Literal["pdf", "png"]] = (),
-) -> tuple[ReportFiles, Attachment]:
-    """Write the report of a sweep as it was run or loaded, and put it beside the sweep's run in MLflow.
-
-    Never raises for trouble with the store.
-    """
-    assert sweep.state is not None  # noqa: S101 - it was run or loaded
-    tracker = _tracker(sweep.state, session)
-    files = _written(sweep.state, path, margin, paper_sd, forms)
-    refusal = tracker.attach([files.folder], "report", files.summary.judgement)
-    return files, Attachment(tracker.ui_command(), refusal, tracker.link())
-
-
-def _written(
-    state: SweepState,
-    folder: Path,
-    margin: float | None,
-    paper_sd: float | None,
-    forms: Sequence[Literal["pdf", "png"]],
-) -> ReportFiles:
-    """The report of a sweep as it stands now, which is a look at it."""
-    from tune_dml import report
-
-    state.record_look("report")
-    return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
-
-
-def sync(name: str, session: Session) -> Reconciliation:
-    """Compare MLflow with a sweep's ledger: every run, parameter, metric and point; push what is missing, and compare again.
-
-    Raises ConfigError when there is no such sweep, or while another process runs it.
-    """
-    from tune_dml.report import judged
-
-    state = load_state(session.sweeps, name)
-    with Ledger(state.folder):
-        return _tracker(state, session).reconcile(judged(Results.of(state)))
-
-
-def _opened(state: SweepState, selection: str = "") -> Results:
-    """Record that the test metrics are opened for the cell that validation selects; the results with them."""
-    from tune_dml.record.sealed import record_opening
-    from tune_dml.report.measured.cell import best_cells
-
-    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
-    fetch_rest(state)
-    state.update()
-    best = best_cells(Results.of(state))
-    if not best:
-        rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
-        remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
-        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
-    record_opening(state, best[0].label, selection)
-    return Results.of(state)
-
-
-def _execute(
-    state: SweepState, resources: Resources, session: Session, console: Console | None, purpose: Purpose
-) -> Sweep:
-    """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
-    from tune_dml.running import cluster
-    from tune_dml.running.garbage import seldom_collected
-
-    address, _ = cluster.address_of(session.address)
-    with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
-        if left := state.trials_left(purpose.confirmation):
-            connection.begin(min(left, session.max_concurrent or left))
-        from tune_dml.running import sweep
-        from tune_dml.running.progress import Progress
-
-        progress = Progress(state, console, plan=purpose.confirmation)
-        tracker = _tracker(state, session, say=progress.note)
-        interrupted, tracking = sweep.execute(
-            state,
-            resources,
-            session,
-            purpose,
-            ledger=ledger,
-            connection=connection,
-            progress=progress,
-            tracker=tracker,
-        )
-    return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
-
-
-def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
-    from tune_dml import tracking
-
-    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    experiment = tracking.experiment_name(session.experiment, state.plan)
-    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of_arm)
-
-
-def _session_problems(session: Session, resources: Resources) -> list[Problem]:
-    """What a trial and the session's limits ask for, of the cluster and of MLflow."""
-    from tune_dml import tracking
-    from tune_dml.running import cluster
-
-    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    needs = cluster.resource_problems(resources, cluster.address_of(session.address))
-    return [*needs, *tracking.check(uri), *session.problems()]
-
-
-def _session_to_go_on(
-    state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
-) -> Session:
-    """The session, with the place where the sweep's trials keep their files.
-
-    Raises ConfigError with everything that keeps a stored sweep's plan from going on.
-    """
-    session = with_place(session, state)
-    needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
-    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
-    return session
+        operations.open_results(state)
+    return operations.write_report(state, Path(path), margin, paper_sd, forms)

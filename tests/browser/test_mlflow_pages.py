@@ -9,7 +9,8 @@ import pytest
 from helpers.mlflow_server import Server
 from helpers.toys import rho_space, write_sweep
 
-from tune_dml import api
+import tune_dml
+from tune_dml import operations
 from tune_dml.planning.request import Session
 
 CHROMIUM = next(
@@ -35,8 +36,8 @@ def shown(tmp_path_factory):
     (folder / "server").mkdir()
     with Server(folder / "server") as server:
         session = Session(folder / "sweeps", tracking_uri=server.uri)
-        sweep = api.load_sweep("demo", storage=folder / "sweeps")
-        _, attachment = api.publish_report(sweep, session, folder / "report")
+        sweep = tune_dml.load_sweep("demo", storage=folder / "sweeps")
+        _, attachment = operations.publish_report(sweep, session, folder / "report")
         assert attachment.refusal is None
         runs = json.loads((results.folder / "mlflow.json").read_text())["runs"]
         cells = [run for key, run in runs.items() if key.startswith("cell-")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tune_dml import api
+from tune_dml import operations
 from tune_dml.catalogue import spaces
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session
@@ -35,7 +35,7 @@ def test_a_study_can_be_run_on_the_embedded_pictures(name, cache_dir):
 def test_a_study_runs_to_its_report(name, cache_dir, tmp_path, ray_session):
     session = Session(tmp_path / "sweeps", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", cache_dir=cache_dir)
     request = Request(name, seeds=1, settings=tiny(name))
-    done = api.run(request, session, Racing(), resources=Resources())
+    done = operations.run(request, session, Racing(), resources=Resources())
     failed = {trial.cell.label: trial.reason for trial in done.results.trials if trial.status == "failed"}
     assert failed == {}
     written = write_report(done.results, tmp_path / "report")

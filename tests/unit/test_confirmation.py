@@ -10,7 +10,7 @@ from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
 from scipy.stats import t as student
 
 from trainables.errors import ConfigError
-from tune_dml import api
+from tune_dml import operations
 from tune_dml.planning.continuation import _FIRST_SEED, confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
@@ -159,7 +159,7 @@ def test_opening_opens_them_too(tmp_path):
 def test_nonsense_is_refused_and_nothing_stored(alone, flags, said):
     before = (alone.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=f"{said}: must be at least 1"):
-        api.confirm("toy", Session(alone.folder.parent), **flags)
+        operations.confirm("toy", Session(alone.folder.parent), **flags)
     assert (alone.folder / "ledger.jsonl").read_bytes() == before
 
 
@@ -167,12 +167,12 @@ def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
     failures = {(f"rho={rho:g}", seed): ("failed", "x") for rho in STEEP for seed in range(3)}
     results = write_sweep(tmp_path / "toy", failures=failures, histories=False, evidence=False)
     with pytest.raises(ConfigError, match="only a cell that has finished a trial"):
-        api.confirm("toy", Session(results.folder.parent))
+        operations.confirm("toy", Session(results.folder.parent))
 
 
 def test_the_sweep_is_not_extended_by_seeds_that_confirmed(confirmed):
     with pytest.raises(ConfigError, match="stay apart from those that choose them"):
-        api.extend("toy", Session(confirmed.folder.parent), seeds=[1002])
+        operations.extend("toy", Session(confirmed.folder.parent), seeds=[1002])
 
 
 def test_ranks_do_not_depend_on_lost_seeds():

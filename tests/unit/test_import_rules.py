@@ -108,6 +108,7 @@ STORY = (
     "tracking",
     "running",
     "report",
+    "operations",
     "api",
     "cli",
 )
@@ -214,7 +215,7 @@ def length(node):
 
 def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
     """What grows past these sizes wants to be two things."""
-    assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 6
+    assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7
     most = {ast.FunctionDef: 50, ast.AsyncFunctionDef: 50, ast.ClassDef: 200}
     large = []
     for path in (*sources("tune_dml"), *sources("trainables"), *sources("search_spaces")):

@@ -17,7 +17,7 @@ from trainables.errors import ConfigError
 from trainables.evidence.kept import Hits, KeptEmbeddings, embeddings_bytes, embeddings_file, hits_file
 from trainables.metrics import families, retrieval_metrics
 from trainables.tasks import task_of
-from tune_dml import api
+from tune_dml import operations
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.rescore import _metric_keys
@@ -139,9 +139,9 @@ def test_a_query_and_a_gallery_are_kept_apart(tmp_path):
 
 def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, toy_metric):
     with pytest.raises(ConfigError, match="no_such_metric"):
-        api.rescore("toy", session_of(sweep), metrics=["no_such_metric"])
+        operations.rescore("toy", session_of(sweep), metrics=["no_such_metric"])
     before = {trial.key: read_sealed(trial_folder(sweep, trial.key)) for trial in results_of(sweep).trials}
-    found, refusal = api.rescore("toy", session_of(sweep), metrics=[toy_metric, "val/recall_at_3"])
+    found, refusal = operations.rescore("toy", session_of(sweep), metrics=[toy_metric, "val/recall_at_3"])
     assert refusal is None
     assert (len(found.trials), found.without) == (2, 1)
     results = results_of(sweep)
@@ -169,13 +169,13 @@ def metrics_of(sweep, key):
 
 def test_mlflow_gets_validation_at_once_and_test_when_opened(sweep):
     session = session_of(sweep)
-    api.rescore("toy", session, metrics=["recall_at_3"])
+    operations.rescore("toy", session, metrics=["recall_at_3"])
     key = results_of(sweep).trials[0].key
     assert "val/recall_at_3" in metrics_of(sweep, key)
     assert not [name for name in metrics_of(sweep, key) if is_sealed(name)]
-    api.open_test("toy", session)
+    operations.open_test("toy", session)
     assert metrics_of(sweep, key)["test/recall_at_3"] == read_sealed(trial_folder(sweep, key))["test/recall_at_3"]
-    api.rescore("toy", session, metrics=["recall_at_5"])
+    operations.rescore("toy", session, metrics=["recall_at_5"])
     assert {"val/recall_at_5", "test/recall_at_5"} <= set(metrics_of(sweep, key))
 
 
@@ -185,7 +185,7 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
     driver.run(driver.trials[0])
     before = (driver.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"evaluation\.keep=embeddings"):
-        api.rescore("toy", session_of(driver.folder), metrics=["recall_at_3"])
+        operations.rescore("toy", session_of(driver.folder), metrics=["recall_at_3"])
     assert (driver.folder / "ledger.jsonl").read_bytes() == before
     with pytest.raises(ConfigError, match="at least one metric"):
         _metric_keys([])
@@ -195,22 +195,22 @@ def test_what_trials_have_measured_stays_as_it_is(sweep):
     """Of half precision the same metric would be another number: that of the sweep's verdicts, and of its sealed test."""
     before = (sweep / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"(?s)measured this, in full precision, but got 'recall_at_1'.*'map_at_r'"):
-        api.rescore(sweep.name, session_of(sweep), metrics=["recall_at_1", "map_at_r", "recall_at_3"])
+        operations.rescore(sweep.name, session_of(sweep), metrics=["recall_at_1", "map_at_r", "recall_at_3"])
     assert (sweep / "ledger.jsonl").read_bytes() == before
 
 
 def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):
     before = (sweep / "ledger.jsonl").read_bytes()
     with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time"):
-        api.rescore("toy", session_of(sweep), metrics=["recall_at_3"])
+        operations.rescore("toy", session_of(sweep), metrics=["recall_at_3"])
 
     def refuse(**options):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tune_dml.planning.request.tempfile.TemporaryDirectory", refuse)
     for act in (
-        lambda: api.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
-        lambda: api.open_test("toy", session_of(sweep)),
+        lambda: operations.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
+        lambda: operations.open_test("toy", session_of(sweep)),
     ):
         with pytest.raises(ConfigError, match="must be a folder that can be written: Permission denied"):
             act()

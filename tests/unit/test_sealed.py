@@ -16,7 +16,7 @@ from helpers.trials import TASKS, config_of
 import tune_dml
 from trainables.context import SEALED
 from trainables.errors import ConfigError
-from tune_dml import api
+from tune_dml import operations
 from tune_dml.planning.request import Session
 from tune_dml.record import sealed
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
@@ -61,7 +61,7 @@ def stored(results):
 def track(results):
     """Bring MLflow up to date, as the end of a session does."""
     (results.folder / "mlflow.json").unlink(missing_ok=True)
-    report = api._tracker(read_state(results.folder), session_of(results)).stop()
+    report = operations._tracker(read_state(results.folder), session_of(results)).stop()
     assert report.error is None
 
 
@@ -110,7 +110,7 @@ def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
 def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
     monkeypatch.setattr(sealed.getpass, "getuser", lambda: "ada")
     monkeypatch.setattr(sealed.socket, "gethostname", lambda: "node-7")
-    done = api.open_test("toy", session_of(sweep), selection="table 2 of the paper")
+    done = operations.open_test("toy", session_of(sweep), selection="table 2 of the paper")
     (event,) = [event for event in read_events(sweep.folder) if event.kind == "opened"]
     assert event.body == {"user": "ada", "host": "node-7", "cell": "rho=0.01", "selection": "table 2 of the paper"}
     assert done.results.opening.time == event.time
@@ -121,7 +121,7 @@ def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
 def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep, tmp_path):
     track(sweep)
     values = planted(sweep)
-    done = api.open_test("toy", session_of(sweep))
+    done = operations.open_test("toy", session_of(sweep))
     assert done.tracking.error is None
     table = done.table().set_index("trial")
     assert {key: repr(number) for key, number in table[TEST].items()} == {k: v[TEST] for k, v in values.items()}
@@ -140,7 +140,7 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
 
 def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     track(sweep)
-    away = api.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
+    away = operations.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
     assert away.results.opened
     assert away.tracking.error
     track(sweep)
@@ -148,9 +148,9 @@ def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
 
 
 def test_opening_twice_changes_nothing(sweep):
-    first = api.open_test("toy", session_of(sweep), selection="one")
+    first = operations.open_test("toy", session_of(sweep), selection="one")
     before = (sweep.folder / "ledger.jsonl").read_bytes()
-    second = api.open_test("toy", session_of(sweep), selection="two")
+    second = operations.open_test("toy", session_of(sweep), selection="two")
     assert second.results.opening == first.results.opening
     assert (sweep.folder / "ledger.jsonl").read_bytes() == before
 
@@ -162,7 +162,7 @@ def test_a_running_sweep_and_one_without_a_finished_trial_cannot_be_opened(sweep
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(ConfigError, match="one process at a time may run a sweep"):
-            api.open_test("toy", session_of(sweep))
+            operations.open_test("toy", session_of(sweep))
     finally:
         holder.communicate("go\n")
     assert not results_of(sweep.folder).opened
@@ -170,7 +170,7 @@ def test_a_running_sweep_and_one_without_a_finished_trial_cannot_be_opened(sweep
     empty.session()
     before = (empty.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="none has finished a trial"):
-        api.open_test("empty", session_of(sweep))
+        operations.open_test("empty", session_of(sweep))
     assert (empty.folder / "ledger.jsonl").read_bytes() == before
 
 
@@ -205,7 +205,7 @@ def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
         seed_sd=5.0,
         failures={("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")},
     )
-    assert api.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
+    assert operations.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
 
 
 def test_write_report_opens_where_it_is_told_to(sweep, tmp_path):

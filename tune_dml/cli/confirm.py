@@ -26,9 +26,9 @@ def confirm(
     ending: Ending,
 ) -> None:
     """Measure the best cells and the baseline again, on seeds that did not choose them; runs only what is new."""
-    from tune_dml import api
+    from tune_dml import operations
     from tune_dml.cli.report import close
 
     console = console_for(ending.as_json)
-    done = api.confirm(sweep_name, session, top=top, seeds=seeds, console=console)
+    done = operations.confirm(sweep_name, session, top=top, seeds=seeds, console=console)
     close(done, session, ending, again=f"confirm --top {top} --seeds {seeds}")

@@ -41,11 +41,11 @@ def extend(
     ending: Ending,
 ) -> None:
     """Add seeds, values, samples or arms to a sweep and run only what is new."""
-    from tune_dml import api
+    from tune_dml import operations
     from tune_dml.cli.report import close
     from tune_dml.planning.request import listed_seeds
 
-    done = api.extend(
+    done = operations.extend(
         sweep_name,
         session,
         seeds=listed_seeds(seeds_of(seeds) or ()),

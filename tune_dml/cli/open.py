@@ -35,7 +35,7 @@ def open(
     as_json: Json = False,
 ) -> None:
     """Open the test metrics, once: who, when and the cell that validation selects are recorded; MLflow gets the metrics."""
-    from tune_dml.api import open_test
+    from tune_dml.operations import open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     show(_OpenedSweep(open_test(sweep_name, session, selection=selection)), as_json)

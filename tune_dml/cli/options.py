@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -16,7 +16,6 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
 from tune_dml.cli import _complete
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
-from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
@@ -39,13 +38,15 @@ class Ending:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a function a verb: dataclasses of options are spread, and each declared option becomes a flag.
+    """Make a verb of a function: a dataclass parameter becomes one flag for each of its fields.
 
-    A keyword that bears the name of an option of `Request`, `Resources`, `Racing` or `Session` is that option, with its
-    default; its text is read before the function gets it. What Typer annotates stays as it is.
+    A parameter with the name of an option of `Request`, `Resources`, `Racing` or `Session` takes its type, default and
+    help from there. What Typer annotates stays unchanged.
     """
-    keywords = spread(function)
-    options = list(inspect.signature(keywords).parameters.values())
+    hints = get_type_hints(function, include_extras=True)
+    parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()]
+    groups: dict[str, Any] = {p.name: p.annotation for p in parameters if is_dataclass(p.annotation)}
+    options = [option for p in parameters for option in (_options_of(groups[p.name]) if p.name in groups else [p])]
     flags = [_flag(option) for option in options]
     read = {option.name for option, flag in zip(options, flags, strict=True) if flag.annotation != option.annotation}
 
@@ -54,11 +55,21 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         values = given | values_read({name: text for name, text in given.items() if name in read})
         if "engine" in read:
             values["engine"] = engine_of(values["workers"], values["engine"])
-        keywords(**values)
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        function(**values)
 
     typed.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
     typed.__annotations__ = {flag.name: flag.annotation for flag in flags}
     return typed
+
+
+@cache
+def _options_of(group: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    hints = get_type_hints(group, include_extras=True)
+    declared = inspect.signature(group).parameters.values()
+    return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
 
 
 def values_read(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,17 +158,16 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tune": _tuned_of,
 }
 _COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
-_DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}
+_DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in _options_of(group)}
 
 
 def _flag(option: inspect.Parameter) -> inspect.Parameter:
     """An option as Typer reads it: its type as text, its sentence as help."""
-    is_keyword = option.kind is inspect.Parameter.KEYWORD_ONLY or option.name == "space"
-    declared = _DECLARED.get(option.name) if is_keyword else None
     flag = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    if declared is None or get_origin(option.annotation) is Annotated:
+    declared = _DECLARED.get(option.name) if option.kind is inspect.Parameter.KEYWORD_ONLY else None
+    if declared is None or any(not isinstance(part, str) for part in getattr(option.annotation, "__metadata__", ())):
         return flag
-    kind, sentence = get_args(declared.annotation)[0], help_of(declared.annotation)
+    kind, sentence = get_args(declared.annotation)
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":

@@ -21,7 +21,7 @@ from tune_dml.planning.request import Session, folder_problems, margin_problems,
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.api import Attachment
+    from tune_dml.operations import Attachment
     from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles, SweepSummary
     from tune_dml.report.study import MeasuredStudy
@@ -72,7 +72,8 @@ def report(
 
     HTML, CSV, LaTeX and JSON verdicts; a sweep's is attached to its MLflow run.
     """
-    from tune_dml.api import load_sweep, open_test
+    from tune_dml.api import load_sweep
+    from tune_dml.operations import open_test
     from tune_dml.report.export import checks
 
     names, conditions = sweep_names or [], check or []
@@ -163,7 +164,7 @@ def _publish(
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> WrittenReport:
     """Write the report and attach it to the sweep's MLflow run."""
-    from tune_dml.api import publish_report
+    from tune_dml.operations import publish_report
 
     folder = absolute(output) or sweep.folder / "report"
     files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)

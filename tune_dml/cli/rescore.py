@@ -36,7 +36,7 @@ def rescore(
 
     Run it with `--set evaluation.keep=embeddings` for that.
     """
-    from tune_dml.api import rescore as compute
+    from tune_dml.operations import rescore as compute
     from tune_dml.record.results import load_results
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)

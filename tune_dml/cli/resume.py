@@ -34,12 +34,12 @@ def resume(
     ending: Ending,
 ) -> None:
     """Run what a sweep still lacks: finished trials are kept, interrupted ones continue; brings MLflow up to date."""
-    from tune_dml import api
+    from tune_dml import operations
     from tune_dml.cli.report import close
 
     console = console_for(ending.as_json)
     checks = [ending.problems, lambda: margin_problems(margin)]
-    done = api.resume(
+    done = operations.resume(
         sweep_name,
         session,
         retry_failed=retry_failed,

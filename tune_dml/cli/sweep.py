@@ -34,11 +34,11 @@ def run_shown(
     request: Request, session: Session, racing: Racing, resources: Resources, ending: Ending, *checks: Check
 ) -> Sweep:
     """Run a request where people read of it, its pictures' decoding included."""
-    from tune_dml import api
+    from tune_dml import operations
 
     console = console_for(ending.as_json)
     with progress_bar(console, "decoding") as data_progress:
-        return api.run(
+        return operations.run(
             request,
             session,
             racing,

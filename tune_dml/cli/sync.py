@@ -34,10 +34,10 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Compare MLflow with the sweep's ledger, bring over what is missing, compare again; exit 3 unless they are equal."""
-    from tune_dml import api
+    from tune_dml import operations
     from tune_dml.record.results import load_results
 
-    reconciliation = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
+    reconciliation = operations.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
     places = places_given(storage, tracking_uri, experiment)
     show(_SyncedSweep(load_results(storage, sweep_name), reconciliation, places), as_json)
     raise typer.Exit(0 if reconciliation.equal else 3)

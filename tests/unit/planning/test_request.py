@@ -1,44 +1,49 @@
 """What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
 
 import inspect
-from dataclasses import fields, replace
+import re
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_type_hints
 
 import pytest
 from helpers.published_formats import image_folder
 
 import tune_dml
 from trainables.errors import ConfigError, Problem
+from tune_dml import operations
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
-from tune_dml.planning.spread import spread
 
-NAMES = {group: {field.name for field in fields(group)} for group in (Request, Resources, Racing, Session)}
-
-
-def test_the_functions_of_the_package_take_what_is_declared():
-    takes = {
-        name: dict(inspect.signature(getattr(tune_dml, name)).parameters)
-        for name in ("run_sweep", "resume_sweep", "extend_sweep", "load_sweep")
-    }
-    run, resume, extend = (set(takes[name]) for name in ("run_sweep", "resume_sweep", "extend_sweep"))
-    declared = NAMES[Request] | NAMES[Session] | NAMES[Racing]
-    assert run == declared | {"resources", "console", "data_progress", "other_checks"}
-    assert resume == NAMES[Session] | {"name", "retry_failed", "micro_batch", "data_root", "console", "other_checks"}
-    assert extend == NAMES[Session] | {"name", "seeds", "values", "num_samples", "arms", "console", "other_checks"}
-    assert set(takes["load_sweep"]) == {"name", "storage"}
-    positional = [name for name, taken in takes["run_sweep"].items() if taken.kind is taken.POSITIONAL_OR_KEYWORD]
-    assert positional == ["space"]
-    assert takes["run_sweep"]["storage"].default == takes["load_sweep"]["storage"].default == Session().storage
+OPERATIONS = {
+    tune_dml.run_sweep: (Request, Racing, Session),
+    tune_dml.resume_sweep: (Session,),
+    tune_dml.extend_sweep: (Session,),
+    tune_dml.confirm_sweep: (Session,),
+}
 
 
-def test_words_stand_in_the_docstring():
-    text = tune_dml.run_sweep.__doc__
-    assert text.startswith("Run a sweep to its end")
-    assert "    seeds: How many paired seeds (3), or which (0,1,7)." in text.splitlines()
-    assert "    data_progress: Told of decoding as (done, total)." in text.splitlines()
-    assert tune_dml.run_sweep.__name__ == "run_sweep"
+@pytest.mark.parametrize(("function", "groups"), OPERATIONS.items(), ids=lambda item: getattr(item, "__name__", ""))
+def test_the_functions_of_the_package_take_what_is_declared(function, groups):
+    taken = inspect.signature(function).parameters
+    declared = {field.name: field for group in groups for field in fields(group)}
+    assert declared.keys() - {"priority"} <= taken.keys()
+    hints = get_type_hints(function)
+    declared_types = {name: hint for group in groups for name, hint in get_type_hints(group).items()}
+    for name in declared.keys() & taken.keys():
+        assert hints[name] == declared_types[name], name
+        default = declared[name].default
+        assert taken[name].default == (taken[name].empty if default is MISSING else default), name
+    positional = [name for name, parameter in taken.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    assert len(positional) == 1
+
+
+def test_every_argument_of_run_sweep_is_described():
+    described = re.findall(r"^    (\w+): [A-Z]", inspect.getdoc(tune_dml.run_sweep), re.MULTILINE)
+    assert [name for name in described if name not in {"ConfigError"}] == list(
+        inspect.signature(tune_dml.run_sweep).parameters
+    )
 
 
 def test_an_unknown_keyword_names_the_nearest():
@@ -68,33 +73,19 @@ def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_every_kind_of_list_and_mapping_is_taken():
-    taken = spread(arrived, checked=True)
+def test_every_kind_of_list_and_mapping_is_taken(monkeypatch):
+    arrived = []
+    monkeypatch.setattr(operations, "run", lambda request, *rest, **named: arrived.append(request))
     given = {
         "seeds": range(3),
         "arms": ("a",),
         "settings": MappingProxyType({"a": 1, "b": None}),
         "data_root": Path("x"),
+        "tune": {"optim.lr": (0.1, 1)},
+        "margin": 1,
     }
-    assert taken("sec_rho", **given, tune={"optim.lr": (0.1, 1)}, margin=1) == Request(
-        "sec_rho", **given, tune={"optim.lr": (0.1, 1)}, margin=1
-    )
-
-
-def arrived(request: Request) -> Request:
-    """What arrives."""
-    return request
-
-
-def test_fields_are_put_together_again():
-    def draw(request: Request, session: Session, *, colour: str = "red") -> tuple[Request, Session, str]:
-        """Draw it."""
-        return request, session, colour
-
-    drawn = spread(draw, name="drawn")
-    assert drawn("s", seeds=2, storage="x", colour="blue") == (Request("s", seeds=2), Session("x"), "blue")
-    assert drawn(space="s") == (Request("s"), Session(), "red")
-    assert inspect.signature(drawn).return_annotation == tuple[Request, Session, str]
+    tune_dml.run_sweep("sec_rho", **given)
+    assert arrived == [Request("sec_rho", **given)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
-from tune_dml import api
+from tune_dml import operations
 from tune_dml.planning import gpus
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources, Session
@@ -101,7 +101,7 @@ def test_a_sweep_that_has_nothing_left_is_not_measured_again(gpu, cache_dir, tmp
     seen = gpu(1.0, {1: 20.0, 4: 80.0})
     given = {"dataset": "digits", "seeds": 1, "cache_dir": cache_dir, "storage": tmp_path}
     ran, measured_by = [], []
-    monkeypatch.setattr(api, "_execute", lambda state, *rest: ran.append(rest[-1].notes))
+    monkeypatch.setattr(operations, "_execute", lambda state, *rest: ran.append(rest[-1].notes))
     for left in (3, 0):
         monkeypatch.setattr(SweepState, "trials_left", lambda state, confirmation, left=left: left)
         tune_dml.run_sweep("sec_rho", resources=Resources(gpus_per_worker=0.25), **given)

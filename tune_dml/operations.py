@@ -1,0 +1,352 @@
+"""What is done with a sweep: run, resume, extend, confirm, open, rescore, report, compare with MLflow.
+
+The command line calls these functions; `tune_dml.api` gives them plain keywords for Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+
+from trainables.bucket import bucket_problems
+from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.planning.checks import Check, DataProgress, prepare
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
+from tune_dml.planning.plan import refuse_name_in_use
+from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
+from tune_dml.record.fetching import fetch_rest
+from tune_dml.record.ledger import READ_ONLY, Ledger
+from tune_dml.record.rescore import RescoredSweep, compute_metrics
+from tune_dml.record.results import Results
+from tune_dml.record.session import Purpose, with_place
+from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
+from tune_dml.running.shares import measured_shares, settled
+from tune_dml.space import Value
+from tune_dml.sweep import Sweep, colour_of_arm
+
+if TYPE_CHECKING:
+    from tune_dml.report import ReportFiles
+    from tune_dml.tracking import Reconciliation, Tracker
+
+
+def run(
+    request: Request,
+    session: Session,
+    racing: Racing,
+    *,
+    resources: Resources | None = None,
+    console: Console | None = None,
+    data_progress: DataProgress | None = None,
+    other_checks: Sequence[Check] = (),
+) -> Sweep:
+    """Run a sweep to its end on Ray Tune and return it.
+
+    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
+    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
+    answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
+    everything that is wrong with the request, before any worker starts.
+    """
+    resources = settled(resources or Resources(), session.address)
+    checked = prepare(
+        request,
+        cache_dir=session.cache,
+        other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
+        progress=data_progress,
+        micro_batch=resources.micro_batch,
+    )
+    folder = session.sweeps / checked.plan.name
+    refuse_name_in_use(folder, checked.plan)
+    state = SweepState(folder, checked.plan)
+    state.update()
+    asked, session = session, with_place(session, state)
+    if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
+        raise_if_any(bucket_problems(session.trial_files))
+    notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
+    race = None
+    if racing.until_decided:
+        from tune_dml.running.race import rule_of
+
+        race = rule_of(state, racing)
+    return _execute(state, resources, session, console, Purpose("sweep", notes, race=race))
+
+
+def resume(
+    name: str,
+    session: Session,
+    *,
+    retry_failed: bool = False,
+    micro_batch: int | None = None,
+    data_root: str | Path | None = None,
+    console: Console | None = None,
+    other_checks: Sequence[Check] = (),
+) -> Sweep:
+    """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
+
+    Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
+    diverged ones are tried again. A `data_root` is kept: whatever is done with the sweep later finds its pictures there.
+    Raises ConfigError when there is no such sweep, its data have changed, it does not fit on the cluster, or it is
+    running; nothing stored is changed then.
+    """
+    state = load_state(session.sweeps, name)
+    if data_root is not None:
+        state.replan(moved_plan(state.stored, data_root))
+    resources = settled(state.resources, session.address)
+    resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
+    session = _session_to_go_on(state, session, resources, other_checks)
+    if retry_failed:
+        with Ledger(state.folder) as ledger:
+            for key in state.trials:
+                if state.trial(key).status in {"failed", "diverged"}:
+                    ledger.write("reset", key)
+        state.update()
+    return _execute(state, resources, session, console, Purpose("resume"))
+
+
+def extend(
+    name: str,
+    session: Session,
+    *,
+    seeds: Sequence[int] = (),
+    values: Mapping[str, Sequence[Value]] | None = None,
+    num_samples: int = 0,
+    arms: Sequence[str] = (),
+    console: Console | None = None,
+    other_checks: Sequence[Check] = (),
+) -> Sweep:
+    """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run what is new.
+
+    Raises ConfigError when the sweep cannot be extended so, and for what `resume_sweep` raises it; nothing stored is
+    changed then.
+    """
+    state = load_state(session.sweeps, name)
+    begun, names = with_arms_of_files(state.plan, arms)
+    plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+    if plan.identity() == state.plan.identity():
+        rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
+        raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
+    if state.race is not None:
+        rule = "a race plans its seeds itself and compares the values it began with"
+        remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
+        raise ConfigError(Problem("extend", rule, None, remedy))
+    notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
+    for arm in plan.arms[len(begun.arms) :]:
+        notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
+    kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
+    if kept_apart:
+        rule = "seeds that confirmed the best cells stay apart from those that choose them"
+        raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
+    resources = settled(state.resources, session.address)
+    look = look_at_sweep(state, "extend")
+    state.replan(plan)
+    session = _session_to_go_on(state, session, resources, other_checks)
+    notes += measured_shares(plan, resources, session)
+    return _execute(state, resources, session, console, Purpose("extend", tuple(notes), look))
+
+
+def confirm(
+    name: str,
+    session: Session,
+    *,
+    top: int = 3,
+    seeds: int = 5,
+    console: Console | None = None,
+) -> Sweep:
+    """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
+
+    What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
+    verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
+    """
+    from tune_dml.report.measured.cell import best_cells
+
+    asked = [("--top", top), ("--seeds", seeds)]
+    raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
+    listed_seeds(seeds)
+    state = load_state(session.sweeps, name)
+    ranked = best_cells(Results.of(state))
+    best = [cell for cell in ranked if not cell.baseline]
+    baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
+    if not best:
+        rule = "only a cell that has finished a trial, without diverging, can be confirmed"
+        verb = "Run it first: `tune-dml resume" if state.incomplete else "None has: `tune-dml status"
+        raise ConfigError(Problem("SWEEP", rule, name, f"{verb} {name}`."))
+    session = _session_to_go_on(state, session, state.resources)
+    used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
+    again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
+    return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
+
+
+def open_test(
+    name: str,
+    session: Session,
+    *,
+    selection: str = "",
+) -> Sweep:
+    """Open the test metrics of a sweep, and push them to MLflow.
+
+    Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
+    ConfigError when no trial has finished, or while the sweep is running.
+    """
+    from tune_dml import tracking
+
+    state = load_state(session.sweeps, name)
+    if state.opened:
+        return Sweep(Results.of(state))
+    results = open_results(state, selection)
+    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
+
+
+def rescore(
+    name: str,
+    session: Session,
+    *,
+    metrics: Sequence[str],
+) -> tuple[RescoredSweep, str | None]:
+    """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+
+    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
+    and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
+    """
+    state = load_state(session.sweeps, name)
+    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
+    fetch_rest(state)
+    rescored = compute_metrics(state, metrics)
+    return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A report beside the sweep's run in MLflow."""
+
+    ui_command: str
+    """What shows it."""
+    refusal: str | None
+    """Why it is not there; None when it is."""
+    link: str = ""
+    """The page with the sweep's curve, once the store is being shown."""
+
+
+def publish_report(
+    sweep: Sweep,
+    session: Session,
+    path: Path,
+    *,
+    margin: float | None = None,
+    paper_sd: float | None = None,
+    forms: Sequence[Literal["pdf", "png"]] = (),
+) -> tuple[ReportFiles, Attachment]:
+    """Write the report of a sweep as it was run or loaded, and put it beside the sweep's run in MLflow.
+
+    Never raises for trouble with the store.
+    """
+    assert sweep.state is not None  # noqa: S101 - it was run or loaded
+    tracker = _tracker(sweep.state, session)
+    files = write_report(sweep.state, path, margin, paper_sd, forms)
+    refusal = tracker.attach([files.folder], "report", files.summary.judgement)
+    return files, Attachment(tracker.ui_command(), refusal, tracker.link())
+
+
+def write_report(
+    state: SweepState,
+    folder: Path,
+    margin: float | None,
+    paper_sd: float | None,
+    forms: Sequence[Literal["pdf", "png"]],
+) -> ReportFiles:
+    """The report of a sweep as it stands now, which is a look at it."""
+    from tune_dml import report
+
+    state.record_look("report")
+    return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
+
+
+def sync(name: str, session: Session) -> Reconciliation:
+    """Compare MLflow with a sweep's ledger: every run, parameter, metric and point; push what is missing, and compare again.
+
+    Raises ConfigError when there is no such sweep, or while another process runs it.
+    """
+    from tune_dml.report import judged
+
+    state = load_state(session.sweeps, name)
+    with Ledger(state.folder):
+        return _tracker(state, session).reconcile(judged(Results.of(state)))
+
+
+def open_results(state: SweepState, selection: str = "") -> Results:
+    """Record that the test metrics are opened for the cell that validation selects; the results with them."""
+    from tune_dml.record.sealed import record_opening
+    from tune_dml.report.measured.cell import best_cells
+
+    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
+    fetch_rest(state)
+    state.update()
+    best = best_cells(Results.of(state))
+    if not best:
+        rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
+        remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
+        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
+    record_opening(state, best[0].label, selection)
+    return Results.of(state)
+
+
+def _execute(
+    state: SweepState, resources: Resources, session: Session, console: Console | None, purpose: Purpose
+) -> Sweep:
+    """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
+    from tune_dml.running import cluster
+    from tune_dml.running.garbage import seldom_collected
+
+    address, _ = cluster.address_of(session.address)
+    with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+        if left := state.trials_left(purpose.confirmation):
+            connection.begin(min(left, session.max_concurrent or left))
+        from tune_dml.running import sweep
+        from tune_dml.running.progress import Progress
+
+        progress = Progress(state, console, plan=purpose.confirmation)
+        tracker = _tracker(state, session, say=progress.note)
+        interrupted, tracking = sweep.execute(
+            state,
+            resources,
+            session,
+            purpose,
+            ledger=ledger,
+            connection=connection,
+            progress=progress,
+            tracker=tracker,
+        )
+    return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
+
+
+def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
+    from tune_dml import tracking
+
+    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
+    experiment = tracking.experiment_name(session.experiment, state.plan)
+    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of_arm)
+
+
+def _session_problems(session: Session, resources: Resources) -> list[Problem]:
+    """What a trial and the session's limits ask for, of the cluster and of MLflow."""
+    from tune_dml import tracking
+    from tune_dml.running import cluster
+
+    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
+    needs = cluster.resource_problems(resources, cluster.address_of(session.address))
+    return [*needs, *tracking.check(uri), *session.problems()]
+
+
+def _session_to_go_on(
+    state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
+) -> Session:
+    """The session, with the place where the sweep's trials keep their files.
+
+    Raises ConfigError with everything that keeps a stored sweep's plan from going on.
+    """
+    session = with_place(session, state)
+    needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
+    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
+    return session
