@@ -237,7 +237,7 @@ def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
             with Meter() as meter:
                 done = tune_dml.run_sweep(space, seeds=1, resources=resources)
             events = read_events(done.folder)
-            training = sum(event.body["seconds"] for event in events if event.kind == "ended")
+            training = sum(event.end.seconds for event in events if event.kind == "ended")
             return replace(meter.cost, training=training), events
         finally:
             os.chdir(before)
@@ -248,7 +248,7 @@ def beyond_training(events: list[Event], first: int) -> list[float]:
     started = {event.key: event.time for event in events if event.kind == "started"}
     order = list(dict.fromkeys(event.key for event in events if event.kind == "started"))
     ends = {event.key: event for event in events if event.kind == "ended"}
-    return [ends[key].time - started[key] - ends[key].body["seconds"] for key in order[first:]]
+    return [ends[key].time - started[key] - ends[key].end.seconds for key in order[first:]]
 
 
 class Memory:

@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
-from helpers.toys import METRIC, RHO, SETTINGS, Driver, plan_of, rho_space  # noqa: E402
+from helpers.toys import METRIC, RHO, SETTINGS, Driver, event_of, plan_of, rho_space  # noqa: E402
 
 from trainables.evidence.kept import Hits, hits_file  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
@@ -46,7 +46,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             rho = trial.cell.knobs.get(RHO.path)
             top = 60.0 if rho is None else 70 - 3 * (np.log10(float(rho)) + 1.5) ** 2  # type: ignore[arg-type]
             number = float(top + shifts[trial.seed] + random.normal())
-            ledger.write("started", trial.key, host="node-1")
+            ledger.write(event_of("started", trial.key, host="node-1"))
             path = trial_folder(folder, trial.key) / "history.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             curve = number - 20 * np.exp(-np.arange(1, rows + 1) / (rows / 5))
@@ -60,7 +60,9 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             (path.parent / hits_file("val")).write_bytes(hits.data())
             metrics = {METRIC: number, "val/map_at_r": number / 2, "train/loss": 0.1}
             ledger.write(
-                "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows
+                event_of(
+                    "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows
+                )
             )
 
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helpers.toys import event_of
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 FIGURES = {"val/recall_at_1": 0.5, **{f"train/figure_{number}": 0.1 for number in range(20)}}
@@ -166,7 +168,7 @@ def told(trials: int = 200) -> float:
             for step in range(4):
                 for trial in plan.trials():
                     if step == 0:
-                        ledger.write("started", trial.key, host="node-1")
+                        ledger.write(event_of("started", trial.key, host="node-1"))
                     ledger.report(trial.key, {"step": step + 1, "time": 1.7e9 + step, **FIGURES})
                 began = time.process_time()
                 report = tracker.sync()

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from helpers.toys import METRIC, PROVENANCE, plan_of  # noqa: E402
+from helpers.toys import METRIC, PROVENANCE, event_of, plan_of  # noqa: E402
 
 from tune_dml.record.judgement import Judgement  # noqa: E402
 from tune_dml.record.ledger import Ledger  # noqa: E402
@@ -67,14 +67,22 @@ def write(folder: Path, asked: argparse.Namespace) -> SweepState:
     folder.mkdir()
     plan.save(folder / "plan.json")
     with Ledger(folder) as ledger:
-        ledger.write("session", provenance=PROVENANCE)
+        ledger.write(event_of("session", provenance=PROVENANCE))
         for trial in plan.trials():
-            ledger.write("started", trial.key, host="node-1")
+            ledger.write(event_of("started", trial.key, host="node-1"))
             for step in range(1, asked.rows + 1):
                 others = {f"train/m{number}": 0.5 * step for number in range(asked.metrics)}
                 ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **others})
             ledger.write(
-                "ended", trial.key, status="finished", reason="", metrics={METRIC: 51.0}, seconds=1.0, step=asked.rows
+                event_of(
+                    "ended",
+                    trial.key,
+                    status="finished",
+                    reason="",
+                    metrics={METRIC: 51.0},
+                    seconds=1.0,
+                    step=asked.rows,
+                )
             )
     state = SweepState(folder, plan)
     state.update()

@@ -18,6 +18,7 @@ from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
+from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_rest
 from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
@@ -101,7 +102,7 @@ def resume(
         with Ledger(state.folder) as ledger:
             for key in state.trials:
                 if state.trial(key).status in {"failed", "diverged"}:
-                    ledger.write("reset", key)
+                    ledger.write(TrialReset(key=key))
         state.update()
     return _execute(state, resources, session, console, Purpose("resume"))
 

@@ -142,7 +142,7 @@ def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, monkeypatch,
     since = time.time()
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == table(undisturbed.folder)
-    assert [event.body for event in sweep.events("cell")] == [event.body for event in undisturbed.events("cell")]
+    assert [event.body() for event in sweep.events("cell")] == [event.body() for event in undisturbed.events("cell")]
     found(
         "kill -9 of the sweep's driver between a proposal and its trial (random search)", outcome(sweep.folder, since)
     )

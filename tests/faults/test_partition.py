@@ -48,8 +48,8 @@ def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, mo
         sent = cluster.run("submit", cluster.http, "--", "sweep", *words, *there, cwd=tmp_path)
         assert sent.returncode == 0, sent.stdout
         sweep = Running(["logs", cluster.http, "toy", "--follow"], storage / "toy", cluster.environment)
-        sweep.wait_until(lambda: any(event.body["host"] == NODE for event in sweep.events("started")))
-        (cut_off,) = [event.key for event in sweep.events("started") if event.body["host"] == NODE][:1]
+        sweep.wait_until(lambda: any(event.body()["host"] == NODE for event in sweep.events("started")))
+        (cut_off,) = [event.key for event in sweep.events("started") if event.body()["host"] == NODE][:1]
         sweep.wait_until((sweep.folder / "trials" / cut_off / "checkpoint.pt").exists)
         ip("link", "set", f"{NETWORK}0", "down")
         since = time.time()
@@ -57,7 +57,7 @@ def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, mo
         ip("link", "set", f"{NETWORK}0", "up")
         assert sweep.end() == 0, sweep.said()
     again = [event for event in sweep.events("started") if event.key == cut_off]
-    assert [event.body["host"] == NODE for event in again] == [True, False]
+    assert [event.body()["host"] == NODE for event in again] == [True, False]
     assert table(sweep.folder) == table(quiet.folder)
     found(
         "the network between the head and a node is cut, then mended (three trials, submitted)",

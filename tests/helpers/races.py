@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from helpers.toys import METRIC, plan_of, space_of
+from helpers.toys import METRIC, event_of, plan_of, space_of
 from tune_dml.record.ledger import Ledger, read_events
 from tune_dml.record.race import RaceRule
 from tune_dml.record.state import read_state
@@ -44,17 +44,17 @@ class RaceDrive:
         """Run at most so many trials, two at a time, and return the keys of those that ended."""
         state, ended = read_state(self.folder), []
         with Ledger(self.folder) as ledger:
-            ledger.write("session", provenance={}, resources={})
+            ledger.write(event_of("session", provenance={}, resources={}))
             if state.race is None or state.race.rule != self.rule:
-                ledger.write("race", **vars(self.rule))
+                ledger.write(event_of("race", **vars(self.rule)))
             state.update()
-            ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
-            known = {key: body["metrics"].get(METRIC, np.nan) for key, body in ends.items()}
+            ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
+            known = {key: end.metrics.get(METRIC, np.nan) for key, end in ends.items()}
             proposals = RacingProposals(state, known=known, record=ledger.write, on_note=self.said.append)
             running = []
             while len(ended) < most:
                 while len(running) < slots and not proposals.finished and (trial := proposals.next_trial()):
-                    ledger.write("started", trial.key, host="h")
+                    ledger.write(event_of("started", trial.key, host="h"))
                     running.append(trial)
                 if not running:
                     assert proposals.finished
@@ -64,10 +64,10 @@ class RaceDrive:
                 status = "failed" if number == FAILED else "finished" if np.isfinite(number) else "diverged"
                 body = {"status": status, "reason": FULL if number == FAILED else "", "seconds": 36.0}
                 metrics = {METRIC: number, "val/queries": self.queries} if status == "finished" else {}
-                ledger.write("ended", trial.key, **body, metrics=metrics)
+                ledger.write(event_of("ended", trial.key, **body, metrics=metrics))
                 proposals.ended(trial.key, metrics.get(METRIC, np.nan))
                 ended.append(trial.key)
         return ended
 
     def events(self):
-        return [(event.kind, dict(event.body)) for event in read_events(self.folder) if event.kind in RACE]
+        return [(event.kind, event.body()) for event in read_events(self.folder) if event.kind in RACE]

@@ -117,7 +117,9 @@ def steps_again(folder, key, events):
     again = 0
     for start, following in list(pairwise([*starts, math.inf]))[1:]:
         known = max((step for time_, step in rows if time_ < start), default=0)
-        went_on = [event.body["step"] for event in mine if event.kind == "resumed" and start <= event.time < following]
+        went_on = [
+            event.body()["step"] for event in mine if event.kind == "resumed" and start <= event.time < following
+        ]
         trained = any(start <= time_ < following for time_, _ in rows)
         if went_on or trained:  # else it was lost once more before its first word
             again += max(known - max(went_on, default=0), 0)

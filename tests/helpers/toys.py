@@ -19,6 +19,7 @@ from trainables.context import SEALED
 from trainables.files import write_whole
 from tune_dml.planning.plan import Plan, Trial, make_plan
 from tune_dml.planning.study import Search, Study
+from tune_dml.record.events import Event, read_event
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.sealed import record_opening
@@ -95,6 +96,11 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
     return make_plan(replace(study, arms=arms), data_digest)
 
 
+def event_of(kind: str, key: str = "", /, **body: Any) -> Event:
+    """The event of a line."""
+    return read_event({"kind": kind, "time": 0.0, "key": key, "body": json.loads(json.dumps(body, default=float))})
+
+
 class Driver:
     """Does to a sweep's folder what its driver does."""
 
@@ -106,7 +112,7 @@ class Driver:
     def event(self, kind: str, key: str = "", /, **body: Any) -> None:
         """Any event."""
         with Ledger(self.folder) as ledger:
-            ledger.write(kind, key, **body)
+            ledger.write(event_of(kind, key, **body))
 
     def session(self) -> None:
         """The driver begins."""
@@ -178,13 +184,13 @@ def write_sweep(
     driver = Driver(folder, plan)
     driver.session()
     with Ledger(folder) as ledger:
-        ledger.write("note", text="1 trial was tried again after a lost worker")
+        ledger.write(event_of("note", text="1 trial was tried again after a lost worker"))
         for trial in plan.trials():
             number = truth[trial.cell.digest] + shifts[trial.seed] + sd * random.normal()
             if (trial.cell.label, trial.seed) in missing:
                 continue
             runs[trial.key] = hashlib.md5(trial.key.encode(), usedforsecurity=False).hexdigest()
-            ledger.write("started", trial.key, host="node-1")
+            ledger.write(event_of("started", trial.key, host="node-1"))
             status, reason = (failures or {}).get((trial.cell.label, trial.seed), ("finished", ""))
             if histories:
                 for row in _history(trial, random, steps=400 if status == "finished" else 200):
@@ -197,7 +203,7 @@ def write_sweep(
                 metrics = seal(folder, trial.key, metrics)
             end = 200 if status == "stopped" else 400
             body = {"status": status, "reason": reason, "metrics": metrics, "seconds": seconds, "step": end}
-            ledger.write("ended", trial.key, **body, **({"at_rung": 51.0} if status == "stopped" else {}))
+            ledger.write(event_of("ended", trial.key, **body, **({"at_rung": 51.0} if status == "stopped" else {})))
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
     if confirmed:
         _confirm(driver, truth, confirmed)

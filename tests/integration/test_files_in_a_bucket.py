@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.bucket import Store
 from helpers.sweeps import table
+from helpers.toys import event_of
 from mlflow.tracking import MlflowClient
 
 import tune_dml
@@ -110,8 +111,8 @@ def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opene
     history = (trial_folder(done.folder, key) / "history.jsonl").read_bytes()
     with Ledger(done.folder) as ledger:
         ended = next(event for event in read_events(done.folder) if event.kind == "ended" and event.key == key)
-        ledger.write("started", key, host="h", away=True)
-        ledger.write("ended", key, **ended.body)
+        ledger.write(event_of("started", key, host="h", away=True))
+        ledger.write(ended)
     _, said, _ = command_line("status", "rho1", "--storage", here["storage"])
     assert "1 ended trials have left files at s3://" in " ".join(said.split())
     served.stop()
@@ -138,7 +139,7 @@ def test_a_sweep_goes_on_where_its_files_are_and_nowhere_else(swept, served):
     done, _, here = swept
     state = read_state(done.folder)
     with Ledger(done.folder) as ledger:
-        ledger.write("started", next(iter(state.trials)), host="h", away=True)
+        ledger.write(event_of("started", next(iter(state.trials)), host="h", away=True))
     elsewhere = f"s3://{served.bucket}/other?endpoint_override={served.endpoint}"
     with pytest.raises(ConfigError, match="trials go on from what they have left at s3://"):
         tune_dml.resume_sweep("rho1", trial_files=elsewhere, **here)
@@ -163,7 +164,7 @@ def test_a_sweep_that_is_removed_leaves_nothing_in_the_bucket(swept, served, com
     key = next(iter(state.trials))
     files_at(state.trial_files.replace("?", f"/{key}?")).put("checkpoint.pt", b"half a trial")
     with Ledger(done.folder) as ledger:
-        ledger.write("started", key, host="h", away=True)
+        ledger.write(event_of("started", key, host="h", away=True))
     code, _, _ = command_line("rm", "rho1", "--yes", "--storage", here["storage"])
     assert code == 0
     assert not done.folder.exists()

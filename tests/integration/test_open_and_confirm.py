@@ -6,6 +6,7 @@ import json
 
 import pytest
 from helpers.stored_runs import StoredRuns
+from helpers.toys import event_of
 
 import tune_dml
 from trainables.context import SEALED, read_sealed
@@ -31,7 +32,7 @@ def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
         values |= {repr(value) for value in read_sealed(file.parent).values() if len(repr(value)) > 12}
     seen = {repr(value) for trial in results.trials for value in trial.metrics.values()}
     assert len(values - seen) > len(results.trials)
-    project = read_events(results.folder)[0].body["provenance"]["git"]
+    project = read_events(results.folder)[0].body()["provenance"]["git"]
     changes = json.dumps(project["diff"]) if project.get("diff") else "\0"  # what is being written at this project
     for path in a_copy.rglob("*"):
         if path.is_file() and path.name != SEALED and "rho1" in path.parts:
@@ -48,8 +49,8 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
     plan = (before.folder / "plan.json").read_bytes()
     baseline, best = before.results.cells[0], next(cell for cell in best_cells(before.results) if not cell.baseline)
     with Ledger(before.folder) as ledger:  # a driver that died as it began
-        ledger.write("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001])
-        ledger.write("started", before.results.plan.trial(best, 1001).key, host="gone")
+        ledger.write(event_of("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001]))
+        ledger.write(event_of("started", before.results.plan.trial(best, 1001).key, host="gone"))
     assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
     more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)  # goes on with those, and adds a seed
     assert not more.interrupted

@@ -31,7 +31,7 @@ def test_a_worker_gets_a_gpu_of_the_cluster_although_this_machine_has_none(run, 
     said = run()
     events = read_events(tmp_path / "sweeps" / "toy")
     (session,) = [event for event in events if event.kind == "session"]
-    assert session.body["resources"]["gpus_per_worker"] == 1.0
+    assert session.body()["resources"]["gpus_per_worker"] == 1.0
     assert [event.kind for event in events if event.kind in {"started", "ended"}] == ["started", "ended"] * 2
     assert "was given a GPU, but torch finds no CUDA device there" in said
 

@@ -21,7 +21,7 @@ def ended(storage, cache_dir, **settings):
 
 def test_pictures_stay_and_are_named(tmp_path, cache_dir):
     found = ended(tmp_path, cache_dir)
-    assert found.status == "finished"
+    assert found.end.status == "finished"
     assert [path.name for path in found.pictures] == ["evidence.json", "sheet.jpg"]
     assert all(path.is_relative_to(tmp_path) for path in found.pictures)
     Image.open(found.pictures[1]).load()
@@ -44,14 +44,14 @@ def test_pictures_that_cannot_be_kept_cost_no_figures(tmp_path, cache_dir, monke
 
     monkeypatch.setattr("shutil.copytree", read_only)
     found = ended(tmp_path, cache_dir)
-    assert (found.status, found.pictures) == ("finished", ())
+    assert (found.end.status, found.pictures) == ("finished", ())
     assert any(f"Pictures: not kept ({tmp_path}" in part for part in found.text() if isinstance(part, str))
     assert "Read-only file system" in found.data()["not_kept"]
 
 
 def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
     found = ended(tmp_path, cache_dir, optim__name="sgd", optim__lr=1e30)
-    assert found.status == "diverged"
+    assert found.end.status == "diverged"
     assert found.pictures == ()
     assert not list(tmp_path.rglob("*.jpg"))
     assert not any("Pictures" in part for part in found.text() if isinstance(part, str))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from helpers.stored_runs import StoredRuns
+from helpers.toys import event_of
 from mlflow.tracking import MlflowClient
 
 import tune_dml
@@ -120,7 +121,7 @@ class TestAGrid:
         done, folder = sweep
         key = done.results.trials[0].key
         with Ledger(folder / "sweeps/rho1") as ledger:
-            ledger.write("ended", key, status="failed", reason="made up", metrics={})
+            ledger.write(event_of("ended", key, status="failed", reason="made up", metrics={}))
         assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
         again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
         assert again.count("failed") == 0
@@ -135,7 +136,9 @@ class TestAGrid:
         done, folder = sweep
         trial = done.results.trials[0]
         with Ledger(folder / "sweeps/rho1") as ledger:
-            ledger.write("ended", trial.key, status="failed", kind="out_of_memory", reason="out of memory", metrics={})
+            ledger.write(
+                event_of("ended", trial.key, status="failed", kind="out_of_memory", reason="out of memory", metrics={})
+            )
         with pytest.raises(ConfigError, match="--micro-batch: must be at least 1"):
             tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=0, **here)
         again = tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=7, **here).results

@@ -35,7 +35,7 @@ def test_the_higher_one_begins_all_its_trials_before_the_lower_one_begins_anothe
     first, *_, last = [event.time for event in events if event.kind == "started"]
     sweep.wait_until(lambda: any(event.time > last for event in sweep.events("started")))
     assert not [event for event in sweep.events("started") if first < event.time < last]
-    assert [event.body["text"] for event in sweep.events("waits")] == ["sweep high of priority 10", ""]
+    assert [event.body()["text"] for event in sweep.events("waits")] == ["sweep high of priority 10", ""]
     assert "waits for sweep high of priority 10" in sweep.said()
     assert not sweep.events("retry")
     assert {trial.status for trial in results_of(Path("sweeps/low")).trials} <= {"finished", "running", "missing"}

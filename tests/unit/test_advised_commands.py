@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import Driver, plan_of, write_sweep
+from helpers.toys import Driver, event_of, plan_of, write_sweep
 
 from tune_dml.record.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
 from tune_dml.record.ledger import Ledger
@@ -113,6 +113,6 @@ def test_trials_that_ran_out_of_memory_are_advised_to_hold_fewer_pictures(tmp_pa
         evidence=False,
     )
     with Ledger(made.folder) as ledger:
-        ledger.write("started", made.trials[0].key, host="", micro_batch=micro_batch)
-        ledger.write("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={})
+        ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))
+        ledger.write(event_of("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={}))
     assert try_again(results_of(made.folder)) == advised

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from helpers.toys import Driver, plan_of
+from helpers.toys import Driver, event_of, plan_of
 
 from trainables.registries import source_digest
 from tune_dml.planning.continuation import continuation_problems
@@ -53,7 +53,7 @@ def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):
     dataclasses.replace(plan, seeds=(0,)).save(tmp_path / "plan.json")
     with Ledger(tmp_path) as ledger:
         for trial in plan.trials():
-            ledger.write("ended", trial.key, status="finished", metrics={})
+            ledger.write(event_of("ended", trial.key, status="finished", metrics={}))
     (said,) = contradictions(read_state(tmp_path))
     assert "ledger.jsonl tells of 2 trial(s) that plan.json does not have" in said
 

@@ -8,13 +8,30 @@ import os
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
+from helpers.toys import METRIC, PROVENANCE, Driver, event_of, plan_of, space_of
 
 from trainables.errors import ConfigError
+from tune_dml.planning.request import Resources
+from tune_dml.record.events import (
+    BlockAdded,
+    CellProposed,
+    CellSettled,
+    Note,
+    Opened,
+    RaceEnded,
+    RaceStarted,
+    SessionStarted,
+    TrialEnd,
+    TrialEnded,
+    TrialRescored,
+    TrialStarted,
+)
 from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history, stands_still
+from tune_dml.record.race import RaceRule, SettledCell
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -29,24 +46,24 @@ def driver(tmp_path):
 
 def test_events_come_back_in_order(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.write("started", "k", host="here")
-        ledger.write("ended", "k", status="finished", metrics={METRIC: 1.5})
+        ledger.write(event_of("started", "k", host="here"))
+        ledger.write(event_of("ended", "k", status="finished", metrics={METRIC: 1.5}))
     events = read_events(tmp_path)
     assert [event.kind for event in events] == ["started", "ended"]
-    assert events[1].body["metrics"] == {METRIC: 1.5}
+    assert events[1].body()["metrics"] == {METRIC: 1.5}
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_torn_last_line_is_ignored_and_then_cut_off(tmp_path, cut):
     with Ledger(tmp_path) as ledger:
         for number in range(3):
-            ledger.write("note", text=str(number))
+            ledger.write(event_of("note", text=str(number)))
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
-    assert [event.body["text"] for event in read_events(tmp_path)] == ["0", "1"]
+    assert [event.body()["text"] for event in read_events(tmp_path)] == ["0", "1"]
     with Ledger(tmp_path) as ledger:
-        ledger.write("note", text="again")
-    first, second, _, last = [event.body["text"] for event in read_events(tmp_path)]
+        ledger.write(event_of("note", text="again"))
+    first, second, _, last = [event.body()["text"] for event in read_events(tmp_path)]
     assert [first, second, last] == ["0", "1", "again"]
 
 
@@ -68,7 +85,7 @@ def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
         ledger.report("k", {"step": 20})
         ledger.report("k", {"step": 10})  # a lost process, whose checkpoint has gone too
     assert [row["step"] for row in read_history(tmp_path, "k")] == [10, 20]
-    (said,) = [event.body["text"] for event in read_events(tmp_path)]
+    (said,) = [event.body()["text"] for event in read_events(tmp_path)]
     assert said == "trials/k/history.jsonl is gone, and with it the rows of 2 steps"
 
 
@@ -97,7 +114,7 @@ def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
         ledger.report("k", {"step": 20, "train/loss": 3.0})
     rows = read_history(tmp_path, "k")
     assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (15, 2.0), (20, 3.0)]
-    (said,) = [event.body["text"] for event in read_events(tmp_path)]
+    (said,) = [event.body()["text"] for event in read_events(tmp_path)]
     assert said == "trials/k/history.jsonl: 9 lines cannot be read and are skipped"
 
 
@@ -183,7 +200,7 @@ def test_a_driver_that_is_stopped_stands_still(tmp_path):
 def test_a_spoilt_lock_is_no_lock(tmp_path):
     (tmp_path / "lock").write_bytes(b"\xff\xfe\x00")
     with Ledger(tmp_path) as ledger:
-        ledger.write("note", text="said")
+        ledger.write(event_of("note", text="said"))
     assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
@@ -224,7 +241,7 @@ def test_spoilt_bookkeeping_of_mlflow_hides_no_result(driver, damage):
 
 def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.write("started", "a")
+        ledger.write(event_of("started", "a"))
     with (tmp_path / "ledger.jsonl").open("ab") as file:
         file.write(b"\x00\xff\x00 torn by a full disk\n[1, 2]\n" + b'{"kind": "no", "such": 1}\n' + b'\x00\x00{"ki')
         file.write(b'{"kind": "ended", "time": 1.0, "key": "a", "body": {"status": "finished"}}\n')
@@ -237,10 +254,60 @@ def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_pat
 
 def test_a_torn_end_is_kept_aside_and_said(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.write("started", "a")
+        ledger.write(event_of("started", "a"))
     with (tmp_path / "ledger.jsonl").open("ab") as file:
         file.write(b'{"kind": "en')
     with Ledger(tmp_path):
         pass
     assert (tmp_path / "ledger.unreadable").read_bytes() == b'{"kind": "en\n'
-    assert "torn" in read_events(tmp_path)[-1].body["text"]
+    assert "torn" in read_events(tmp_path)[-1].body()["text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"kind": "note", "time": 1.0, "key": "", "body": 5}', "it is no event"),
+        (b'{"kind": "unheard of", "time": 1.0, "key": "", "body": {}}', "it is no event"),
+        (b"[" * 100_000, ""),
+        (b'{"kind": "opened", "time": 1.0, "key": "", "body": {}}', "user: Field required"),
+        (b'{"kind": "ended", "time": 1.0, "key": "", "body": {"status": "finished"}}', "it names no trial"),
+        (b'{"kind": "ended", "time": 1.0, "key": "a", "body": {"status": "grand"}}', "end.status: Input should be"),
+        (b'{"kind": "started", "time": "late", "key": "a", "body": {}}', "time: Input should be a valid number"),
+    ],
+    ids=range(7),
+)
+def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
+    with Ledger(tmp_path) as ledger:
+        ledger.write(Note(text="before"))
+    with (tmp_path / "ledger.jsonl").open("ab") as file:
+        start = file.tell()
+        file.write(line + b"\n")
+    with Ledger(tmp_path) as ledger:
+        ledger.write(Note(text="after"))
+    said = []
+    assert [event.text for event in read_events(tmp_path, on_garbage=said.append)] == ["before", "after"]
+    (text,) = said
+    assert text.startswith(f"ledger.jsonl: the {len(line) + 1} bytes from {start} cannot be read")
+    assert why in text
+
+
+def test_every_kind_of_event_comes_back_as_it_was_written(tmp_path):
+    cell = plan_of(Knob("loss.margin", Grid((0.1, 1.0)), "m")).cells[1]
+    end = TrialEnd("stopped", "third", {"val/queries": 3, "val/x": 1.5}, 3, 2.0, at_rung=7.5, code={"m": "d"})
+    written = [
+        SessionStarted(provenance={"host": "h"}, resources=Resources(workers=2), heard={"a": 1.0}),
+        CellProposed(cell=cell),
+        TrialStarted(key="a", host="h"),
+        TrialEnded(key="a", end=end),
+        TrialRescored(key="a", metrics={"val/x": 2.0}),
+        Note(text="said", of_session=True),
+        Opened(user="u", host="h", cell="c"),
+        RaceStarted(rule=RaceRule(1.0, 9)),
+        BlockAdded(seeds=(0, 1), cells=("d",)),
+        CellSettled(settled=SettledCell("d", 2, "worse", "m=1", 1.0, 0.01)),
+        RaceEnded(why="decided"),
+    ]
+    with Ledger(tmp_path) as ledger:
+        for event in written:
+            ledger.write(event)
+    assert [replace(event, time=0.0) for event in read_events(tmp_path)] == written

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.toys import ETA, METRIC, Driver, plan_of, write_sweep
+from helpers.toys import ETA, METRIC, Driver, event_of, plan_of, write_sweep
 
 import tune_dml
 from trainables.errors import ConfigError
@@ -155,7 +155,7 @@ def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
         tune_dml.write_report(sweep, tmp_path / "report")
         assert [one.by for one in read_state(results.folder).looks] == ["report"]
         assert (results.folder / "ledger.jsonl").stat().st_size == size
-        ledger.write("note", text="the driver is not disturbed")
+        ledger.write(event_of("note", text="the driver is not disturbed"))
 
 
 def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(tmp_path, monkeypatch):

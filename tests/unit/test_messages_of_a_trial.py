@@ -23,6 +23,7 @@ from tune_dml.planning.checks import prepare
 from tune_dml.planning.data import known_digests, of_data
 from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
+from tune_dml.record.events import TrialEnd
 from tune_dml.running import trial as trials
 from tune_dml.running.messages import read_message
 from tune_dml.space import Grid, Knob
@@ -80,8 +81,8 @@ def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatc
     ray_exits = eval("lambda self, row: exit(0)", {"__name__": "ray.train", "exit": sys.exit})  # noqa: S307
     monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: sys.exit(3))
     end = trials.run_trial(settings, context, None)
-    assert (end["status"], end["kind"]) == ("failed", "bug")
-    assert end["reason"].startswith("error: SystemExit: 3 (test_messages_of_a_trial.py:")
+    assert (end.status, end.kind) == ("failed", "bug")
+    assert end.reason.startswith("error: SystemExit: 3 (test_messages_of_a_trial.py:")
     monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: ray_exits(self, row))
     with pytest.raises(SystemExit):
         trials.run_trial(settings, context, None)
@@ -101,8 +102,8 @@ def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_
     monkeypatch.setattr(FolderContext, "report", stop)
     settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
     end = trials.run_trial(settings, FolderContext(tmp_path / "k", torch.device("cpu")), None)
-    assert (end["status"], end["kind"]) == ("failed", "bug")
-    assert end["reason"].startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
+    assert (end.status, end.kind) == ("failed", "bug")
+    assert end.reason.startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_what_a_rank_meets_whose_process_group_was_taken_away_is_no_end_of_its_t
         with pytest.raises(type(error)):
             trials.run_trial(settings, context, None)
     else:
-        assert trials.run_trial(settings, context, None)["status"] in {"failed", "diverged"}
+        assert trials.run_trial(settings, context, None).status in {"failed", "diverged"}
 
 
 def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
@@ -137,7 +138,7 @@ def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
         (tmp_path / "own").mkdir()
         os.chdir(tmp_path / "own")
         (tmp_path / "own").rmdir()
-        return {"status": "finished"}
+        return TrialEnd("finished")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "report", lambda message: None)
@@ -155,9 +156,9 @@ def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
     settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
     monkeypatch.setattr(FolderContext, "report", report)
     end = trials.run_trial(settings, context, None)
-    assert len(json.dumps(end)) < 10_000
-    assert "in report" in end["traceback"]
-    assert "hunter2" not in json.dumps(end)
+    assert len(json.dumps(end.to_json())) < 10_000
+    assert "in report" in end.traceback
+    assert "hunter2" not in json.dumps(end.to_json())
 
 
 def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):

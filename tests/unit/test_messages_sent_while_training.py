@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tune_dml.record.events import TrialEnd
 from tune_dml.running.messages import Messages, _Unsent
 
 
@@ -47,7 +48,7 @@ def test_where_a_trial_goes_on_is_said_once_with_its_first_rows():
         messages.resumed(40)
         messages.row({"step": 20})
         messages.row({"step": 40})
-        messages.ended({"status": "finished"})
+        messages.ended(TrialEnd("finished"))
     assert [message["resumed"] for message in sent if "resumed" in message] == [40]
     assert "resumed" in sent[0]
     assert [row["step"] for message in sent for row in message.get("rows", ())] == [20, 40]
@@ -103,10 +104,10 @@ def test_a_trial_trains_on_while_its_driver_does_not_listen():
         messages.row({"step": 3})
         assert not driver.taken
         driver.may.set()
-        messages.ended({"status": "finished"})
+        messages.ended(TrialEnd("finished"))
     assert [step for message in driver.taken for step in steps(message)] == [0, 1, 2, 3]
     assert [message["note"] for message in driver.taken if "note" in message] == ["storage is away"]
-    assert driver.taken[-1]["ended"] == {"status": "finished"}
+    assert driver.taken[-1]["ended"]["status"] == "finished"
     assert sum("ended" in message for message in driver.taken) == 1
 
 
@@ -114,7 +115,7 @@ def test_the_closing_report_is_sent_by_the_trial_s_own_thread():
     """Ray ends it there."""
     threads = []
     with Messages(lambda message: threads.append(threading.current_thread()), None) as messages:
-        messages.ended({"status": "finished"})
+        messages.ended(TrialEnd("finished"))
     assert threads == [threading.current_thread()]
 
 
@@ -135,7 +136,7 @@ def test_an_error_of_sending_ends_the_trial_at_its_next_word_and_nothing_more_is
         lambda messages: messages.row({"step": 1}),
         lambda messages: messages.note("x"),
         lambda messages: messages.at_work(),
-        lambda messages: messages.ended({"status": "finished"}),
+        lambda messages: messages.ended(TrialEnd("finished")),
     ):
         asked.clear()
         with pytest.raises(SystemExit):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.stored_runs import StoredRuns
-from helpers.toys import METRIC, SETTINGS, Driver, plan_of, rho_space, write_sweep
+from helpers.toys import METRIC, SETTINGS, Driver, event_of, plan_of, rho_space, write_sweep
 from helpers.trials import TASKS, config_of
 
 import tune_dml
@@ -75,11 +75,11 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
     context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
     config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2)
     ended = run_trial(config.settings(), context, cache_dir)
-    assert ended["status"] == "finished"
+    assert ended.status == "finished"
     values = json.loads((tmp_path / SEALED).read_text())
     assert TEST in values
     assert (tmp_path / SEALED).stat().st_mode & 0o777 == 0o600
-    assert "test/" not in json.dumps([ended, reported])
+    assert "test/" not in json.dumps([ended.to_json(), reported])
     checkpoint = context.latest_checkpoint()
     assert "test/" not in json.dumps([checkpoint["best"], checkpoint["rows"]])
 
@@ -112,7 +112,7 @@ def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
     monkeypatch.setattr(sealed.socket, "gethostname", lambda: "node-7")
     done = operations.open_test("toy", session_of(sweep), selection="table 2 of the paper")
     (event,) = [event for event in read_events(sweep.folder) if event.kind == "opened"]
-    assert event.body == {"user": "ada", "host": "node-7", "cell": "rho=0.01", "selection": "table 2 of the paper"}
+    assert event.body() == {"user": "ada", "host": "node-7", "cell": "rho=0.01", "selection": "table 2 of the paper"}
     assert done.results.opening.time == event.time
     assert "by ada on node-7, for the selection of rho=0.01 (table 2 of the paper)" in str(done.results.opening)
     assert done.results.opened
@@ -191,7 +191,7 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
         trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
     )
     with Ledger(results.folder) as ledger:
-        ledger.write("opened", user="u", host="h", cell="c", selection="")
+        ledger.write(event_of("opened", user="u", host="h", cell="c", selection=""))
     again = {item.key: item for item in results_of(results.folder).trials}
     assert TEST not in again[trial.key].metrics
     assert TEST in again[results.trials[0].key].metrics

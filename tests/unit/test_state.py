@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from helpers.toys import plan_of
+from helpers.toys import event_of, plan_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
@@ -46,7 +46,7 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     with Ledger(folder) as ledger:
         plan.save(folder / "plan.json")
         for arguments, body in events:
-            ledger.write(*arguments, **body)
+            ledger.write(event_of(*arguments, **body))
             grown.update()
             assert everything(grown) == everything(read_state(folder))
     assert (grown.trial(first).status, grown.trial(first).attempts, grown.trial(first).host) == ("finished", 2, "b")
@@ -63,7 +63,7 @@ def test_what_ended_a_session_is_no_note_of_the_one_that_goes_on(tmp_path, plan)
     with Ledger(state.folder) as ledger:
         plan.save(state.folder / "plan.json")
         for kind, body in (("session", {}), ("note", {"text": "said"}), spent, ("session", {}), spent):
-            ledger.write(kind, **body)
+            ledger.write(event_of(kind, **body))
             state.update()
             seen.append(len(state.notes))
     assert seen == [0, 1, 2, 1, 2]
@@ -74,7 +74,7 @@ def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_sessio
     with Ledger(tmp_path / "toy") as ledger:
         waits = ("waits", {"text": "sweep eta1 of priority 10"})
         for kind, body in (("session", {}), waits, ("waits", {"text": ""}), waits, ("session", {})):
-            ledger.write(kind, **body)
+            ledger.write(event_of(kind, **body))
             state.update()
             seen.append(state.waits_for)
     assert seen == ["", "sweep eta1 of priority 10", "", "sweep eta1 of priority 10", ""]
@@ -107,9 +107,9 @@ def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, 
     key = plan.trials()[0].key
     state = SweepState(tmp_path, plan)
     with Ledger(tmp_path) as ledger:
-        ledger.write("started", key, host="a")
-        ledger.write("ended", key, status="failed", reason="x", metrics={}, seconds=4.0)
-        ledger.write("reset", key)
+        ledger.write(event_of("started", key, host="a"))
+        ledger.write(event_of("ended", key, status="failed", reason="x", metrics={}, seconds=4.0))
+        ledger.write(event_of("reset", key))
     state.update()
     trial = state.trial(key)
     assert (trial.status, trial.ended, trial.attempts, trial.seconds) == ("missing", None, 1, 4.0)
@@ -122,7 +122,7 @@ def test_every_event_about_a_trial_raises_its_version(tmp_path, plan):
     versions = []
     with Ledger(tmp_path) as ledger:
         for kind, key in (("started", first), ("started", second), ("retry", first), ("note", ""), ("session", "")):
-            ledger.write(kind, key, text="")
+            ledger.write(event_of(kind, key, text=""))
             state.update()
             versions.append((state.trial(first).version, state.trial(second).version))
     assert versions == [(1, 0), (1, 1), (2, 1), (2, 1), (3, 2)]
@@ -149,7 +149,7 @@ def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):
 
 def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):
     with Ledger(tmp_path / "toy") as ledger:
-        ledger.write("session", resources={})
+        ledger.write(event_of("session", resources={}))
     assert sweep_names(tmp_path) == ["toy"]
     with pytest.raises(ConfigError, match=r"plan\.json: a sweep's plan must be readable .*No such file") as refusal:
         load_state(tmp_path, "toy")
@@ -170,7 +170,7 @@ def test_a_ledger_that_is_lost_is_said(tmp_path, plan, is_there):
     plan.save(tmp_path / "plan.json")
     assert not read_state(tmp_path).notes  # before anything has run
     with Ledger(tmp_path) as ledger:
-        ledger.write("session", resources={})
+        ledger.write(event_of("session", resources={}))
         ledger.report("a", {"step": 1})
     assert not read_state(tmp_path).notes
     if is_there:
@@ -188,13 +188,13 @@ def test_an_event_that_lost_a_word_is_skipped_and_said(tmp_path, plan):
     first, second, *_ = [trial.key for trial in plan.trials()]
     with Ledger(tmp_path) as ledger:
         for key in (first, second):
-            ledger.write("started", key, host="here")
-            ledger.write("ended", key, status="finished", metrics={}, seconds=1.0)
+            ledger.write(event_of("started", key, host="here"))
+            ledger.write(event_of("ended", key, status="finished", metrics={}, seconds=1.0))
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"status"', b'"stadus"', 1))
     state = read_state(tmp_path)
     assert (state.trial(first).ended, state.trial(second).status) == (None, "finished")
-    assert any("is skipped" in text and "status" in text for text in state.notes)
+    assert any("are skipped" in text and "status" in text for text in state.notes)
 
 
 def test_a_ledger_that_is_cut_while_it_is_written_is_read_on_and_that_is_said(tmp_path, plan):
@@ -202,11 +202,11 @@ def test_a_ledger_that_is_cut_while_it_is_written_is_read_on_and_that_is_said(tm
     state = read_state(tmp_path)
     first, second, *_ = [trial.key for trial in plan.trials()]
     with Ledger(tmp_path) as ledger:
-        ledger.write("ended", first, status="finished", metrics={})
+        ledger.write(event_of("ended", first, status="finished", metrics={}))
         state.update()
         (tmp_path / "ledger.jsonl").write_bytes(b"")
         state.update()
-        ledger.write("ended", second, status="finished", metrics={})
+        ledger.write(event_of("ended", second, status="finished", metrics={}))
     state.update()
     assert (state.trial(first).status, state.trial(second).status) == ("finished", "finished")  # as it was seen
     later = read_state(tmp_path)

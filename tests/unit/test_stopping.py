@@ -53,9 +53,9 @@ class Sweep:
             on_cell=self.cells.append,
         )
 
-    def stop(self, key, ended):
-        assert ended["status"] == "stopped"
-        self.known[key], self.stopped[key] = ended["at_rung"], ended["step"]
+    def stop(self, key, end):
+        assert end.status == "stopped"
+        self.known[key], self.stopped[key] = end.at_rung, end.step
 
     def run(self, order, slots=4, end_after=None):
         """Trials `slots` at a time, the next to report drawn by `order`; cut short after so many that began."""

@@ -25,7 +25,8 @@ from typing import Any
 
 from tune_dml.cli._standstill import stand_still
 from tune_dml.planning.request import Session
-from tune_dml.record.ledger import Event, read_events
+from tune_dml.record.events import Event, SessionStarted, TrialEnded, TrialStarted
+from tune_dml.record.ledger import read_events
 
 TRAINING = ("sweep", "resume", "extend", "confirm")
 _ATTEMPTS = 3
@@ -210,12 +211,11 @@ def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
     for event in events:
         if event.time < began:
             continue
-        if event.kind == "session":
-            asked = event.body["resources"]
-            share = asked["workers"] * (asked["gpus_per_worker"] or 1)
-        elif event.kind == "started":
+        if isinstance(event, SessionStarted):
+            share = event.resources.workers * (event.resources.gpus_per_worker or 1)
+        elif isinstance(event, TrialStarted):
             since.setdefault(event.key, event.time)
-        elif event.kind == "ended" and event.key in since:
+        elif isinstance(event, TrialEnded) and event.key in since:
             seconds += max(event.time - since.pop(event.key), 0.0)
     return share / 3600 * (seconds + sum(max(now - start, 0.0) for start in since.values()))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainables.config import TrialConfig
     from trainables.context import Row
     from trainables.resolve import Layer
+    from tune_dml.record.events import TrialEnd
 
 ORDER = 100
 EXAMPLES = """
@@ -63,9 +64,9 @@ def train(
     if preview:
         show(single, as_json)
         return
-    ended = run(single, console_for(as_json))
-    show(ended, as_json)
-    raise typer.Exit(0 if ended.status == "finished" else 3)
+    trained = run(single, console_for(as_json))
+    show(trained, as_json)
+    raise typer.Exit(0 if trained.end.status == "finished" else 3)
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ class SingleTrial:
 
 
 @dataclass(frozen=True)
-class TrialEnd:
-    """How the trial ended."""
+class TrainedTrial:
+    """A trial that `train` has run."""
 
-    body: Mapping[str, Any]
+    end: TrialEnd
     recorded: Mapping[str, float]
     pictures: tuple[Path, ...] = ()
     """What it left to look at."""
@@ -105,19 +106,9 @@ class TrialEnd:
     """Why that is not there."""
 
     @property
-    def status(self) -> str:
-        """finished, diverged or failed."""
-        return str(self.body["status"])
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """At the evaluation that counts; test metrics are sealed."""
-        return dict(self.body.get("metrics", {}))
-
-    @property
     def differences(self) -> dict[str, tuple[float, float]]:
         """Figures that are not equal to the recorded ones to the last digit: (now, recorded)."""
-        both = {name: (value, self.recorded[name]) for name, value in self.metrics.items() if name in self.recorded}
+        both = {name: (value, self.recorded[name]) for name, value in self.end.metrics.items() if name in self.recorded}
         return {
             name: (now, then)
             for name, (now, then) in both.items()
@@ -126,11 +117,11 @@ class TrialEnd:
 
     def data(self) -> dict[str, Any]:
         """Status, metrics and, for a rerun, whether they agree with the record."""
-        seen = {name: value for name, value in self.body.items() if name != "metrics"}
+        seen = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
         agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
         return {
             **seen,
-            "metrics": self.metrics,
+            "metrics": dict(self.end.metrics),
             **agrees,
             "pictures": [str(path) for path in self.pictures],
             "not_kept": self.not_kept,
@@ -138,12 +129,12 @@ class TrialEnd:
 
     def text(self) -> Iterable[RenderableType]:
         """A table of the figures and a sentence."""
-        if self.status != "finished":
-            yield f"{self.status}: {self.body['reason']}"
-            if trace := self.body.get("traceback"):
-                yield trace
+        if self.end.status != "finished":
+            yield f"{self.end.status}: {self.end.reason}"
+            if self.end.traceback:
+                yield self.end.traceback
             return
-        yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.metrics.items()), right=("value",))
+        yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.end.metrics.items()), right=("value",))
         if self.recorded and not self.differences:
             yield "Reproduced: every figure equals the recorded one to the last digit."
         elif self.recorded:
@@ -185,7 +176,7 @@ def _single_trial(
     return SingleTrial(resolved.config, resolved.origins, threads or used, cache_dir, recorded, trial, folder)
 
 
-def run(single: SingleTrial, console: Console) -> TrialEnd:
+def run(single: SingleTrial, console: Console) -> TrainedTrial:
     """Train it here and now; rows are shown as they come. Raises ConfigError for settings the data cannot satisfy."""
     import tempfile
 
@@ -218,12 +209,12 @@ def run(single: SingleTrial, console: Console) -> TrialEnd:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
-        body = run_trial(config.settings(), context, single.cache_dir)
+        end = run_trial(config.settings(), context, single.cache_dir)
         try:
-            return TrialEnd(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+            return TrainedTrial(end, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
         except OSError as error:  # its figures are worth more than its pictures
             why = f"{error.filename or single.pictures}: {error.strerror or error}"
-            return TrialEnd(body, single.recorded, not_kept=why)
+            return TrainedTrial(end, single.recorded, not_kept=why)
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:

@@ -9,7 +9,8 @@ import importlib.util
 from collections.abc import Iterator
 
 from trainables.registries import source_digest
-from tune_dml.record.ledger import LEDGER, Event
+from tune_dml.record.events import TrialEnded
+from tune_dml.record.ledger import LEDGER
 from tune_dml.record.state import SweepState
 
 _MEASURED = {"finished", "diverged", "stopped"}
@@ -34,8 +35,8 @@ def _all(state: SweepState) -> Iterator[str]:
 def _changed_code(state: SweepState) -> Iterator[str]:
     """Modules of other packages that were edited while the sweep ran, or before it was resumed."""
     ended = _measured(state)
-    for module in sorted({name for event in ended for name in event.body.get("code", {})}):
-        known = [(event.key, event.body["code"][module]) for event in ended if module in event.body.get("code", {})]
+    for module in sorted({name for event in ended for name in event.end.code}):
+        known = [(event.key, event.end.code[module]) for event in ended if module in event.end.code]
         later = [key for key, digest in known if digest != known[0][1]]
         if later:
             first = state.trials[later[0]]
@@ -50,7 +51,7 @@ def edited_code(state: SweepState) -> tuple[str, ...]:
     """Each module of other packages that is another one now than when the sweep's trials were trained, in words."""
     known: dict[str, str] = {}
     for event in _measured(state):
-        known |= event.body.get("code", {})
+        known |= event.end.code
     return tuple(
         f"the code of {module} has changed since the trials that are there were trained; they are not run again, and what "
         "is trained now cannot be compared with them: another --name runs everything"
@@ -68,7 +69,7 @@ def _digest_now(module: str) -> str | None:
         return None
 
 
-def _measured(state: SweepState) -> list[Event]:
+def _measured(state: SweepState) -> list[TrialEnded]:
     """The ends of trials that have figures, in their order."""
     measured = [state.trial(key) for key in state.trials if state.trial(key).status in _MEASURED]
     return sorted((trial.ended for trial in measured if trial.ended is not None), key=lambda event: event.time)

@@ -24,6 +24,7 @@ from trainables.context import EVIDENCE
 from trainables.errors import ConfigError, Problem
 from trainables.files import PATIENCE, patiently
 from trainables.trial_files import FolderFiles
+from tune_dml.record.events import FilesFetched
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
@@ -96,7 +97,7 @@ class Leavings:
             fetching = self._under_way.pop(key)
             error = TimeoutError(_OVER) if fetching.cancelled() else fetching.exception()
             if error is None:
-                self._ledger.write("fetched", key)
+                self._ledger.write(FilesFetched(key=key))
             else:
                 why = one_line(mask(str(error)))
                 self._say(f"the files of trial {key} could not be fetched ({why}); the next session tries again")

@@ -24,15 +24,16 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Self
 
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 from trainables.files import existing, gone, patiently
+from tune_dml.record.events import Event, Note, TrialEnded, read_event, to_row
 
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -43,27 +44,8 @@ READ_ONLY = "Make the sweep's folder writable, or copy it to a --storage that is
 """What helps where a sweep's folder cannot be written to."""
 _UNREADABLE = "ledger.unreadable"
 
-TrialKind = Literal["started", "resumed", "paused", "retry", "ended", "fetched", "reset", "rescored"]
-RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
-Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "waits", "opened", "confirm"]
-
-
 Located = tuple[int, dict[str, Any]]
 """Where a row ends in its file, and the row."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of the ledger."""
-
-    kind: Kind
-    time: float
-    """Seconds since the epoch, fixed when the event happened: replays reuse it."""
-    key: str = ""
-    """The trial, where the event is about one."""
-    body: Mapping[str, Any] = field(default_factory=dict)
-    behind: int = 0
-    """Where its line ends in the ledger."""
 
 
 def trial_folder(sweep: Path, key: str) -> Path:
@@ -121,7 +103,7 @@ class GrowingFile:
 def _row(line: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; of one that follows torn bytes on the same line, the object alone."""
     for start in (0, line.rfind(b'{"kind"')):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])
             if isinstance(row, dict):
                 return row
@@ -140,24 +122,35 @@ def _is_evaluation(row: Mapping[str, Any]) -> bool:
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
-    """Every whole event of the ledger from `start`, where an earlier reading ended, in order.
+    """Return the events of the ledger from `start`, in order.
 
-    What cannot be read is skipped, and `on_garbage` told of it in words.
+    Args:
+        sweep: the sweep's folder.
+        start: offset where an earlier reading ended.
+        on_garbage: called with a sentence for each line that is no event and is skipped.
     """
+    events = []
+    why = ""
+
+    def is_event(row: Mapping[str, Any]) -> bool:
+        nonlocal why
+        try:
+            events.append(read_event(row))
+        except ValueError as error:
+            why = f" ({error})"
+            return False
+        return True
 
     def skip(at: int, line: bytes) -> None:
+        nonlocal why
         on_garbage(
-            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; "
+            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read{why} and are skipped; "
             "a trial whose end they told of runs again"
         )
+        why = ""
 
-    events = []
-    for behind, row in GrowingFile(sweep / LEDGER, start).unread(skip):
-        try:
-            events.append(Event(**row, behind=behind))
-        except TypeError:  # an object, but no event
-            skip(behind, json.dumps(row).encode())
-    return events
+    offsets = [end for end, _ in GrowingFile(sweep / LEDGER, start, is_event).unread(skip)]
+    return [replace(event, end_offset=end) for event, end in zip(events, offsets, strict=True)]
 
 
 def read_history(sweep: Path, key: str) -> list[dict[str, Any]]:
@@ -210,7 +203,7 @@ class Ledger:
         self._file = open_whole(self.sweep / LEDGER)
         self._size = os.fstat(self._file.fileno()).st_size
         if torn:
-            self.write("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
+            self.write(Note(text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}"))
         return self
 
     def __exit__(
@@ -221,18 +214,18 @@ class Ledger:
         self._file = None
         self._lock.release()
 
-    def write(self, kind: Kind, key: str = "", /, **body: Any) -> None:
-        """Write one event and force it to disk."""
+    def write(self, event: Event) -> None:
+        """Write an event at the present time and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        rows = [{"kind": kind, "time": time.time(), "key": key, "body": body}]
+        rows = [to_row(event, time.time())]
         if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # somebody else cut it
             text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
-            rows.insert(0, {"kind": "note", "time": time.time(), "key": "", "body": {"text": text}})
+            rows.insert(0, to_row(Note(text=text), time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
-        if kind == "ended":
-            self._steps.pop(key, None)  # should a row come after all, they are read again
+        if isinstance(event, TrialEnded):
+            self._steps.pop(event.key, None)  # should a row come after all, they are read again
 
     def report(self, key: str, *rows: Mapping[str, Any]) -> None:
         """Append evaluations to a trial's history; a step already there is not written again."""
@@ -241,7 +234,7 @@ class Ledger:
         patiently(lambda: existing(self.sweep), self.sweep)
         if (known := self._steps.get(key)) and not path.exists():
             text = f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
-            self.write("note", text=text)
+            self.write(Note(text=text))
             del self._steps[key]
         if key not in self._steps:
             spoilt: list[int] = []
@@ -249,7 +242,7 @@ class Ledger:
             self._steps[key] = {int(row["step"]) for _, row in old}
             if spoilt:
                 text = f"{path.relative_to(self.sweep)}: {len(spoilt)} lines cannot be read and are skipped"
-                self.write("note", text=text)
+                self.write(Note(text=text))
         new = []
         for row in rows:
             if row["step"] not in self._steps[key]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
+from tune_dml.record.events import TrialRescored
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState
@@ -84,7 +85,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
             if test := _figures(folder, "test", keys):
                 seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
             metrics = {f"val/{key}": figures[key] for key in keys}
-            ledger.write("rescored", trial.key, metrics=metrics)
+            ledger.write(TrialRescored(key=trial.key, metrics=metrics))
             before = state.trial(trial.key).metrics.get(f"val/{_KNOWN}", math.nan)
             rounding = abs(figures[_KNOWN] - before)
             done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
@@ -98,7 +99,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
 
 def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str]) -> list[Problem]:
     """Metrics that every trial has measured itself: what half precision gives would take their place."""
-    own = [ended.body.get("metrics", {}) for trial in finished if (ended := state.trial(trial.key).ended)]
+    own = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
     there = [key for key in keys if own and all(f"val/{key}" in metrics for metrics in own)]
     return [Problem("--metric", rule, key, remedy) for key in there]

@@ -15,6 +15,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
+from tune_dml.record.events import SessionStarted, TrialEnd
 from tune_dml.record.floors import Floors, recorded_floors
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
@@ -135,12 +136,14 @@ class Results:
     def of(cls, state: SweepState) -> Self:
         """The results as they stand now."""
         runs, store = _run_ids(state.folder)
-        first, last = (state.sessions[0], state.sessions[-1]) if state.sessions else ({}, {})
+        first, last = (
+            (state.sessions[0], state.sessions[-1]) if state.sessions else (SessionStarted(), SessionStarted())
+        )
         return cls(
             state.folder,
             state.plan,
             tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
-            first.get("provenance", {}),
+            first.provenance,
             (*state.notes, *contradictions(state)),
             runs.get("parent", ""),
             state.resources,
@@ -151,8 +154,8 @@ class Results:
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
             store=store,
-            submitted_to=last.get("submitted_to"),
-            host=last.get("provenance", {}).get("host", ""),
+            submitted_to=last.submitted_to,
+            host=last.provenance.get("host", ""),
             waits_for=state.waits_for,
             floors=recorded_floors(state.sessions),
         )
@@ -250,22 +253,22 @@ def _looked_at(state: SweepState) -> bool:
 
 def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> TrialResult:
     state = sweep.trial(trial.key)
-    body: Mapping[str, Any] = state.ended.body if state.ended else {}
+    end = state.end or TrialEnd("failed")
     opened = sealed_metrics(sweep.folder, state) if sweep.opened else {}
     return TrialResult(
         trial.key,
         trial.cell,
         trial.seed,
         status=state.status,
-        reason=body.get("reason", ""),
+        reason=end.reason,
         metrics=without_sealed(state.metrics) | opened,
         seconds=state.seconds,
         attempts=state.attempts,
         host=state.host,
         run_id=runs.get(trial.key, ""),
-        step=body.get("step", 0),
+        step=end.step or 0,
         ended=state.ended.time if state.ended else 0.0,
-        out_of_memory=body.get("kind") == "out_of_memory",
+        out_of_memory=end.kind == "out_of_memory",
         micro_batch=state.micro_batch,
     )
 

@@ -10,14 +10,15 @@ import getpass
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trainables.context import SEALED, read_sealed
 from trainables.files import write_whole
-from tune_dml.record.ledger import Event, Ledger, trial_folder
+from tune_dml.record.events import Opened
+from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.state import SweepState, TrialState
 
 
@@ -35,9 +36,9 @@ class Opening:
     """What the selection is for, in the words of who opened; empty where nothing was said."""
 
     @classmethod
-    def of(cls, event: Event) -> Opening:
+    def of(cls, event: Opened) -> Opening:
         """As the ledger has it."""
-        return cls(event.time, **event.body)
+        return cls(event.time, event.user, event.host, event.cell, event.selection)
 
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -50,8 +51,7 @@ def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening
     with Ledger(state.folder) as ledger:
         state.update()
         if state.opened is None:
-            now = asdict(Opening(0.0, _user(), socket.gethostname(), cell, selection))
-            ledger.write("opened", **{name: text for name, text in now.items() if name != "time"})
+            ledger.write(Opened(user=_user(), host=socket.gethostname(), cell=cell, selection=selection))
     state.update()
     assert state.opened is not None  # noqa: S101 - it has just been read
     return Opening.of(state.opened)

@@ -13,16 +13,39 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.current_look import look_at, seeds_of_blocks
-from tune_dml.record.ledger import LEDGER, Event, GrowingFile, read_events
+from tune_dml.record.events import (
+    BlockAdded,
+    BlockJudged,
+    CellProposed,
+    CellReopened,
+    CellSettled,
+    ConfirmationStarted,
+    Event,
+    FilesFetched,
+    Note,
+    Opened,
+    RaceEnded,
+    RaceStarted,
+    SessionStarted,
+    TrialEnd,
+    TrialEnded,
+    TrialEvent,
+    TrialPaused,
+    TrialRescored,
+    TrialReset,
+    TrialStarted,
+    Waiting,
+)
+from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
-from tune_dml.record.race import Block, Race, RaceRule, SettledCell
+from tune_dml.record.race import Block, Race, SettledCell
 
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 
@@ -40,7 +63,7 @@ class TrialState:
     key: str
     status: TrialStatus = "missing"
     """`running` until an end is recorded, also while it waits, or its driver has died; `missing` when it is to be retried."""
-    ended: Event | None = None
+    ended: TrialEnded | None = None
     """How it ended, if it has."""
     rescored: dict[str, float] = field(default_factory=dict)
     """Validation metrics that were computed of its kept embeddings since."""
@@ -69,33 +92,33 @@ class TrialState:
     version: int = 0
     """Grows with everything that is recorded of it."""
 
-    def fold(self, event: Event) -> None:
-        """Take in one event about this trial."""
+    def fold(self, event: TrialEvent) -> None:
+        """Update the state by one event about this trial."""
         self.version += 1
         self.started = self.started or event.time
         self.active = event.time
-        if event.kind == "started":
-            self.attempts += not self.paused
-            self.paused = False
-            self.begun = self.begun if self.live else event.time
-            self.host, self.away = str(event.body.get("host", "")), bool(event.body.get("away"))
-            self.micro_batch = event.body.get("micro_batch")
-            self.status, self.live, self.ended, self.rescored = "running", True, None, {}
-        elif event.kind == "ended":
-            self.seconds = event.body.get("seconds", self.seconds)
-            self.leave(event.time)
-            self.held = max(self.held, self.seconds)
-            self.status, self.ended, self.settled = event.body["status"], event, event.time
-        elif event.kind == "paused":
-            self.paused, self.seconds = True, event.body["seconds"]
-            self.leave(event.time)
-        elif event.kind == "fetched":
-            self.away = False
-        elif event.kind == "reset":
-            self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
-        elif event.kind == "rescored":
-            self.rescored |= event.body["metrics"]
-            self.settled = event.time
+        match event:
+            case TrialStarted():
+                self.attempts += not self.paused
+                self.paused = False
+                self.begun = self.begun if self.live else event.time
+                self.host, self.away, self.micro_batch = event.host, event.away, event.micro_batch
+                self.status, self.live, self.ended, self.rescored = "running", True, None, {}
+            case TrialEnded(end=end) if end.status != "paused":
+                self.seconds = self.seconds if end.seconds is None else end.seconds
+                self.leave(event.time)
+                self.held = max(self.held, self.seconds)
+                self.status, self.ended, self.settled = end.status, event, event.time
+            case TrialPaused():
+                self.paused, self.seconds = True, event.seconds
+                self.leave(event.time)
+            case FilesFetched():
+                self.away = False
+            case TrialReset():
+                self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
+            case TrialRescored():
+                self.rescored |= event.metrics
+                self.settled = event.time
 
     def leave(self, time: float) -> None:
         """Its workers are free again: it has ended, or its driver had died by then."""
@@ -104,9 +127,14 @@ class TrialState:
         self.live = False
 
     @property
-    def metrics(self) -> dict[str, Any]:
-        """The figures it is judged by, those computed since among them; none before it has ended."""
-        return self.rescored | (self.ended.body.get("metrics", {}) if self.ended else {})  # its own are the exact ones
+    def end(self) -> TrialEnd | None:
+        """How it ended, if it has."""
+        return self.ended.end if self.ended else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures that the trial is judged by, those computed later included; empty until it has ended."""
+        return self.rescored | (dict(self.end.metrics) if self.end else {})  # its own are the exact ones
 
 
 class SweepState:
@@ -124,12 +152,10 @@ class SweepState:
         """Key -> trial of every cell known so far, cell by cell; of a race, those that its blocks have asked for."""
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
-        self.sessions: list[Mapping[str, Any]] = []
-        """Of each its `provenance`, `resources`, `priority`, `trial_files`, `floors`, the cluster that it was `submitted_to`, and
-        when lost trials were last `heard`."""
+        self.sessions: list[SessionStarted] = []
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
-        self.notes: dict[str, Any] = {}
+        self.notes: dict[str, bool] = {}
         """What had to be said aloud, in order, each text once; True where it holds only until another session goes on."""
         self.looks: list[Look] = []
         """Looks at the sweep's own trials, in order."""
@@ -137,7 +163,7 @@ class SweepState:
         """Looks at the fresh seeds of its confirmation, in order."""
         self.race: Race | None = None
         """Of a sweep that stops when it is decided."""
-        self.opened: Event | None = None
+        self.opened: Opened | None = None
         """The first opening of the test metrics; `record.sealed` reads it."""
         self.confirming: dict[str, Trial] = {}
         """Key -> trial of fresh seeds that measure some cells again; they belong to no cell's own seeds."""
@@ -156,18 +182,21 @@ class SweepState:
         with self._lock:
             if not GrowingFile(self.folder / LEDGER, self._read).is_whole:
                 self._read = 0  # somebody cut it, and it grows anew
-            events = read_events(self.folder, self._read, self.notes.setdefault)
-            self.looks = read_looks(self.folder, on_garbage=self.notes.setdefault)
+            events = read_events(self.folder, self._read, self._note)
+            self.looks = read_looks(self.folder, on_garbage=self._note)
             self.confirmation_looks = read_looks(self.folder, "confirmation")
             for event in events:
                 try:
                     self._fold(event)
-                except (LookupError, TypeError, ValueError) as error:  # spoilt, though it is an event
-                    text = f"{LEDGER}: what ends at byte {event.behind} is skipped: it says nothing that is known ({error!r})"
-                    self.notes.setdefault(text)
-                self._read = event.behind
+                except (LookupError, TypeError, ValueError, StopIteration) as error:  # spoilt, though it is an event
+                    text = f"{LEDGER}: what ends at byte {event.end_offset} is skipped: it says nothing that is known ({error!r})"
+                    self._note(text)
+                self._read = event.end_offset
             if self._read == 0 and (begun := len(list(self.folder.glob("trials/*/history.jsonl")))):
-                self.notes.setdefault(_GONE.format(begun=begun))
+                self._note(_GONE.format(begun=begun))
+
+    def _note(self, text: str) -> None:
+        self.notes.setdefault(text, False)
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
@@ -184,13 +213,12 @@ class SweepState:
     @property
     def resources(self) -> Resources:
         """What a trial of the last session was given."""
-        return Resources(**self.sessions[-1].get("resources", {})) if self.sessions else Resources()
+        return self.sessions[-1].resources if self.sessions else Resources()
 
     @property
     def trial_files(self) -> str | None:
         """Address in object storage below which the last session's trials keep their files; None for the sweep's folder."""
-        place: str | None = self.sessions[-1].get("trial_files") if self.sessions else None
-        return place
+        return self.sessions[-1].trial_files if self.sessions else None
 
     @property
     def unfetched(self) -> list[str]:
@@ -237,62 +265,61 @@ class SweepState:
 
     def _fold(self, event: Event) -> None:
         self.born = event.time if self.born is None else self.born
-        if event.key:
-            self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
-            if event.kind == "reset" and self.race is not None:
-                self.race.retry()
-        elif event.kind == "session":
-            self.sessions.append(event.body)
-            self.waits_for = ""
-            for text in [text for text, of_session in self.notes.items() if of_session]:
-                del self.notes[text]
-            for trial in self.recorded.values():  # whatever ran before died with its driver
-                trial.version += trial.live
-                trial.leave(max(self._heard, event.body.get("heard", {}).get(trial.key, 0.0)))
-        elif event.kind == "cell":
-            cell = self.plan.relocated(Cell(**event.body["cell"]))
-            self.proposed.append(cell)
-            self._know([cell])
-        elif event.kind == "note":
-            self.notes.setdefault(event.body["text"], event.body.get("of_session"))
-        elif event.kind == "waits":
-            self.waits_for = event.body["text"]
-        elif event.kind == "opened":
-            self.opened = self.opened or event
-        elif event.kind == "confirm":
-            chosen = [cell for cell in self.cells if cell.digest in event.body["cells"]]
-            again = [self.plan.trial(cell, seed) for seed in event.body["seeds"] for cell in chosen]
-            self.confirming.update((trial.key, trial) for trial in again)
-        else:
-            self._fold_race(event)
+        match event:
+            case TrialEvent():
+                self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
+                if isinstance(event, TrialReset) and self.race is not None:
+                    self.race.retry()
+            case SessionStarted():
+                self.sessions.append(event)
+                self.waits_for = ""
+                for text in [text for text, of_session in self.notes.items() if of_session]:
+                    del self.notes[text]
+                for trial in self.recorded.values():  # whatever ran before died with its driver
+                    trial.version += trial.live
+                    trial.leave(max(self._heard, event.heard.get(trial.key, 0.0)))
+            case CellProposed():
+                cell = self.plan.relocated(event.cell)
+                self.proposed.append(cell)
+                self._know([cell])
+            case Note():
+                self.notes.setdefault(event.text, event.of_session)
+            case Waiting():
+                self.waits_for = event.text
+            case Opened():
+                self.opened = self.opened or event
+            case ConfirmationStarted():
+                chosen = [cell for cell in self.cells if cell.digest in event.cells]
+                again = [self.plan.trial(cell, seed) for seed in event.seeds for cell in chosen]
+                self.confirming.update((trial.key, trial) for trial in again)
+            case _:
+                self._fold_race(event)
         self._heard = event.time
 
     def _fold_race(self, event: Event) -> None:
-        if event.kind == "race":
-            rule = RaceRule(**event.body)
-            self.race = self.race or Race(rule)
-            self.race.limit(rule)
+        if isinstance(event, RaceStarted):
+            self.race = self.race or Race(event.rule)
+            self.race.limit(event.rule)
         if self.race is None:
             return
-        if event.kind == "block":
-            seeds, digests = tuple(event.body["seeds"]), set(event.body["cells"])
-            fresh = seeds[len(self.plan.seeds) :]
-            cells = [cell for cell in self.plan.cells if cell.digest in digests]
-            self.plan = replace(self.plan, seeds=seeds)
-            block = Block(len(fresh), tuple(self.plan.trial(cell, seed) for seed in fresh for cell in cells))
-            self.race.blocks.append(block)
-            self._ask(block.trials)
-        elif event.kind == "judged":
-            self.race.judged.append((event.body["seeds"], event.body["level"]))
-        elif event.kind == "settled":
-            found = SettledCell(**event.body)
-            if found.why != "diverged" or self._has_diverged(found):
-                self.race.settled[found.cell] = found
-        elif event.kind == "reopened":
-            self.race.settled.pop(event.body["cell"], None)
-        elif event.kind == "race_over":
-            unsettled = len(self.race.settled) < len(self.plan.cells)
-            self.race.over = "" if unsettled and event.body["why"] == "decided" else event.body["why"]
+        match event:
+            case BlockAdded(seeds=seeds):
+                fresh = seeds[len(self.plan.seeds) :]
+                cells = [cell for cell in self.plan.cells if cell.digest in event.cells]
+                self.plan = replace(self.plan, seeds=seeds)
+                block = Block(len(fresh), tuple(self.plan.trial(cell, seed) for seed in fresh for cell in cells))
+                self.race.blocks.append(block)
+                self._ask(block.trials)
+            case BlockJudged():
+                self.race.judged.append((event.seeds, event.level))
+            case CellSettled(settled=found):
+                if found.why != "diverged" or self._has_diverged(found):
+                    self.race.settled[found.cell] = found
+            case CellReopened():
+                self.race.settled.pop(event.cell, None)
+            case RaceEnded():
+                unsettled = len(self.race.settled) < len(self.plan.cells)
+                self.race.over = "" if unsettled and event.why == "decided" else event.why
         kept = {key: trial for key, trial in self.asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
 
@@ -302,9 +329,7 @@ class SweepState:
         keys = [self.plan.trial(cell, seed).key for seed in self.plan.seeds]
         if any(self.trial(key).status == "diverged" for key in keys):
             return True
-        self.notes.setdefault(
-            f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it"
-        )
+        self._note(f"{cell.label} had stopped as diverged, but its trials only failed: the race goes on with it")
         return False
 
 
@@ -333,8 +358,7 @@ def _ended(state: SweepState) -> dict[str, str]:
 
 def packages_of(state: SweepState) -> Mapping[str, str]:
     """The packages of methods that were installed in a sweep's last session -> version and digest of their source."""
-    provenance = state.sessions[-1].get("provenance", {}) if state.sessions else {}
-    found: Mapping[str, str] = provenance.get("methods", {})
+    found: Mapping[str, str] = state.sessions[-1].provenance.get("methods", {}) if state.sessions else {}
     return found
 
 

@@ -4,7 +4,7 @@ with Messages(send, stall_limit) as messages:      # send(message) returns when 
     messages.row({"step": 25, "train/loss": 0.7})
     messages.at_work()
     messages.note("storage is away")
-    messages.ended({"status": "finished"})
+    messages.ended(TrialEnd("finished"))
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from trainables.context import Row
+    from tune_dml.record.events import TrialEnd
 
 Message = dict[str, Any]
 """`rows`, a `note`, the step that the trial was `resumed` at, how it `ended`, whether its process is `spent`; an empty one
@@ -137,14 +138,14 @@ class Messages:
                 self._changed.notify()
         self._raise_error()
 
-    def ended(self, how: Mapping[str, Any], *, spent: bool = False) -> None:
+    def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
         """The closing report, after all else; by the trial's own thread, which Ray may end in it.
 
         `spent`: this process can train no other trial.
         """
         self._stop()
         self._raise_error()
-        self._send_rest({"ended": how, "spent": True} if spent else {"ended": how})
+        self._send_rest({"ended": end.to_json(), **({"spent": True} if spent else {})})
 
     def _say(self, what: Row | str) -> None:
         self._raise_error()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
+from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
 from tune_dml.running.search import Proposals
@@ -25,7 +26,7 @@ def proposals_for(
     record: Record,
     on_note: Say,
     on_cell: Callable[[Cell], None],
-    on_stop: Callable[[str, dict[str, Any]], None],
+    on_stop: Callable[[str, TrialEnd], None],
     on_block: Callable[[], None],
     say: Say,
 ) -> Proposals | RacingProposals:
@@ -41,9 +42,9 @@ def proposals_for(
         on_block: told that a race asks for further trials.
         say: says what the ledger has already.
     """
-    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
+    ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
     diverged = diverged_value(state, plan)
-    known = {key: value_of(body, plan.metric, diverged) for key, body in ends.items()}
+    known = {key: value_of(end, plan.metric, diverged) for key, end in ends.items()}
     if plan is not state.plan:
         return Proposals(plan, known=known, on_cell=on_cell, on_note=on_note)
     if state.race is not None:
@@ -57,7 +58,7 @@ def proposals_for(
     return StoppingProposals(
         plan,
         known=known,
-        stopped={key: body["step"] for key, body in ends.items() if body["status"] == "stopped"},
+        stopped={key: end.step or 0 for key, end in ends.items() if end.status == "stopped"},
         values=lambda key: _values(state, key),
         on_stop=on_stop,
         proposed=state.proposed,
@@ -71,13 +72,13 @@ def diverged_value(state: SweepState, plan: Plan) -> float:
     return math.nan if state.race is not None and plan is state.plan else math.inf
 
 
-def value_of(body: Mapping[str, Any], metric: str, diverged: float) -> float:
+def value_of(end: TrialEnd, metric: str, diverged: float) -> float:
     """What is told of a trial: `diverged` where it did, NaN where it failed, its metric at the rung where it was stopped."""
-    if body["status"] == "diverged":
+    if end.status == "diverged":
         return diverged
-    if body["status"] == "stopped":
-        return float(body["at_rung"])
-    return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
+    if end.status == "stopped":
+        return math.nan if end.at_rung is None else end.at_rung
+    return float(end.metrics.get(metric, math.nan)) if end.status == "finished" else math.nan
 
 
 def _values(state: SweepState, key: str) -> dict[int, float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Literal
 
 import numpy as np
@@ -18,13 +17,14 @@ import numpy as np
 from trainables.errors import Problem, raise_if_any
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import MAX_SEEDS, Racing
+from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSettled, Event, RaceEnded
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import race_level
 
-Record = Callable[..., None]
+Record = Callable[[Event], None]
 
 
 class RacingProposals:
@@ -93,8 +93,8 @@ class RacingProposals:
         self.state.update()
         return _hours_of(self.state) >= self._race.rule.budget
 
-    def _record(self, kind: str, **body: object) -> None:
-        self._write(kind, **body)
+    def _record(self, event: Event) -> None:
+        self._write(event)
         self.state.update()
 
     def _queue(self, trials: Sequence[Trial]) -> None:
@@ -111,7 +111,7 @@ class RacingProposals:
             self._begin_block(racing.FIRST_LOOK, np.ones(len(self.plan.cells), dtype=bool))
             return
         if not race.judged or race.judged[-1][0] < seeds:
-            self._record("judged", seeds=seeds, level=self._level())
+            self._record(BlockJudged(seeds=seeds, level=self._level()))
         standing = self._standing()
         self._settle(standing)
         if standing.decided:
@@ -154,11 +154,11 @@ class RacingProposals:
             if stopped[number] and (number != standing.leader or standing.ended):
                 found = self._settled_cell(standing, number)
                 if before is None or found.supersedes(before):
-                    self._record("settled", **asdict(found))
+                    self._record(CellSettled(settled=found))
                     self._say(f"stops: {cell.label} {found.sentence}")
             elif before is not None:
                 seeds = self._race.judged[-1][0]
-                self._record("reopened", cell=cell.digest, seeds=seeds)
+                self._record(CellReopened(cell=cell.digest, seeds=seeds))
                 tied = f"{self.plan.cells[int(standing.leader)].label} now leads"
                 why = "it has been tried again" if before.why in {"failed", "diverged"} else tied
                 self._say(f"goes on: {cell.label} after {seeds} seeds: {why}")
@@ -178,14 +178,14 @@ class RacingProposals:
     def _begin_block(self, seeds: int, runs: racing.Mask) -> None:
         old = self.plan.seeds
         fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
-        digests = [cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on]
-        self._record("block", seeds=[*old, *fresh], cells=digests)
+        digests = tuple(cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on)
+        self._record(BlockAdded(seeds=(*old, *fresh), cells=digests))
         self._queue(self._race.blocks[-1].trials)
         self._on_block()
 
     def _end(self, why: Literal["decided", "failed", "max_seeds", "budget"]) -> None:
         self.waiting.clear()
-        self._record("race_over", why=why)
+        self._record(RaceEnded(why=why))
         self._on_block()
 
 

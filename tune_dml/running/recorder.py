@@ -8,8 +8,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,6 +20,17 @@ from ray.tune.experiment import Trial as TuneTrial
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
+from tune_dml.record.events import (
+    CellProposed,
+    Note,
+    TrialEnd,
+    TrialEnded,
+    TrialPaused,
+    TrialResumed,
+    TrialRetried,
+    TrialStarted,
+    Waiting,
+)
 from tune_dml.record.fetching import Leavings
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
@@ -95,7 +105,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.watch.begin(key)
         host = self._host_of(trial.temporary_state.ray_actor)
         away = isinstance(self.place, str)
-        self.ledger.write("started", key, host=host, away=away, micro_batch=self.micro_batch)
+        self.ledger.write(TrialStarted(key=key, host=host, away=away, micro_batch=self.micro_batch))
         steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -111,17 +121,18 @@ class Recorder(Callback):  # type: ignore[misc]
             return
         self.watch.step(key)
         if (step := message.get("resumed")) is not None:
-            self.ledger.write("resumed", key, step=step)
+            self.ledger.write(TrialResumed(key=key, step=step))
         if rows := message.get("rows"):
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
             self.note(f"{trial.config['label']} seed {trial.config['seed']}{self._elsewhere(key)}: {note}")
         if ended := message.get("ended"):
-            if ended["status"] == "paused":
-                self._pause(key, ended["seconds"])
+            end = TrialEnd.from_json(ended)
+            if end.status == "paused":
+                self._pause(key, end.seconds or 0.0)
             else:
-                self._end(key, ended)
+                self._end(key, end)
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -134,7 +145,7 @@ class Recorder(Callback):  # type: ignore[misc]
         trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
         why = named.get(failure.kind, "its process was lost")
-        self.ledger.write("retry", key)
+        self.ledger.write(TrialRetried(key=key))
         self.note(
             f"{trial.config['label']} seed {trial.config['seed']}: {why.rstrip('.')}; retrying from the checkpoint"
         )
@@ -161,8 +172,7 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = self.hung.get(trial.config["key"]) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
-        self._end(trial.config["key"], ended)
+        self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
         """Work in the sweep's folder where the working directory is gone: Tune and MLflow's client ask for one at the end."""
@@ -173,16 +183,16 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
-        self.ledger.write("cell", cell=asdict(cell))
+        self.ledger.write(CellProposed(cell=cell))
 
     def note(self, text: str, *, of_session: bool = False) -> None:
         """Say something aloud: on the screen, in the ledger, in the report; of a session, until another goes on."""
-        self.ledger.write("note", text=text, **({"of_session": True} if of_session else {}))
+        self.ledger.write(Note(text=text, of_session=of_session))
         self.progress.note(text)
 
     def wait(self, awaited: str) -> None:
         """Nothing can begin until there is something, another sweep's end or room; or it need not wait any more."""
-        self.ledger.write("waits", text=awaited)
+        self.ledger.write(Waiting(text=awaited))
         self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
 
     def _host_of(self, process: Any) -> str:
@@ -200,28 +210,28 @@ class Recorder(Callback):  # type: ignore[misc]
         host = process and self.hosts.get(process)
         return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
-    def stop(self, key: str, ended: Mapping[str, Any]) -> None:
+    def stop(self, key: str, end: TrialEnd) -> None:
         """A trial goes no further; its checkpoint goes too."""
-        self.ledger.write("ended", key, **ended)
+        self.ledger.write(TrialEnded(key=key, end=end))
         self.leavings.ended(key)
-        self.progress.ended(key, ended["status"], ended["metrics"], ended.get("reason", ""))
+        self.progress.ended(key, end.status, end.metrics, end.reason)
 
     def _pause(self, key: str, seconds: float) -> None:
         """A trial has come to where others decide whether it goes on; it gives its process back."""
         self._leave(key)
-        self.ledger.write("paused", key, seconds=seconds)
+        self.ledger.write(TrialPaused(key=key, seconds=seconds))
         from tune_dml.running.stopping import StoppingProposals
 
         assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
         self.proposals.paused(key)
         self.progress.paused(key)
 
-    def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = (now := time.monotonic()) - self.started.get(key, now)
-        body = {"seconds": seconds, "metrics": {}, **ended}
+    def _end(self, key: str, end: TrialEnd) -> None:
+        if end.seconds is None:
+            end = replace(end, seconds=(now := time.monotonic()) - self.started.get(key, now))
         self._leave(key)
-        self.stop(key, body)
-        self.proposals.ended(key, value_of(body, self.proposals.plan.metric, self.diverged))
+        self.stop(key, end)
+        self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _leave(self, key: str) -> None:
         self.started.pop(key, None)

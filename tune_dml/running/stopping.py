@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
+from tune_dml.record.events import TrialEnd
 from tune_dml.running.search import AskedCell, Proposals
 from tune_dml.stats.selection import best_first
 
@@ -61,7 +61,7 @@ class StoppingProposals(Proposals):
         plan: as for `Proposals`, like the arguments that are not listed here.
         stopped: key -> the rung at which an earlier session stopped the trial; `known` has the metric there.
         values: what trials have reported so far; asked for again when a trial pauses.
-        on_stop: told how a trial ends that is stopped: its key, status, reason, step and metric at the rung.
+        on_stop: called with the key and the end of a trial that is stopped.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class StoppingProposals(Proposals):
         known: Mapping[str, float],
         stopped: Mapping[str, int],
         values: ValueAt,
-        on_stop: Callable[[str, dict[str, Any]], None],
+        on_stop: Callable[[str, TrialEnd], None],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
         on_note: Callable[[str], None] = lambda text: None,
@@ -184,9 +184,7 @@ class StoppingProposals(Proposals):
             if key not in self.known:
                 value = self._at[key].get(rung, math.nan)
                 self.known[key], self.stopped[key] = value, rung
-                self.on_stop(
-                    key, {"status": "stopped", "reason": reason, "step": rung, "metrics": {}, "at_rung": value}
-                )
+                self.on_stop(key, TrialEnd("stopped", reason, step=rung, at_rung=value))
 
     def _table(self, there: list[_Entrant], rung: int) -> np.ndarray:
         """Cells x seeds at a rung, larger is better; a cell of which a seed diverged by then has no number."""

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.commands import cluster_of_this_job, command, interrupted
 from tune_dml.record.contradictions import edited_code
+from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
@@ -137,23 +137,23 @@ def _record_session(
     if confirmation is None:
         state.stored.save(state.folder / "plan.json")
     elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
-        digests = [cell.digest for cell in confirmation.cells]
-        ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
+        digests = tuple(cell.digest for cell in confirmation.cells)
+        ledger.write(ConfirmationStarted(cells=digests, seeds=confirmation.seeds))
     state.update()
-    ledger.write(
-        "session",
+    started = SessionStarted(
         provenance=origin,
-        resources=asdict(resources),
+        resources=resources,
         heard=last_heard(state),
         priority=session.priority,
         trial_files=session.trial_files,
         submitted_to=cluster_of_this_job(),
         floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
+    ledger.write(started)
     for text in (*lost, *edited_code(state), *purpose.notes):
-        ledger.write("note", text=text)
+        ledger.write(Note(text=text))
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
-        ledger.write("race", **asdict(purpose.race))
+        ledger.write(RaceStarted(rule=purpose.race))
     state.update()
 
 

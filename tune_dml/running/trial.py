@@ -16,7 +16,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from trainables.registries import foreign_code, foreign_packages
 from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
+from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_place
 from tune_dml.record.provenance import mask
 from tune_dml.running.device import ailment, device_of, missing_device, never_free
@@ -40,7 +41,7 @@ _TRACEBACK = 8000
 """Characters that the ledger keeps of one: a message may hold a whole tensor."""
 
 
-def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
+def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> TrialEnd:
     """Train one trial and say how it ended: status, reason, metrics (test metrics are the context's to keep), step, seconds.
 
     It is `paused` where the context lets it go no further. Raises only what a retry can mend; everything else is the trial's
@@ -55,8 +56,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     except Diverged as error:
         if is_cut_off(context):
             raise
-        how = {"status": "diverged", "reason": error.message, "metrics": {}}
-        return {**how, "step": error.step, "statistics": error.statistics}
+        return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
     except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
         sick = ailment(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
@@ -64,11 +64,10 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
             raise
         if sick is not None:
             never_free(error)
-        how = {"status": "failed", "reason": failure.reason, "metrics": {}}
-        return {**how, "kind": failure.kind, "traceback": shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)}
-    status = "finished" if outcome.metrics else "paused"
-    how = {"status": status, "reason": "", "metrics": outcome.metrics}
-    return {**how, "step": outcome.step, "seconds": outcome.seconds}
+        trace = shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)
+        return TrialEnd("failed", failure.reason, kind=failure.kind, traceback=trace)
+    status: EndStatus = "finished" if outcome.metrics else "paused"
+    return TrialEnd(status, metrics=outcome.metrics, step=outcome.step, seconds=outcome.seconds)
 
 
 def _ends_by_ray(error: BaseException) -> bool:
@@ -131,9 +130,9 @@ def _run_here(
             at_work=messages.at_work,
         )
         ended = run_trial(settings, context, conduct.cache_dir)
-        if rank == 0 or ended["status"] == "failed":
-            is_sick = ended["status"] == "failed" and ailment(device) is not None
-            messages.ended(ended | ({"code": code} if code else {}), spent=is_sick or bool(foreign_packages(settings)))
+        if rank == 0 or ended.status == "failed":
+            is_sick = ended.status == "failed" and ailment(device) is not None
+            messages.ended(replace(ended, code=code), spent=is_sick or bool(foreign_packages(settings)))
 
 
 def _sink(messages: Messages, note: str) -> Callable[[Row], None]:

@@ -42,7 +42,7 @@ class FilePusher:
         if (plan := state.folder / "plan.json").exists():
             client.log_artifact(parent, str(plan))
         for number in range(self._books.sessions, len(state.sessions)):
-            client.log_dict(parent, dict(state.sessions[number]), f"sessions/{number + 1}.json")
+            client.log_dict(parent, state.sessions[number].body(), f"sessions/{number + 1}.json")
         self._books.sessions = len(state.sessions)
 
     def _push_evidence(self, client: Any) -> None:

@@ -100,17 +100,18 @@ class TrialRun:
 
     def tags(self, *, final: bool) -> dict[str, str]:
         """What is known about how it went."""
-        body = self.state.ended.body if self.state.ended else {}
+        end = self.state.end
         live = "running" if self.state.live and not final else "interrupted"
         tags = {
-            "tune_dml.status": str(body.get("status", live)),
-            "tune_dml.reason": str(body.get("reason", "")),
+            "tune_dml.status": end.status if end else live,
+            "tune_dml.reason": end.reason if end else "",
             "tune_dml.attempts": str(self.state.attempts),
             "tune_dml.host": self.state.host,
         }
         if self.state.micro_batch is not None:
             tags["tune_dml.micro_batch"] = str(self.state.micro_batch)
-        tags |= {f"tune_dml.{name}": str(body[name]) for name in ("kind", "seconds", "step") if name in body}
+        known = end.to_json() if end else {}
+        tags |= {f"tune_dml.{name}": str(known[name]) for name in ("kind", "seconds", "step") if name in known}
         return {name: value[:TAG_LIMIT] for name, value in tags.items()}
 
     def unread(self) -> list[Row]:
@@ -162,9 +163,8 @@ class TrialRun:
     def closing_points(self) -> tuple[Point, ...]:
         """The metrics that the trial is judged by, as far as no row of its history shows them; never the sealed ones."""
         ended = self.state.ended
-        if ended is None or ended.body.get("step") is None:
+        if ended is None or (step := ended.end.step) is None:
             return ()
-        step = int(ended.body["step"])
         points = self._shown(_points(self.state.metrics, step, ended.time), set(self.names), self.state.rescored)
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
@@ -173,7 +173,7 @@ class TrialRun:
         ended = self.state.ended
         if ended is None:
             return ()
-        points = numbers(sealed_metrics(sweep, self.state), int(ended.body.get("step") or 0), ended.time)
+        points = numbers(sealed_metrics(sweep, self.state), ended.end.step or 0, ended.time)
         return tuple(point for point in points if not _BESIDE_RECALL.fullmatch(point.name))
 
 
@@ -355,7 +355,7 @@ class Projection:
         return "FAILED" if "failed" in statuses else "FINISHED"
 
     def _commit(self) -> str:
-        git = self.state.sessions[-1].get("provenance", {}).get("git", {}) if self.state.sessions else {}
+        git = self.state.sessions[-1].provenance.get("git", {}) if self.state.sessions else {}
         return str(git.get("commit") or "")
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from unittest.mock import patch
 
 import pytest
+from helpers.toys import event_of
 from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
@@ -146,12 +147,12 @@ def make_toy(storage: Path, cache_dir: Path | None) -> None:
     checked.plan.save(folder / "plan.json")
     with Ledger(folder) as book:
         for number, trial in enumerate(checked.plan.trials()):
-            book.write("started", trial.key, host="here")
+            book.write(event_of("started", trial.key, host="here"))
             book.report(trial.key, {"step": 40, "train/loss": 1.0, "val/recall_at_1": 60.0 + number % 5})
             metrics = {"val/recall_at_1": 60.0 + number % 5, "train/loss": 1.0}
             ended = {"status": "finished", "reason": "", "metrics": metrics, "step": 40}
             failed = {"status": "failed", "reason": "it broke", "kind": "code", "metrics": {}}
-            book.write("ended", trial.key, seconds=2.0, **(failed if number == 3 else ended))
+            book.write(event_of("ended", trial.key, seconds=2.0, **(failed if number == 3 else ended)))
 
 
 def shapes() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers.clusters import state_of
-from helpers.toys import plan_of
+from helpers.toys import event_of, plan_of
 
 from tune_dml.cli import _supervisor
 from tune_dml.record.ledger import Ledger
@@ -83,7 +83,7 @@ def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
 def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
     argv = ["/venv/bin/tune-dml", *WORDS, "--tracking-uri", "http://here:5000"]
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
-        ledger.write("session", provenance={"argv": argv})
+        ledger.write(event_of("session", provenance={"argv": argv}))
     code, seen = drivers(LOST, LOST, LOST)
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]

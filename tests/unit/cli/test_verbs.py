@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from helpers.toys import plan_of, write_sweep
+from helpers.toys import event_of, plan_of, write_sweep
 
 import tune_dml
 from trainables.errors import ConfigError
@@ -144,7 +144,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
 def test_status_says_which_sweep_goes_before_while_somebody_waits(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     with Ledger(tmp_path / "toy") as ledger:
-        ledger.write("waits", text="sweep eta1 of priority 10")
+        ledger.write(event_of("waits", text="sweep eta1 of priority 10"))
         assert "It waits for sweep eta1 of priority 10." in command_line("status", "toy", "--storage", tmp_path)[1]
     assert "waits for" not in command_line("status", "toy", "--storage", tmp_path)[1]
 

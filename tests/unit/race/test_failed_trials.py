@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.races import FAILED, FULL, RULE, RaceDrive, plan
+from helpers.toys import event_of
 
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.record.ledger import Ledger
@@ -50,7 +51,7 @@ def retry_failed(drive):
     with Ledger(drive.folder) as ledger:
         for key in state.trials:
             if state.trial(key).status in {"failed", "diverged"}:
-                ledger.write("reset", key)
+                ledger.write(event_of("reset", key))
 
 
 def test_the_best_value_that_loses_one_trial_of_a_one_seed_block_never_becomes_does_not_matter(tmp_path):
@@ -165,11 +166,11 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     assert [seeds for seeds, _ in state.race.judged] == [3]
     best = state.plan.cells[2]
     with Ledger(drive.folder) as ledger:
-        ledger.write("judged", seeds=4, level=0.001)
+        ledger.write(event_of("judged", seeds=4, level=0.001))
         fields = {"against": "", "margin": 1.0, "level": 0.001, "effect": None, "seeds": 4}
         for cell in state.plan.cells:
-            ledger.write("settled", cell=cell.digest, why="diverged" if cell is best else "tied", **fields)
-        ledger.write("race_over", why="decided")
+            ledger.write(event_of("settled", cell=cell.digest, why="diverged" if cell is best else "tied", **fields))
+        ledger.write(event_of("race_over", why="decided"))
     stored = read_state(drive.folder)
     assert stored.race.over == ""
     assert best.digest not in stored.race.settled

@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.races import MEANS, RACE, RULE, RaceDrive, plan, value_of
-from helpers.toys import METRIC
+from helpers.toys import METRIC, event_of
 from rich.console import Console
 
 from tune_dml.planning.request import Racing
 from tune_dml.planning.study import Search
+from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
@@ -237,7 +238,9 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     drive = RaceDrive(tmp_path / "toy", begun)
     with Ledger(drive.folder) as ledger:
         for trial in begun.trials():
-            ledger.write("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
+            ledger.write(
+                event_of("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
+            )
     record_look(drive.folder, look_at_sweep(read_state(drive.folder), "sweep"))
     drive.session()
     state = read_state(drive.folder)
@@ -318,14 +321,14 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
     RaceDrive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
         if races:
-            ledger.write("race", **vars(RULE))
+            ledger.write(event_of("race", **vars(RULE)))
         state = read_state(tmp_path / "toy")
         first, second, *_ = state.trials
-        ledger.write("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
+        ledger.write(event_of("ended", first, status="diverged", reason="", seconds=1.0, metrics={}))
         state.update()
         shown = Progress(state, None)
         recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
-        recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
+        recorder._end(second, TrialEnd("diverged"))
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()
 

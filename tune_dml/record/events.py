@@ -1,0 +1,324 @@
+"""The ledger's events: one frozen class for each kind of line.
+
+    {"kind": "started", "time": 1.7e9, "key": "3f2a...", "body": {"host": "node-1", "away": false, "micro_batch": null}}
+
+`to_row` and `read_event` convert between an event and its line. Lines of older versions may lack fields or have more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.request import Resources
+from tune_dml.record.race import Over, RaceRule, SettledCell
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
+"""`paused`: a message of a trial that waits at a rung; the ledger has a `TrialPaused` for it."""
+Figures = Mapping[str, int | float]
+
+_KINDS: dict[str, type[Event]] = {}
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """How a trial ended."""
+
+    status: EndStatus
+    reason: str = ""
+    """Why it failed, diverged or was stopped."""
+    metrics: Figures = field(default_factory=dict)
+    """Figures of the evaluation that counts; test metrics are sealed elsewhere."""
+    step: int | None = None
+    seconds: float | None = None
+    """Training time over all attempts."""
+    kind: str = ""
+    """What kind of failure (`running.failures`)."""
+    traceback: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Module of another package -> digest of its source."""
+    at_rung: float | None = None
+    """The metric where the trial was stopped."""
+    statistics: Figures = field(default_factory=dict)
+    """Figures seen when training diverged."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that say something; status, reason and metrics always."""
+        always = {"status", "reason", "metrics"}
+        return {name: value for name, value in vars(self).items() if name in always or value not in (None, "", {})}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> TrialEnd:
+        """Read what `to_json` returned."""
+        end: TrialEnd = _adapter(cls).validate_python(body)
+        return end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One line of the ledger."""
+
+    kind: ClassVar[str]
+    whole: ClassVar[str] = ""
+    """Name of the field that is the line's whole `body`; empty where the body has a value for each field."""
+    key: str = ""
+    """The trial, where the event is about one."""
+    time: float = 0.0
+    """Seconds since the epoch; the ledger sets it when it writes the event."""
+    end_offset: int = field(default=0, compare=False)
+    """Where the line ends in the ledger."""
+
+    def __init_subclass__(cls) -> None:
+        if kind := vars(cls).get("kind"):
+            _KINDS[kind] = cls
+
+    def body(self) -> dict[str, Any]:
+        """Return what the line has beside kind, time and key."""
+        if self.whole:
+            value = getattr(self, self.whole)
+            return value.to_json() if isinstance(value, TrialEnd) else asdict(value)
+        return {name: value for name, value in asdict(self).items() if name not in _ENVELOPE}
+
+
+_ENVELOPE = {item.name for item in fields(Event)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEvent(Event):
+    """An event about one trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialStarted(TrialEvent):
+    """A trial begins, or begins again."""
+
+    kind = "started"
+    host: str = ""
+    away: bool = False
+    """Its files lie in object storage."""
+    micro_batch: int | None = None
+    """Pictures that a worker holds at a time, where the session set it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResumed(TrialEvent):
+    """A trial continues from the checkpoint of a step."""
+
+    kind = "resumed"
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPaused(TrialEvent):
+    """A trial waits at a step where cells are compared."""
+
+    kind = "paused"
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRetried(TrialEvent):
+    """A trial lost its process and will continue from its checkpoint."""
+
+    kind = "retry"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnded(TrialEvent):
+    """A trial has ended."""
+
+    kind = "ended"
+    whole = "end"
+    end: TrialEnd
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesFetched(TrialEvent):
+    """A trial has no files left in object storage."""
+
+    kind = "fetched"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialReset(TrialEvent):
+    """A failed trial will run again."""
+
+    kind = "reset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRescored(TrialEvent):
+    """Metrics computed later from the embeddings that a trial kept."""
+
+    kind = "rescored"
+    metrics: Figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellProposed(Event):
+    """A search proposes a cell."""
+
+    kind = "cell"
+    cell: Cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note(Event):
+    """A text for the screen, tables and the report."""
+
+    kind = "note"
+    text: str
+    of_session: bool = False
+    """Holds only until the next session begins."""
+
+    def body(self) -> dict[str, Any]:
+        """Return the text, and `of_session` where it is set."""
+        return {"text": self.text, **({"of_session": True} if self.of_session else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionStarted(Event):
+    """A driver begins to run the sweep."""
+
+    kind = "session"
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+    heard: Mapping[str, float] = field(default_factory=dict)
+    """Trial key -> time of its last row, of trials whose driver died."""
+    priority: int = 0
+    trial_files: str | None = None
+    """Address in object storage below which trials keep their files; None for the sweep's folder."""
+    submitted_to: str | None = None
+    """The cluster that the session was submitted to."""
+    floors: Mapping[str, Figures] = field(default_factory=dict)
+    """Floor -> validation figures reached without training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Event):
+    """The sweep waits for something named by `text`; an empty text ends the wait."""
+
+    kind = "waits"
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened(Event):
+    """The test metrics were opened for a selection."""
+
+    kind = "opened"
+    user: str
+    host: str
+    cell: str
+    """Label of the cell that validation selected."""
+    selection: str = ""
+    """What the selection is for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmationStarted(Event):
+    """Cells are to be measured again on fresh seeds."""
+
+    kind = "confirm"
+    cells: tuple[str, ...]
+    """Digests."""
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceStarted(Event):
+    """A session asks for a race (`sweep --until-decided`), or for other limits of one."""
+
+    kind = "race"
+    whole = "rule"
+    rule: RaceRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockAdded(Event):
+    """Cells of a race get seeds."""
+
+    kind = "block"
+    seeds: tuple[int, ...]
+    """All seeds of these cells so far."""
+    cells: tuple[str, ...]
+    """Digests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockJudged(Event):
+    """A block of a race was judged."""
+
+    kind = "judged"
+    seeds: int
+    level: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellSettled(Event):
+    """A cell of a race gets no more seeds."""
+
+    kind = "settled"
+    whole = "settled"
+    settled: SettledCell
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReopened(Event):
+    """A settled cell gets seeds again, because the cell it was tied with has been overtaken."""
+
+    kind = "reopened"
+    cell: str
+    """Its digest."""
+    seeds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceEnded(Event):
+    """No block follows in a race."""
+
+    kind = "race_over"
+    why: Over
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    if cls not in _ADAPTERS:
+        from pydantic import TypeAdapter
+
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    return _ADAPTERS[cls]
+
+
+def to_row(event: Event, time: float) -> dict[str, Any]:
+    """Return the line of an event that happens at a time."""
+    return {"kind": event.kind, "time": time, "key": event.key, "body": event.body()}
+
+
+def read_event(row: Mapping[str, Any]) -> Event:
+    """Return the event of a line.
+
+    Raises:
+        ValueError: if the line is no event, or lacks something that its kind must have.
+    """
+    found, body = _KINDS.get(str(row.get("kind"))), row.get("body", {})
+    if found is None or not isinstance(body, dict):
+        raise ValueError("it is no event")
+    envelope = {"time": row.get("time"), "key": row.get("key", "")}
+    if issubclass(found, TrialEvent) and not envelope["key"]:
+        raise ValueError("it names no trial")
+    from pydantic import ValidationError
+
+    try:
+        event: Event = _adapter(found).validate_python({**({found.whole: body} if found.whole else body), **envelope})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return event
