@@ -21,12 +21,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli._standstill import stand_still
 from tune_dml.planning.request import Session
-from tune_dml.record.events import Event, SessionStarted, TrialEnded, TrialStarted
 from tune_dml.record.ledger import read_events
+
+if TYPE_CHECKING:
+    from tune_dml.record.events import Event
 
 TRAINING = ("sweep", "resume", "extend", "confirm")
 _ATTEMPTS = 3
@@ -206,6 +208,8 @@ def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[
 
 def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
     """GPU-hours, or worker-hours without GPUs, of the trials since then; one whose driver died counts until its next sign."""
+    from tune_dml.record.events import SessionStarted, TrialEnded, TrialStarted
+
     share, seconds = 1.0, 0.0
     since: dict[str, float] = {}
     for event in events:

@@ -2,7 +2,7 @@
 
     {"kind": "started", "time": 1.7e9, "key": "3f2a...", "body": {"host": "node-1", "away": false, "micro_batch": null}}
 
-`to_row` and `read_event` convert between an event and its line. Lines of older versions may lack fields or have more.
+`Event.to_row` and `read_event` convert between an event and its line. Lines of older versions may lack fields or have more.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class Event:
             value = getattr(self, self.whole)
             return value.to_json() if isinstance(value, TrialEnd) else asdict(value)
         return {name: value for name, value in asdict(self).items() if name not in _ENVELOPE}
+
+    def to_row(self, time: float) -> dict[str, Any]:
+        """Return the line of the event at a time."""
+        return {"kind": self.kind, "time": time, "key": self.key, "body": self.body()}
 
 
 _ENVELOPE = {item.name for item in fields(Event)}
@@ -295,11 +299,6 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
         _ADAPTERS[cls] = TypeAdapter(cls)
     return _ADAPTERS[cls]
-
-
-def to_row(event: Event, time: float) -> dict[str, Any]:
-    """Return the line of an event that happens at a time."""
-    return {"kind": event.kind, "time": time, "key": event.key, "body": event.body()}
 
 
 def read_event(row: Mapping[str, Any]) -> Event:

@@ -27,13 +27,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 from trainables.files import existing, gone, patiently
-from tune_dml.record.events import Event, Note, TrialEnded, read_event, to_row
+
+if TYPE_CHECKING:
+    from tune_dml.record.events import Event
 
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -129,6 +131,8 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
         start: offset where an earlier reading ended.
         on_garbage: called with a sentence for each line that is no event and is skipped.
     """
+    from tune_dml.record.events import read_event  # with pydantic, which `--help` does not need
+
     events = []
     why = ""
 
@@ -203,7 +207,7 @@ class Ledger:
         self._file = open_whole(self.sweep / LEDGER)
         self._size = os.fstat(self._file.fileno()).st_size
         if torn:
-            self.write(Note(text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}"))
+            self.write(_note(f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}"))
         return self
 
     def __exit__(
@@ -218,13 +222,13 @@ class Ledger:
         """Write an event at the present time and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        rows = [to_row(event, time.time())]
+        rows = [event.to_row(time.time())]
         if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # somebody else cut it
             text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
-            rows.insert(0, to_row(Note(text=text), time.time()))
+            rows.insert(0, _note(text).to_row(time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
-        if isinstance(event, TrialEnded):
+        if event.kind == "ended":
             self._steps.pop(event.key, None)  # should a row come after all, they are read again
 
     def report(self, key: str, *rows: Mapping[str, Any]) -> None:
@@ -234,7 +238,7 @@ class Ledger:
         patiently(lambda: existing(self.sweep), self.sweep)
         if (known := self._steps.get(key)) and not path.exists():
             text = f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
-            self.write(Note(text=text))
+            self.write(_note(text))
             del self._steps[key]
         if key not in self._steps:
             spoilt: list[int] = []
@@ -242,7 +246,7 @@ class Ledger:
             self._steps[key] = {int(row["step"]) for _, row in old}
             if spoilt:
                 text = f"{path.relative_to(self.sweep)}: {len(spoilt)} lines cannot be read and are skipped"
-                self.write(Note(text=text))
+                self.write(_note(text))
         new = []
         for row in rows:
             if row["step"] not in self._steps[key]:
@@ -261,6 +265,12 @@ class Ledger:
 
         with patiently(opened, self.sweep) as file:
             append_rows(file, *new)
+
+
+def _note(text: str) -> Event:
+    from tune_dml.record.events import Note
+
+    return Note(text=text)
 
 
 def _without_locks(storage: Path, error: OSError) -> ConfigError:
