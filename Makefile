@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` and `make test`. Everything they need is installed into .venv.
+# `make demo` and `make test` install what they need into .venv; `make help` lists all targets.
 PYTHON ?= python3
 VENV   := .venv
 VISION := .venv-vision
@@ -6,30 +6,32 @@ OBJECTS := .venv-objects
 BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
+# Trials run in parallel, so each gets one thread.
 export OMP_NUM_THREADS ?= 1
 
-# Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
+# Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
-	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
-	@echo "make test          install, run the test suite"
-	@echo "make check         format, lint, types, unused code"
-	@echo "make audit         known vulnerabilities of the pinned versions (asks PyPI's advisories)"
-	@echo "make test-slow     the tests that take more than ten seconds"
-	@echo "make test-faults   kill what a sweep stands on, on real clusters; writes docs/reliability.md"
-	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
-	@echo "make test-browser  the report in headless Chromium (installs chromium where it is missing and apt can)"
-	@echo "make test-spaces   every study on the embedded pictures, a few steps each, to its report"
-	@echo "make test-gpu      the tests that need a CUDA device"
-	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
-	@echo "make test-objects  the rendered data set, in an environment of its own (98 MB of pybullet)"
-	@echo "make bench-losses bench-metrics bench-training bench-orchestration   speed, as ratios against named peers"
-	@echo "make bench-gpu     images/s, metrics and several trials on a CUDA device, beside a bare loop and the model alone"
+	@echo "make demo            install, run the sweep sec_rho on the embedded data, print where the report is"
+	@echo "make test            install, run the test suite"
+	@echo "make check           check format, lint, types and unused code"
+	@echo "make format          format the code, fix what ruff can fix"
+	@echo "make docs            generate the pages that are made from the code"
+	@echo "make audit           look up known vulnerabilities of the pinned versions (needs the network)"
+	@echo "make test-slow       run the slow tests"
+	@echo "make test-faults     kill real processes and nodes, write docs/reliability.md"
+	@echo "make test-learning   test what training learns, with each of torch's CPU kernels, one and two threads"
+	@echo "make test-browser    test the report in headless Chromium (installs it where apt can)"
+	@echo "make test-spaces     run each study for a few steps, to its report"
+	@echo "make test-gpu        run the tests that need a CUDA device"
+	@echo "make test-vision     compare backbones with timm, torchvision and pretrainedmodels, in a separate environment"
+	@echo "make test-objects    test the rendered data set, in a separate environment (98 MB of pybullet)"
+	@echo "make bench-losses bench-metrics bench-training bench-orchestration   print speed ratios against named peers"
+	@echo "make bench-gpu       print images/s and metrics on a CUDA device beside a bare loop and the model alone"
 
 demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
@@ -40,15 +42,15 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-# Each test notes what it saw; the page is made of that.
+# Each test appends a row; the page is made from these rows.
 test-faults: $(VENV)/.dev
 	@ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || apt-get install -y -qq postgresql > /dev/null 2>&1 || \
-	echo "PostgreSQL is not here and apt cannot install it: its test is skipped."
+	echo "PostgreSQL is not installed and apt cannot install it: its test is skipped."
 	rm -f build/faults.jsonl && mkdir -p build
 	TUNE_DML_FAULTS=$(CURDIR)/build/faults.jsonl $(BIN)/python -m pytest -m "slow or not slow" tests/faults
 	$(BIN)/python docs/reliability.py build/faults.jsonl
 
-# Kernels and thread counts round differently, and a verdict on learning must not depend on rounding.
+# Kernels and thread counts round differently; verdicts on learning must not depend on rounding.
 test-learning: $(VENV)/.dev
 	for kernels in default avx2 native; do for threads in 1 2; do \
 		echo "== kernels $$kernels, threads $$threads"; \
@@ -60,7 +62,7 @@ test-browser: $(VENV)/.dev
 	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
 	echo "No chromium, chromium-browser or google-chrome on the PATH: trying apt-get install chromium."; \
 	{ apt-get install -y -qq chromium > /dev/null 2>&1 && command -v chromium > /dev/null; } || \
-	{ echo "It could not be installed (no apt, no rights or no network): the tests of the page are skipped, nothing is tested."; exit 1; }
+	{ echo "Chromium could not be installed (no apt, no rights or no network). No browser test ran."; exit 1; }
 	$(BIN)/python -m pytest -m browser
 
 test-spaces: $(VENV)/.dev
@@ -81,7 +83,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python tests/unused_code.py
 
-# In an environment of its own: what looks for holes in the dependencies is none of them.
+# In a separate environment: pip-audit is not a dependency.
 audit: constraints.txt
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
@@ -111,6 +113,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_studies.py
 	$(BIN)/python docs/generate_fidelity.py
+	$(BIN)/python docs/generate_architecture.py
 
 clean:
 	rm -rf $(VENV) $(VISION) $(OBJECTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
@@ -127,7 +130,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-# Of pretrainedmodels one file is read, which needs nothing of what the package asks for.
+# The tests read one file of pretrainedmodels, which needs none of its dependencies.
 $(VISION)/.vision: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VISION)
 	$(VISION)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,dev]'

@@ -2,13 +2,18 @@
 
 import importlib.util
 import re
+import shlex
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
+import typer
+
 from trainables.losses import LOSSES
 from trainables.regularizers import REGULARIZERS
 from tune_dml.catalogue import spaces
+from tune_dml.cli import application
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,15 +113,11 @@ def commands_in(text):
 
 
 def test_every_command_of_the_pages_and_cluster_files_exists():
-    import typer
-
-    from tune_dml.cli import application
-
     verbs = typer.main.get_command(application()).commands
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "cluster.yaml", *(ROOT / "deploy").iterdir()]
     told = set()
     for page in pages:
-        if page.name in {"CHANGELOG.md", "log.md"}:  # of their days
+        if page.name in {"CHANGELOG.md", "log.md"}:  # they name commands of earlier versions
             continue
         for verb, flags in commands_in(page.read_text()):
             if not re.fullmatch("[a-z]+", verb) or (page.name == "CONTRIBUTING.md" and verb == "protocols"):
@@ -129,18 +130,59 @@ def test_every_command_of_the_pages_and_cluster_files_exists():
     assert {"submit", "logs", "cancel", "doctor", "sweep", "report"} <= told
 
 
-def test_the_readmes_tree_is_the_tree():
-    """Its folders, two levels deep, are those that exist; files are named where they are worth it."""
-    listed, parent = set(), ""
-    tree = (ROOT / "README.md").read_text().partition("## The tree\n")[2].partition("\n## ")[0]
-    for indent, name in re.findall(r"^    ( *)(\S+)/ ", tree, re.MULTILINE):
-        parent = parent if indent else name
-        listed.add(f"{parent}/{name}" if indent else name)
+def test_the_page_of_the_architecture_is_up_to_date():
+    assert (ROOT / "docs" / "architecture.md").read_text() == generator("generate_architecture").page(), "run `make docs`"
+
+
+def test_the_architecture_names_every_folder():
+    """Its first two levels are the folders that exist."""
+    named = {folder for folder in generator("generate_architecture").folders() if len(folder.parts) < 3}
     ignored = [line.strip("/").rpartition("/")[2] for line in (ROOT / ".gitignore").read_text().split()]
 
-    def kept(path):
+    def tracked(path):
         return not any(fnmatch(part, pattern) for part in path.parts for pattern in (".git", *ignored))
 
     files = [path.relative_to(ROOT) for pattern in ("*/*", "*/*/*") for path in ROOT.glob(pattern) if path.is_file()]
-    folders = {Path(*file.parts[:depth]) for file in files if kept(file) for depth in (1, 2) if len(file.parts) > depth}
-    assert listed == {str(folder) for folder in folders}
+    exist = {Path(*f.parts[:depth]) for f in files if tracked(f) for depth in (1, 2) if len(f.parts) > depth}
+    assert exist == named
+
+
+GENERATED = {"CHANGELOG.md", "log.md", "methods.md", "studies.md", "fidelity.md", "reliability.md", "commands.md"}
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adr").glob("*.md")]
+
+
+def prose(page):
+    """(number, line) outside tables and code blocks."""
+    code = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        code ^= line.lstrip().startswith("```")
+        if not code and not line.startswith(("|", "    ", "![")):
+            yield number, line
+
+
+def test_lines_of_prose_have_at_most_120_characters():
+    long = [
+        f"{page.name}:{number}"
+        for page in PAGES
+        if page.name not in GENERATED
+        for number, line in prose(page)
+        if len(line) > 120
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/data.md", "docs/sweep-files.md"])
+def test_commands_of_the_first_pages_are_accepted(page):
+    """The command line parses them: every argument, flag and value has the right form."""
+    command = typer.main.get_command(application())
+    lines = re.findall(r"^(?: {4})?tune-dml (.*?)(?:\s#.*)?$", (ROOT / page).read_text(), re.MULTILINE)
+    assert lines
+    for line in lines:
+        verb, *words = shlex.split(line.replace("...", ""))
+        command.commands[verb].make_context(verb, words)
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 95
+    assert len(text.split()) <= 900
