@@ -131,7 +131,9 @@ def test_every_command_of_the_pages_and_cluster_files_exists():
 
 
 def test_the_page_of_the_architecture_is_up_to_date():
-    assert (ROOT / "docs" / "architecture.md").read_text() == generator("generate_architecture").page(), "run `make docs`"
+    assert (ROOT / "docs" / "architecture.md").read_text() == generator("generate_architecture").page(), (
+        "run `make docs`"
+    )
 
 
 def test_the_architecture_names_every_folder():
