@@ -10,8 +10,8 @@ import numpy as np
 from earlier_verdicts import advice_before
 from simulated_sweeps import Array, simulate
 
-from tune_dml.stats import foresight
-from tune_dml.stats.foresight import Outlook, Verdict, best_is_known, outlook, sensitivity_is_decided
+from tune_dml.stats import forecast
+from tune_dml.stats.forecast import Forecast, Verdict, best_is_known, forecast_seeds, sensitivity_is_decided
 from tune_dml.stats.looks import level_left
 
 NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
@@ -20,7 +20,7 @@ _LOWEST = 0.2
 """The least chance that is followed here, so that small ones are checked too."""
 _MOST = 60
 """Seeds at which a sweep gives up."""
-Choice = Callable[[Array, Callable[[int], float], "Truth", float], Outlook | None]
+Choice = Callable[[Array, Callable[[int], float], "Truth", float], Forecast | None]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def advice(sweeps: int) -> Iterable[str]:
 def follow(truth: Truth, kind: str, sweeps: int, choice: Choice) -> Iterator[tuple[float, bool]]:
     """Each step's promised chance, and whether it decided; a sweep ends when it is decided or nothing is advised."""
     rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
-    with patch.object(foresight, "EVEN", _LOWEST):
+    with patch.object(forecast, "EVEN", _LOWEST):
         for _ in range(sweeps):
             drawn = simulate("iid" if kind == "discrete" else kind, len(truth.means), _MOST, 1, rng)[0]
             values = drawn + truth.means[:, None]
@@ -120,14 +120,14 @@ def _followed(values: Array, truth: Truth, resolution: float, choice: Choice) ->
         looks.append(ahead.seeds)
 
 
-def _now(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
+def _now(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
     decided = truth.decided(resolution)
-    return outlook(seen, seen.shape[1], level, decided, scale=truth.margin, resolution=resolution)
+    return forecast_seeds(seen, seen.shape[1], level, decided, scale=truth.margin, resolution=resolution)
 
 
-def _before(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Outlook | None:
+def _before(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
     found = advice_before(seen, truth.margin, level, resolution)
-    return None if found is None else Outlook(*found)
+    return None if found is None else Forecast(*found)
 
 
 def _line(steps: Sequence[tuple[float, bool]]) -> str:

@@ -11,7 +11,7 @@ from simulated_sweeps import Array, rate, simulate
 
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_gains
-from tune_dml.stats.matters import FullGrid, judge_matters
+from tune_dml.stats.sensitivity import FullGrid, judge_sensitivity
 from tune_dml.stats.simultaneous import all_pairs
 from tune_dml.stats.table import SeedTable
 
@@ -64,7 +64,7 @@ def _grid(noise: Array, rng: np.random.Generator) -> tuple[bool, bool]:
     values = noise + truth[list(levels), None]
     table = SeedTable(("a", "b", "c"), tuple(range(values.shape[1])), values.reshape(3, 3, -1).mean(1))
     crossed = FullGrid(values, levels)
-    verdict = judge_matters(table, 1.0, crossed=crossed)
+    verdict = judge_sensitivity(table, 1.0, crossed=crossed)
     if verdict.bounds is None or verdict.verdict != "sensitive":
         return False, False
     found = judge_best(table.values, [0, 1, 2], 1.0, pairs=verdict.bounds, crossed=crossed).candidates

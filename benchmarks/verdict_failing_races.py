@@ -11,7 +11,7 @@ from simulated_sweeps import Array, rate, simulate
 
 from tune_dml.stats.best import judge_best
 from tune_dml.stats.looks import race_level
-from tune_dml.stats.matters import judge_matters
+from tune_dml.stats.sensitivity import judge_sensitivity
 from tune_dml.stats.racing import Outcomes, Race, judge_block, next_look
 from tune_dml.stats.table import SeedTable
 
@@ -105,7 +105,7 @@ def _said(values: Array, race: Race, level: float, means: Array, resolution: flo
     table = SeedTable(tuple(map(str, rows)), tuple(range(values.shape[1])), values[rows], resolution=resolution)
     known = race.of(rows.tolist(), _MARGIN)
     failed = [str(cell) for cell in range(_CELLS) if race.lost[cell] or cell not in rows]
-    matters = judge_matters(table, _MARGIN, alpha=level, failed=failed, raced=known)
+    matters = judge_sensitivity(table, _MARGIN, alpha=level, failed=failed, raced=known)
     knob, sensitive = list(range(_CELLS)), matters.verdict == "sensitive"
     best = judge_best(values, knob, _MARGIN, matters=sensitive, alpha=level, raced=raced, resolution=resolution)
     top, truly = means == means.max(), bool(np.ptp(means) > _MARGIN)

@@ -10,7 +10,7 @@ from simulated_sweeps import Array, rate, simulate
 
 from tune_dml.stats.equivalence import judge_order
 from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.printed import ASSUMED_SD
+from tune_dml.stats.published import ASSUMED_SD
 from tune_dml.stats.simultaneous import all_pairs
 
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "discrete")

@@ -42,9 +42,9 @@ from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.matters import compare_all_with, judge_matters
+from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.published import judge_published
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import against, all_pairs, at_most
 
@@ -154,7 +154,7 @@ def optimum(sweeps: int) -> Iterable[str]:
 def paper(sweeps: int) -> Iterable[str]:
     """The papers' own curves, 'matches' with a true gap, and Kendall's tau."""
     for name, knob, scores, runs in PRINTED:
-        yield f"{name:>20}: {judge_printed(knob, scores, runs=runs).sentence}"
+        yield f"{name:>20}: {judge_published(knob, scores, runs=runs).sentence}"
     few = max(100, sweeps // 5)
     yield "Paper 5 points above, one run, noise 1 + seed effect 3, margin 1: 'matches' today / new; equal, margin 4: new"
     means = np.array([60.0, 62, 64, 63, 61])
@@ -243,7 +243,7 @@ def speed(sweeps: int) -> Iterable[str]:
     """All verdicts of 100 cells x 10 seeds."""
     table = _table(simulate("15 % holes", 100, 10, 1, np.random.default_rng(0))[0])
     start = time.perf_counter()
-    judge_matters(table, 1.0)
+    judge_sensitivity(table, 1.0)
     compare_all_with(table, "0")
     judge_best(table.values, list(range(100)), 1.0)
     score_of_best(table.values, 0)

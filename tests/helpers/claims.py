@@ -13,7 +13,7 @@ from helpers.toys import METRIC
 from tune_dml.planning.plan import Plan
 from tune_dml.record.race import Race, RaceRule
 from tune_dml.record.results import Results, TrialResult
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions.arms import arms
 from tune_dml.report.questions.configuration import configuration
 from tune_dml.report.questions.optimum import optimum
@@ -53,18 +53,18 @@ def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
     return results_with(plan, seen, race)
 
 
-def contradictions(measured: Measured) -> list[str]:
+def contradictions(analysis: Analysis) -> list[str]:
     """Pairs of claims in a report's data that cannot both be true."""
-    sections = [one.section(measured, None) for one in (arms, configuration)]
+    sections = [one.section(analysis, None) for one in (arms, configuration)]
     ahead = _Ahead()
-    for low, better, worse in _of_cells(measured, sections):
+    for low, better, worse in _of_cells(analysis, sections):
         ahead.add(better, worse, low)
     found = []
-    for knob in measured.knobs:
-        data, at = vars(knob.sensitivity), optimum.section(measured, knob).data["optimum"]
+    for knob in analysis.knobs:
+        data, at = vars(knob.sensitivity), optimum.section(analysis, knob).data["optimum"]
         names = dict(zip(knob.labels, knob.cells or [f"{knob.key} {label}" for label in knob.labels], strict=True))
         own = ahead if knob.cells else _Ahead()
-        for low, better, worse in _differences(data["differences"], measured.sign):
+        for low, better, worse in _differences(data["differences"], analysis.sign):
             own.add(names[better], names[worse], low)
         found += _of_knob(knob.key, data, at, names, own)
     best = next((s.data["configuration"] for s in sections if s.data.get("configuration")), None)
@@ -122,17 +122,17 @@ def _differences(rows: Iterable[Any], sign: float) -> Iterable[tuple[float, str,
         yield -high, row.second, row.first
 
 
-def _of_cells(measured: Measured, sections: Sequence[Section]) -> Iterable[tuple[float, str, str]]:
+def _of_cells(analysis: Analysis, sections: Sequence[Section]) -> Iterable[tuple[float, str, str]]:
     """What is said of pairs of cells: against the baseline, and between arms that are one cell each."""
-    if measured.baseline is not None:
-        for row in measured.against_baseline or ():
-            low, high = sorted((measured.sign * row.low, measured.sign * row.high))
-            yield low, row.label, measured.baseline.label
-            yield -high, measured.baseline.label, row.label
+    if analysis.baseline is not None:
+        for row in analysis.against_baseline or ():
+            low, high = sorted((analysis.sign * row.low, analysis.sign * row.high))
+            yield low, row.label, analysis.baseline.label
+            yield -high, analysis.baseline.label, row.label
     data = next((section.data["arms"] for section in sections if section.data.get("arms")), None)
-    if data and all(len(arm.trained) == 1 for arm in measured.arms):
+    if data and all(len(arm.trained) == 1 for arm in analysis.arms):
         cells = {row.arm: row.configuration for row in data["rows"]}
-        for low, better, worse in _differences(data["pairs"], measured.sign):
+        for low, better, worse in _differences(data["pairs"], analysis.sign):
             yield low, cells[better], cells[worse]
 
 

@@ -11,7 +11,7 @@ from helpers.toys import event_of
 import tune_dml
 from trainables.context import SEALED, read_sealed
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
-from tune_dml.report.measured.cell import best_cells
+from tune_dml.report.analysis.cell import best_cells
 
 TEST = "test/recall_at_1"
 

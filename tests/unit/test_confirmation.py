@@ -16,8 +16,8 @@ from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import summary, write_report
-from tune_dml.report.measured import measure
-from tune_dml.report.measured.cell import best_cells
+from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.questions.confirmation import confirmation
 from tune_dml.stats.selection import best_first
 from tune_dml.tracking.projection import Projection
@@ -68,7 +68,7 @@ def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, a
 
 
 def _answer(results):
-    return confirmation.section(measure(results), None)
+    return confirmation.section(analyse(results), None)
 
 
 def test_scores_intervals_and_optimism(confirmed):

@@ -47,7 +47,7 @@ from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
 
@@ -62,8 +62,8 @@ ranked = retrieval_metrics(
 )
 pictures = build_dataset("stripes").prepare()
 plan = make_plan(study_of(Request("cosine_target", dataset="stripes", seeds=2, name="x")), pictures.digest)
-measured = measure(write_sweep(pathlib.Path("toy"), histories=False, evidence=False))
-(section,) = [section for section in answers(measured, traces=False) if section.name == "spread"]
+analysis = analyse(write_sweep(pathlib.Path("toy"), histories=False, evidence=False))
+(section,) = [section for section in answers(analysis, traces=False) if section.name == "spread"]
 
 def typed(*words):
     sys.argv, out = ["tune-dml", *words, "--json"], io.StringIO()

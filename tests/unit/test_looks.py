@@ -15,7 +15,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
 from tune_dml.record.results import results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
         driver.ended(trial, "failed")
     first = look(driver.folder)
     assert [(one.seeds, one.failed) for one in first] == [(pytest.approx(7 / 3), 2)]
-    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.04 * 7 / 9)
+    assert analyse(results_of(driver.folder)).looks.level == pytest.approx(0.04 * 7 / 9)
     driver.run(driver.trials[0])
-    unrecorded = measure(results_of(driver.folder)).looks.level
+    unrecorded = analyse(results_of(driver.folder)).looks.level
     second = look(driver.folder)
     assert [(one.seeds, one.failed) for one in second] == [(pytest.approx(7 / 3), 2), (pytest.approx(8 / 3), 1)]
-    assert measure(results_of(driver.folder)).looks.level == pytest.approx(unrecorded)
+    assert analyse(results_of(driver.folder)).looks.level == pytest.approx(unrecorded)
     driver.run(driver.trials[1])
     look(driver.folder)
-    last = measure(results_of(driver.folder)).looks
+    last = analyse(results_of(driver.folder)).looks
     assert (last.seeds, last.spent) == (pytest.approx((7 / 3, 8 / 3, 3.0)), pytest.approx(0.04))
     assert last.level > 0.01
 
@@ -106,7 +106,7 @@ def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver)
             again.run(trial)
     first, second = look(driver.folder)
     assert second.cells == first.cells + 2
-    looks = measure(results_of(driver.folder)).looks
+    looks = analyse(results_of(driver.folder)).looks
     assert looks.grown == {1}
     assert looks.level == pytest.approx(looks.spent - 0.04)
 

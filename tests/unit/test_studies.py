@@ -14,7 +14,7 @@ from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.printed.metrics import our_metric
+from tune_dml.report.published.metrics import our_metric
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}
 NUMBER = r"(?:[A-D]|[0-9]+)(?:\.[0-9]+)*(?![A-Za-z])"

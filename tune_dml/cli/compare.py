@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.results import Results
-    from tune_dml.report.compared import Comparison
+    from tune_dml.report.comparison import Comparison
 
 ORDER = 80
 EXAMPLES = """
@@ -49,7 +49,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Sweeps side by side: what differs first, then paired differences to the first one; exit 3 where one is refused."""
-    from tune_dml.report.compared import compare_sweeps, on_the_same_data, write_comparison
+    from tune_dml.report.comparison import compare_sweeps, on_the_same_data, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -114,13 +114,13 @@ class _ShownComparison:
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        from tune_dml.report.compared.page import comparison_data
+        from tune_dml.report.comparison.page import comparison_data
 
         return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
     def text(self) -> Iterable[RenderableType]:
         """What differs, the budgets, the paired differences, what they say; each sweep's cells where nothing is paired."""
-        from tune_dml.report.compared.page import sentences
+        from tune_dml.report.comparison.page import sentences
 
         comparison, names = self.comparison, self.comparison.names
         rows = [(path, *values) for path, values in comparison.differences.items()]

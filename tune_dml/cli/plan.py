@@ -105,7 +105,7 @@ def _readable(folder: Path) -> Results | None:
 
 
 def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
-    """Measured here and now with one worker; None where a search has yet to propose every cell."""
+    """Analysis here and now with one worker; None where a search has yet to propose every cell."""
     from tune_dml.running.probe import probe_plan
 
     probed = probe_plan(plan, resources, session.cache)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tune_dml.operations import Attachment
     from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles, SweepSummary
-    from tune_dml.report.study import MeasuredStudy
+    from tune_dml.report.study import StudyAnalysis
     from tune_dml.sweep import Sweep
 
 ORDER = 90
@@ -120,9 +120,9 @@ def _foreign(
 def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
     """Write the report of several sweeps of one space, which is a look at each of them."""
     from tune_dml.record.results import load_and_look
-    from tune_dml.report.study import measure_study, write_study
+    from tune_dml.report.study import analyse_study, write_study
 
-    study = measure_study([load_and_look(storage.absolute(), name, "report") for name in names], margin)
+    study = analyse_study([load_and_look(storage.absolute(), name, "report") for name in names], margin)
     return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
@@ -282,7 +282,7 @@ class WrittenReport:
 class _WrittenStudyReport:
     """A report of several sweeps on disk and what it says."""
 
-    study: MeasuredStudy
+    study: StudyAnalysis
     files: tuple[Path, Path]
 
     def data(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
-    from tune_dml.report.printed.reproduction import ReproducedNumber
+    from tune_dml.report.published.reproduction import ReproducedNumber
     from tune_dml.sweep import Sweep
 
 ORDER = 45
@@ -44,8 +44,8 @@ def reproduce(
 ) -> None:
     """Run the sweep behind a printed table, and write the table with ours beside it."""
     from tune_dml.planning.reproduction import printed_table
-    from tune_dml.report.printed.reproduction import reproduce as compare
-    from tune_dml.report.printed.reproduction import write_reproduction
+    from tune_dml.report.published.reproduction import reproduce as compare
+    from tune_dml.report.published.reproduction import write_reproduction
 
     printed = printed_table(paper, table, dataset)
     request = Request(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.results import Results
 from tune_dml.report.drawing.paper import matplotlib_figure
-from tune_dml.report.measured import Measured, measure
-from tune_dml.report.measured.cell import best_cells
+from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Figure, Section, figures_of
 from tune_dml.report.summary import answer_of
@@ -29,8 +29,8 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    measured = measure(results)
-    _refuse_unknown(measured, knob)
+    analysis = analyse(results)
+    _refuse_unknown(analysis, knob)
     rows: list[dict[str, Any]] = [
         {
             "arm": item.arm or results.plan.space.name,
@@ -39,12 +39,12 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
             "label": point.label,
             "seeds": len(point.seeds),
             "mean": point.mean,
-            "low": measured.metric.level(point.mean - point.half_bar),
-            "high": measured.metric.level(point.mean + point.half_bar),
+            "low": analysis.metric.level(point.mean - point.half_bar),
+            "high": analysis.metric.level(point.mean + point.half_bar),
             "lost": len(point.failures),
             "baseline": point is item.baseline,
         }
-        for item in measured.knobs
+        for item in analysis.knobs
         if knob in {None, item.path}
         for point in item.points_and_baseline
     ]
@@ -55,7 +55,7 @@ def best_table(results: Results) -> pd.DataFrame:
     """One row per cell that validation can select, the best first: its knobs, seeds, mean and training time."""
     import pandas as pd
 
-    cells = {cell.cell.digest: cell for cell in measure(results).cells}
+    cells = {cell.cell.digest: cell for cell in analyse(results).cells}
     rows: list[dict[str, Any]] = [
         {
             "cell": cell.label,
@@ -76,10 +76,10 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
 
     Raises ConfigError where there is no such knob, or nothing to draw yet.
     """
-    measured = measure(results)
-    _refuse_unknown(measured, knob)
-    figure = _first_figure(answers(measured, traces=False), knob)
-    if figure is None or not any(cell.values for cell in measured.cells):
+    analysis = analyse(results)
+    _refuse_unknown(analysis, knob)
+    figure = _first_figure(answers(analysis, traces=False), knob)
+    if figure is None or not any(cell.values for cell in analysis.cells):
         rule = "there is nothing to draw before some value of a knob has a number"
         raise ConfigError(Problem("SWEEP", rule, None, f"See `tune-dml status {results.name}`."))
     return matplotlib_figure(figure.views[0].draw(False))
@@ -90,9 +90,9 @@ def notebook_html(results: Results) -> str:
     if not results.looked_at:
         how = "Not judged yet; <code>tune_dml.write_report</code> does: a look, which spends a part of the 5 % error."
         return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
-    measured = measure(results)
-    sections = answers(measured, traces=False)
-    answer, figure = answer_of(measured, sections), _first_figure(sections, None)
+    analysis = analyse(results)
+    sections = answers(analysis, traces=False)
+    answer, figure = answer_of(analysis, sections), _first_figure(sections, None)
     parts = [f"<p><b>{html.escape(results.name)}</b>: {html.escape(' '.join(answer.sentences))}</p>"]
     if answer.step is not None:
         parts.append(f"<p>Next: <code>{html.escape(answer.step.command)}</code> ({html.escape(answer.cost)})</p>")
@@ -108,7 +108,7 @@ def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | N
     return next(iter(figures_of(about)), None)
 
 
-def _refuse_unknown(measured: Measured, knob: str | None) -> None:
-    known = [item.path for item in measured.knobs]
+def _refuse_unknown(analysis: Analysis, knob: str | None) -> None:
+    known = [item.path for item in analysis.knobs]
     if knob is not None and knob not in known:
         raise ConfigError(Problem("knob", "unknown knob", knob, nearest(knob, known, what="knob", dotted=True)))

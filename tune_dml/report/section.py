@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tune_dml.report.drawing.canvas import Canvas
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.steps import Step
 from tune_dml.space import Value
@@ -279,7 +279,7 @@ class Section:
     """Whether the page keeps it closed at its end; set by the asker where a question gives it."""
     style: str = ""
     """A class for the page."""
-    knob: MeasuredKnob | None = None
+    knob: KnobAnalysis | None = None
     """The knob that it is about, set by the asker; None when it is about the sweep."""
 
     @property

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError
 from tune_dml.record.commands import command, is_program, program
 from tune_dml.record.results import Results
 from tune_dml.space import Value
-from tune_dml.stats.foresight import EVEN, Outlook
+from tune_dml.stats.forecast import EVEN, Forecast
 from tune_dml.stats.racing import next_look
 from tune_dml.text import counted, duration, value_text
 
@@ -34,7 +34,7 @@ class Step:
     urgency: int
     """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
     chance: float | None = None
-    """The chance that it shows this (`stats.foresight`); None where that is not known."""
+    """The chance that it shows this (`stats.forecast`); None where that is not known."""
     length: float = 1.0
     """Of each trial, in those of the trials that have run."""
 
@@ -79,7 +79,7 @@ def go_on(
     return (Step(command(results, verb, change), settles, trials, urgency, known),)
 
 
-def more_seeds(results: Results, settles: str, urgency: int, ahead: Outlook | None) -> tuple[Step, ...]:
+def more_seeds(results: Results, settles: str, urgency: int, ahead: Forecast | None) -> tuple[Step, ...]:
     """The further seeds that are worth running; the fewest that tell of noise where nothing is known of it yet."""
     if ahead is None:
         return extend(results, settles, urgency, seeds=next_look(len(results.plan.seeds)))
@@ -88,7 +88,7 @@ def more_seeds(results: Results, settles: str, urgency: int, ahead: Outlook | No
     return extend(results, settles, urgency, seeds=ahead.seeds, chance=ahead.chance)
 
 
-def not_worth_it(ahead: Outlook | None, question: str, instead: str) -> str:
+def not_worth_it(ahead: Forecast | None, question: str, instead: str) -> str:
     """That no extension is advised, and what may help instead; empty where one is."""
     if ahead is None or ahead.worth_it:
         return ""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tune_dml.record.judgement import Judgement
 from tune_dml.record.results import Results
 from tune_dml.report.description import judgement_of
-from tune_dml.report.measured import Measured, measure
-from tune_dml.report.measured.cell import MeasuredCell, best_cells
+from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section
@@ -37,7 +37,7 @@ class Answer:
     """Best configuration, baseline, seeds, failures, cost."""
 
 
-def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
+def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     """Each question's plain sentence, what holds of the whole sweep first, and the most urgent of the steps."""
     plain = [
         one_line(section.plain)
@@ -47,7 +47,7 @@ def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
     step = next(iter(_steps(sections)), None)
     if step is None or step.urgency < _ASKS_FOR_SEEDS:
         plain += [section.hint for section in sections if section.hint][:1]
-    return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
+    return Answer(tuple(plain), step, cost_of(step, analysis.results) if step else "", _facts(analysis))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
@@ -56,22 +56,22 @@ def _steps(sections: Sequence[Section]) -> list[Step]:
     return sorted(steps, key=lambda step: (-step.urgency, step.trials_per_answer))
 
 
-def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
-    results, metric = measured.results, measured.metric
-    labels = {cell.cell.digest: cell for cell in measured.cells}
+def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    results, metric = analysis.results, analysis.metric
+    labels = {cell.cell.digest: cell for cell in analysis.cells}
     ranked = [labels[cell.digest] for cell in best_cells(results) if not cell.baseline]
-    lost = sum(len(cell.failures) for cell in measured.cells)
+    lost = sum(len(cell.failures) for cell in analysis.cells)
     seconds = sum(trial.seconds for trial in results.trials)
 
-    def scored(cell: MeasuredCell) -> str:
+    def scored(cell: CellAnalysis) -> str:
         return f"{cell.label}: {metric.number(cell.mean)}"
 
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
         ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
-        ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
+        ("Baseline", scored(analysis.baseline) if analysis.baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
-        ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
+        ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1: no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
@@ -122,8 +122,8 @@ class SweepSummary:
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
     """Judge a sweep as it stands; `margin` defaults to the planned one. Draws and writes nothing, reads no history."""
-    measured = measure(results, margin)
-    return summarise(measured, answers(measured, traces=False))
+    analysis = analyse(results, margin)
+    return summarise(analysis, answers(analysis, traces=False))
 
 
 def judged(results: Results) -> Judgement | None:
@@ -133,31 +133,31 @@ def judged(results: Results) -> Judgement | None:
 
 def headline(results: Results) -> str:
     """The first sentence of `summary`'s answer, in a part of its time."""
-    return first_sentence(measure(results))
+    return first_sentence(analyse(results))
 
 
-def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
+def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
     """The short form of a report."""
-    answer = answer_of(measured, sections)
+    answer = answer_of(analysis, sections)
     return SweepSummary(
-        measured.results.name,
-        measured.metric.axis,
-        measured.margin,
+        analysis.results.name,
+        analysis.metric.axis,
+        analysis.margin,
         answer,
-        tuple(_row(measured, cell) for cell in measured.cells),
+        tuple(_row(analysis, cell) for cell in analysis.cells),
         tuple(sentence for section in sections for sentence in section.verdicts),
         tuple(step.command for step in _steps(sections)),
-        measured.counts,
+        analysis.counts,
         tuple(finding for section in sections for finding in section.findings),
-        judgement_of(measured, sections, answer.sentences, answer.step),
+        judgement_of(analysis, sections, answer.sentences, answer.step),
     )
 
 
-def _row(measured: Measured, cell: MeasuredCell) -> SummaryRow:
-    against = measured.against(cell)
+def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:
+    against = analysis.against(cell)
     numbers = (against.difference, against.low, against.high) if against else (math.nan,) * 3
     difference, low, high = (value if math.isfinite(value) else math.nan for value in numbers)
-    ends = measured.bar(cell)
+    ends = analysis.bar(cell)
     return SummaryRow(
         cell.label, len(cell.values), len(cell.trials), cell.mean, *ends, difference, low, high, cell.lost
     )
@@ -165,4 +165,4 @@ def _row(measured: Measured, cell: MeasuredCell) -> SummaryRow:
 
 def seed_table(results: Results) -> SeedTable:
     """Cells x seeds of the sweep's metric, for the statistics; cells that lost every seed are named, not included."""
-    return measure(results).table
+    return analyse(results).table

@@ -6,7 +6,7 @@ docs/verdicts.md has what each verdict claims.
 
 from tune_dml.stats.best import Best, judge_best
 from tune_dml.stats.isolation import IsolatedKnob, Point, isolate
-from tune_dml.stats.matters import Difference, Matters, compare_all_with, compare_all_with_best_of, judge_matters
+from tune_dml.stats.sensitivity import Difference, SensitivityVerdict, compare_all_with, compare_all_with_best_of, judge_sensitivity
 from tune_dml.stats.table import ExcludedCell, SeedTable
 
 __all__ = [
@@ -14,12 +14,12 @@ __all__ = [
     "Difference",
     "ExcludedCell",
     "IsolatedKnob",
-    "Matters",
+    "SensitivityVerdict",
     "Point",
     "SeedTable",
     "compare_all_with",
     "compare_all_with_best_of",
     "isolate",
     "judge_best",
-    "judge_matters",
+    "judge_sensitivity",
 ]

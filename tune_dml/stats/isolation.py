@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.matters import FullGrid
+from tune_dml.stats.sensitivity import FullGrid
 from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
 from tune_dml.stats.tuned import TunedLevels, tuned_levels

@@ -1,7 +1,7 @@
 """What a number of seeds can show before any has run: the smallest detectable difference, for equal noise.
 
 The critical value of a difference is that of `simultaneous`: the larger of the family's and the pair's own. What further seeds
-of a sweep will show is in `foresight`.
+of a sweep will show is in `forecast`.
 """
 
 from __future__ import annotations

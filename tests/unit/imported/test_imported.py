@@ -8,7 +8,7 @@ import pytest
 from trainables.errors import ConfigError
 from tune_dml.record.imported import ImportRequest, read_csv, read_optuna, read_ray, results_of_rows
 from tune_dml.report import summary, write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 
 ASKED = ImportRequest("runs", metric="acc", margin=0.01)
 
@@ -185,6 +185,6 @@ def test_an_mlflow_experiment_is_read(tmp_path):
 
 def test_seeds_that_come_out_equal_are_no_certainty_where_the_numbers_move_in_steps(tmp_path):
     steps = "\n".join(f"{lr},{seed},{acc}" for lr, acc in ((1, 0.625), (2, 0.75), (3, 0.75)) for seed in range(3))
-    found = measure(results(read_csv(table(tmp_path, f"lr,seed,acc\n{steps}\n"), ASKED)), margin=0.01)
+    found = analyse(results(read_csv(table(tmp_path, f"lr,seed,acc\n{steps}\n"), ASKED)), margin=0.01)
     assert found.resolution == pytest.approx(0.125)
     assert found.knobs[0].sensitivity.verdict == "undecided"

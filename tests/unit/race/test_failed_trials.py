@@ -13,7 +13,7 @@ from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.stats.racing import MOST_FAILED
 
 LABELS = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
@@ -56,7 +56,7 @@ def retry_failed(drive):
 
 def test_the_best_value_that_loses_one_trial_of_a_one_seed_block_never_becomes_does_not_matter(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
-    knob = measure(results_of(drive.folder)).knobs[0]
+    knob = analyse(results_of(drive.folder)).knobs[0]
     page = write_report(results_of(drive.folder), tmp_path / "report").html.read_text()
     assert "does not matter" not in knob.sensitivity.reason
     assert knob.sensitivity.verdict == "sensitive"
@@ -99,7 +99,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
 def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
     means = {"off": 60.0, **dict.fromkeys(LABELS, 71.0)}
     drive, state = raced(tmp_path, lost, RaceRule(4.0, 40), means=means)
-    knob = measure(results_of(drive.folder), margin=4.0).knobs[0]
+    knob = analyse(results_of(drive.folder), margin=4.0).knobs[0]
     page = write_report(results_of(drive.folder), tmp_path / "report", margin=4.0).html.read_text()
     assert state.race.over == "failed"
     assert knob.sensitivity.verdict == "undecided"
@@ -133,7 +133,7 @@ def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(t
     assert state.race.settled[cells[BEST]].why == "best"
     assert not state.race.failed
     assert any(text.startswith(f"stops: {BEST} after") and "the best" in text for text in drive.said)
-    assert measure(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
+    assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
 
 
 def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_further_level(tmp_path):
@@ -175,7 +175,7 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     assert stored.race.over == ""
     assert best.digest not in stored.race.settled
     assert any(f"{BEST} had stopped as diverged" in note for note in stored.notes)
-    assert measure(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
+    assert analyse(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
     assert write_report(Results.of(stored), tmp_path / "report").html.exists()
     drive.session(most=5000)
     state = read_state(drive.folder)
@@ -193,4 +193,4 @@ def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
     state = read_state(drive.folder)
     assert state.race.over == "decided"
     assert state.race.settled[state.plan.cells[2].digest].why == "diverged"
-    assert measure(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"
+    assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"

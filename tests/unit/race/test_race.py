@@ -21,7 +21,7 @@ from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report import write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.running.progress import Progress
 from tune_dml.running.race import _hours_of, _race_problems
 from tune_dml.running.search import Proposals
@@ -62,7 +62,7 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
 
 def judged(drive):
     """The knob as the report sees it."""
-    return measure(results_of(drive.folder)).knobs[0]
+    return analyse(results_of(drive.folder)).knobs[0]
 
 
 @pytest.mark.parametrize(
@@ -340,5 +340,5 @@ def test_seeds_that_come_out_equal_on_eight_queries_settle_no_cell(tmp_path):
         RaceDrive(tmp_path / f"{queries}", plan(), queries=queries, **options).session()
         state = read_state(tmp_path / f"{queries}")
         assert (state.race.over, bool(state.race.settled)) == (over, queries > 8)
-    standing = measure(Results.of(state)).race.race
+    standing = analyse(Results.of(state)).race.race
     assert np.flatnonzero(standing.worse | standing.tied).tolist() == [standing.leader]

@@ -7,7 +7,7 @@ import pytest
 from helpers.tables import table_of
 
 from tune_dml.stats.best import judge_best
-from tune_dml.stats.matters import compare_all_with, judge_matters
+from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.racing import MOST_FAILED, Outcomes, Race, next_look, replay, standing
 from tune_dml.stats.simultaneous import all_pairs
 
@@ -130,8 +130,8 @@ def test_verdicts_keep_what_earlier_looks_have_shown():
     race = replay(trials(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
     found = race.of([0, 1, 2, 3], 1.0)
     knob, level = [0.1, 0.2, 0.3, 0.4], 1e-9
-    alone = judge_matters(table_of(values), 1.0, alpha=level)
-    together = judge_matters(table_of(values), 1.0, alpha=level, raced=found)
+    alone = judge_sensitivity(table_of(values), 1.0, alpha=level)
+    together = judge_sensitivity(table_of(values), 1.0, alpha=level, raced=found)
     assert (alone.verdict, together.verdict) == ("undecided", "sensitive")
     assert judge_best(values, knob, 1.0, alpha=level).candidates == (0, 1, 2, 3)
     assert judge_best(values, knob, 1.0, alpha=level, raced=found).candidates == (1, 2)
@@ -147,8 +147,8 @@ def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
     race = replay(trials(values), 1.0, [(12, 0.04)], compared=every)
     found = race.of([0, 1, 2, 3], 1.0)
     assert found.flat
-    assert judge_matters(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"
-    assert judge_matters(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"
+    assert judge_sensitivity(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"
+    assert judge_sensitivity(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"
 
 
 def test_a_look_is_shared_among_the_cells_that_run_and_the_others_keep_what_they_have():

@@ -9,7 +9,7 @@ import pytest
 from helpers.claims import BLOCKS, contradictions, raced, results_with
 from helpers.toys import plan_of, space_of
 
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.space import Arm, Baseline, Grid, Knob
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -53,7 +53,7 @@ def test_claims_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS:
         for results in drawn(shape, kind, 4):
-            found.update(contradictions(measure(results)))
+            found.update(contradictions(analyse(results)))
     assert not found
 
 
@@ -62,7 +62,7 @@ def test_nor_do_they_after_a_race(shape):
     found = Counter()
     for kind in KINDS[:3]:
         for results in drawn(shape, kind, 6, race=True):
-            found.update(contradictions(measure(results)))
+            found.update(contradictions(analyse(results)))
     assert not found
 
 

@@ -7,7 +7,7 @@ from helpers.toys import write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml.report import summary, write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 
 
 @pytest.fixture(scope="module")
@@ -57,4 +57,4 @@ def test_a_spread_that_means_nothing_is_refused(results, given):
     with pytest.raises(
         ConfigError, match="--paper-sd: the papers' run-to-run standard deviation must be greater than 0"
     ):
-        measure(results, paper_sd=given)
+        analyse(results, paper_sd=given)

@@ -7,7 +7,7 @@ from helpers.toys import METRIC, RHO, crossed, rho_space, write_sweep
 
 from tune_dml.record.results import Results
 from tune_dml.report import summary
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Notes
 from tune_dml.space import Grid, Knob
@@ -23,7 +23,7 @@ def twins(results, original):
 
 
 def section(results, name):
-    return next((found for found in answers(measure(results), traces=False) if found.name == name), None)
+    return next((found for found in answers(analyse(results), traces=False) if found.name == name), None)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def two_knobs(tmp_path_factory):
 
 def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_matter(one_knob):
     results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
-    (knob,) = measure(results).knobs
+    (knob,) = analyse(results).knobs
     assert (knob.unused, knob.sensitivity.verdict) == (True, "undecided")
     said = summary(results)
     assert said.answer.sentences[0] == (
@@ -57,7 +57,7 @@ def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_
 
 def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs):
     results = twins(two_knobs, lambda label: label.replace("margin=0.5", "margin=0.1"))
-    rho, margin = measure(results).knobs
+    rho, margin = analyse(results).knobs
     assert (rho.unused, rho.sensitivity.verdict) == (False, "sensitive")
     assert (margin.unused, margin.sensitivity.verdict) == (True, "undecided")
     found = section(results, "alike")
@@ -74,7 +74,7 @@ def test_configurations_of_two_knobs_that_are_one_are_told_apart(two_knobs):
 
 def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
-    assert not measure(results).knobs[0].unused
+    assert not analyse(results).knobs[0].unused
     found = section(results, "alike")
     assert found.plain == "rho=0.9 and rho=1 trained to the same numbers under every seed, to the last digit."
     assert found.findings == ()
@@ -88,7 +88,7 @@ def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):
         for t in results.trials
     ]
     results = replace(results, trials=tuple(trials))
-    assert not measure(results).knobs[0].unused
+    assert not analyse(results).knobs[0].unused
     assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9"]]
 
 
@@ -96,7 +96,7 @@ def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):
 def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     trials = [replace(t, metrics={METRIC: 50.0 + t.seed, **loss}) for t in one_knob.trials]
     results: Results = replace(one_knob, trials=tuple(trials))
-    assert not measure(results).knobs[0].unused
+    assert not analyse(results).knobs[0].unused
     assert section(results, "alike") is None
 
 
@@ -105,5 +105,5 @@ def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):
     lost = {("rho=0.1", 1), *(("rho=0.01", seed) for seed in results.plan.seeds)}
     trials = [replace(t, status="failed", metrics={}) if (t.cell.label, t.seed) in lost else t for t in results.trials]
     results = replace(results, trials=tuple(trials))
-    assert measure(results).knobs[0].unused
+    assert analyse(results).knobs[0].unused
     assert summary(results).answer.sentences[0].startswith("rho changes nothing on glyphs as it was run: its 4 values")

@@ -13,13 +13,13 @@ from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.record.results import Results
 from tune_dml.report import write_report
-from tune_dml.report.measured import measure
-from tune_dml.report.measured.cell import best_cells
+from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, Grid, Knob, Published
 from tune_dml.stats.arms import at_best, expected_best
-from tune_dml.stats.matters import compare_all_with_best_of
+from tune_dml.stats.sensitivity import compare_all_with_best_of
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
 L2 = Arm("L2", {"regularizer.name": "l2"})
@@ -42,13 +42,13 @@ def results(tmp_path_factory):
     return written(tmp_path_factory.mktemp("arms"))
 
 
-def section(measured, name="arms"):
-    return next((found for found in answers(measured, traces=False) if found.name == name), None)
+def section(analysis, name="arms"):
+    return next((found for found in answers(analysis, traces=False) if found.name == name), None)
 
 
 def test_arms_have_their_cells_and_the_table_names_them(results):
-    measured = measure(results)
-    assert [(arm.name, arm.baseline, len(arm.cells)) for arm in measured.arms] == [
+    analysis = analyse(results)
+    assert [(arm.name, arm.baseline, len(arm.cells)) for arm in analysis.arms] == [
         ("SEC", False, 4),
         ("L2", False, 2),
         ("plain", True, 1),
@@ -59,14 +59,14 @@ def test_arms_have_their_cells_and_the_table_names_them(results):
 
 
 def test_knobs_are_asked_about_within_each_arm_that_has_them(results):
-    measured = measure(results)
-    assert [(knob.arm, knob.path) for knob in measured.knobs] == [
+    analysis = analyse(results)
+    assert [(knob.arm, knob.path) for knob in analysis.knobs] == [
         ("SEC", "batch.batch_size"),
         ("SEC", "regularizer.rho"),
         ("L2", "batch.batch_size"),
     ]
-    assert {knob.sensitivity.alpha for knob in measured.knobs} == {measured.looks.level / 3}
-    rho = measured.knobs[1]
+    assert {knob.sensitivity.alpha for knob in analysis.knobs} == {analysis.looks.level / 3}
+    rho = analysis.knobs[1]
     assert rho.sensitivity.verdict == "sensitive"
     assert [point.label for point in rho.points] == ["rho=0.1", "rho=1"]
     assert rho.points[0].mean == pytest.approx(74.25, abs=1.5)
@@ -74,7 +74,7 @@ def test_knobs_are_asked_about_within_each_arm_that_has_them(results):
 
 
 def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
-    found = section(measure(results))
+    found = section(analyse(results))
     data = found.data["arms"]
     assert [row.arm for row in data["rows"]] == ["SEC", "L2", "plain"]
     assert data["rows"][0].configuration == "SEC: B=9, rho=0.1"
@@ -93,12 +93,12 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
 
 def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     results = written(tmp_path, dict.fromkeys(MEANS, 60.0), seeds=range(3), sd=3.0)
-    found = section(measure(results))
+    found = section(analyse(results))
     assert found.card.word == "undecided"
     assert not found.steps
     assert "No extension up to" in found.hint
     close = {**dict.fromkeys(MEANS, 60.0), "L2: B=6": 63.0, "L2: B=9": 63.0}
-    likely = section(measure(written(tmp_path / "likely", close, seeds=range(3), sd=0.6)))
+    likely = section(analyse(written(tmp_path / "likely", close, seeds=range(3), sd=0.6)))
     (step,) = likely.steps
     assert step.command.startswith("tune-dml extend toy --seeds ")
     assert step.settles.startswith("how ")
@@ -107,8 +107,8 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
 
 
 def test_one_seed_tunes_no_method_and_two_judge_as_well(tmp_path):
-    assert section(measure(written(tmp_path / "one", seeds=range(1)))) is None
-    found = section(measure(written(tmp_path / "two", seeds=range(2))))
+    assert section(analyse(written(tmp_path / "one", seeds=range(1)))) is None
+    found = section(analyse(written(tmp_path / "two", seeds=range(2))))
     assert all(row.score.n == 2 for row in found.data["arms"]["rows"])
     assert len(found.data["arms"]["pairs"]) == 3
 
@@ -116,7 +116,7 @@ def test_one_seed_tunes_no_method_and_two_judge_as_well(tmp_path):
 def test_methods_that_come_out_equal_lead_together(tmp_path):
     means = MEANS | dict.fromkeys([label for label in MEANS if label.startswith("L2")], 74.5)
     failures = {(label, 1): ("failed", "no disk") for label in means}
-    found = section(measure(written(tmp_path, means, seeds=range(2), sd=0.0, failures=failures)))
+    found = section(analyse(written(tmp_path, means, seeds=range(2), sd=0.0, failures=failures)))
     assert "SEC and L2 have the best validation R@1" in found.card.sentence
     assert found.plain == "SEC and L2 lead on digits; one seed gives no noise estimate."
 
@@ -124,7 +124,7 @@ def test_methods_that_come_out_equal_lead_together(tmp_path):
 def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):
     means = dict.fromkeys(MEANS, 60.0)
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
-    found = section(measure(written(tmp_path, means, sd=0.01, failures=failures)))
+    found = section(analyse(written(tmp_path, means, sd=0.01, failures=failures)))
     assert found.data["arms"]["lost"] == ("L2",)
     assert any("No configuration of L2 trained" in sentence for sentence in found.data["arms"]["sentences"])
 
@@ -143,10 +143,10 @@ def test_a_report_of_arms_is_written_whole(results, tmp_path):
 
 
 def test_a_space_without_arms_is_not_asked_about_them(tmp_path):
-    measured = measure(write_sweep(tmp_path / "s", histories=False, evidence=False))
-    assert section(measured) is None
-    assert [(arm.name, arm.baseline) for arm in measured.arms] == [("no SEC", True), ("", False)]
-    assert [knob.key for knob in measured.knobs] == ["regularizer.rho"]
+    analysis = analyse(write_sweep(tmp_path / "s", histories=False, evidence=False))
+    assert section(analysis) is None
+    assert [(arm.name, arm.baseline) for arm in analysis.arms] == [("no SEC", True), ("", False)]
+    assert [knob.key for knob in analysis.knobs] == ["regularizer.rho"]
     assert rho_space().every_arm[1] == Arm("")
     assert rho_space().knobs_of(Arm("")) == (RHO,)
 
@@ -159,27 +159,27 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     means = dict(zip(crossed((0.1, 1.0), (1e-3, 1e-2)), (70.0, 60.0, 60.0, 71.0), strict=True))
     results = write_sweep(tmp_path / "s", space=space, means=means, seeds=tuple(range(6)), sd=0.2, histories=False,
                           evidence=False)  # fmt: skip
-    measured = measure(results)
-    off_cells = [cell for cell in measured.cells if cell.cell.baseline]
+    analysis = analyse(results)
+    off_cells = [cell for cell in analysis.cells if cell.cell.baseline]
     assert [cell.label for cell in off_cells] == ["no SEC: lr=0.001", "no SEC: lr=0.01"]
-    assert measured.baseline.mean == max(cell.mean for cell in off_cells)
-    assert len(measured.against_baseline) == 4
-    rows = compare_all_with_best_of(measured.table, [cell.label for cell in off_cells], alpha=measured.looks.level)
-    assert [(r.label, r.low, r.high) for r in measured.against_baseline] == [(d.first, d.low, d.high) for d in rows]
-    assert "Against the best of 2 cells of no SEC" in section(measured, "against-baseline").card.sentence
-    data = section(measured).data["arms"]
+    assert analysis.baseline.mean == max(cell.mean for cell in off_cells)
+    assert len(analysis.against_baseline) == 4
+    rows = compare_all_with_best_of(analysis.table, [cell.label for cell in off_cells], alpha=analysis.looks.level)
+    assert [(r.label, r.low, r.high) for r in analysis.against_baseline] == [(d.first, d.low, d.high) for d in rows]
+    assert "Against the best of 2 cells of no SEC" in section(analysis, "against-baseline").card.sentence
+    data = section(analysis).data["arms"]
     assert [row.arm for row in data["rows"]] == ["sec_rho", "no SEC"]
     assert data["rows"][0].configuration == "rho=1, lr=0.01"
-    assert section(measured).card.word == "sec_rho"
+    assert section(analysis).card.word == "sec_rho"
     assert [(row.arm, row.tried) for row in data["rows"]] == [("sec_rho", 4), ("no SEC", 2)]
     best_of_two = expected_best(
-        np.array([[c.values[s] for s in range(6)] for c in measured.cells if not c.cell.baseline]), 2
+        np.array([[c.values[s] for s in range(6)] for c in analysis.cells if not c.cell.baseline]), 2
     )
     assert data["rows"][0].of_equal_cells == pytest.approx(best_of_two)
     assert data["rows"][0].of_equal_cells < data["rows"][0].score.mean
     assert "of 2 each the expected best is: sec_rho 68" in data["sentences"][-1]
-    assert [knob.path for knob in measured.knobs] == ["regularizer.rho"]
-    assert confirmed_cells(results) == [measured.baseline.label, "rho=1, lr=0.01"]
+    assert [knob.path for knob in analysis.knobs] == ["regularizer.rho"]
+    assert confirmed_cells(results) == [analysis.baseline.label, "rho=1, lr=0.01"]
 
 
 def confirmed_cells(results):
@@ -227,7 +227,7 @@ def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(
         return [*trained, evaluated, {"step": 75, "train/loss": 1.0, "time/seconds": 1000 + slow * size / 4}]
 
     monkeypatch.setattr(Results, "history", history)
-    found = {section.name: section for section in answers(measure(results))}
+    found = {section.name: section for section in answers(analyse(results))}
     (figure,) = found["methods-by-knob"].figures
     ratio, seconds = figure.views
     assert re.search(r"SEC, 0\.33\d*: 72\.\d", ratio.draw(False).svg())  # 2 of 8 pairs are positive at B = 9, M = 3
@@ -238,7 +238,7 @@ def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(
 
 
 def test_without_two_methods_that_share_a_knob_there_is_nothing_to_set_beside_one_another(tmp_path):
-    found = answers(measure(write_sweep(tmp_path / "toy")))
+    found = answers(analyse(write_sweep(tmp_path / "toy")))
     assert "methods-by-knob" not in {section.name for section in found}
 
 
@@ -252,7 +252,7 @@ def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(
     space = space_of(SIZES, arms=tuple(arms), baseline="triplet+none", fixed={"batch.instances_per_class": 3})
     sweep = write_sweep(tmp_path / "toy", space=space, means=means, dataset="digits", evidence=False)
     trials = {(trial.cell.label, trial.seed): trial for trial in sweep.trials}
-    (found,) = (section for section in answers(measure(sweep)) if section.name == "norm-variance")
+    (found,) = (section for section in answers(analyse(sweep)) if section.name == "norm-variance")
     rows = found.data["norm_variance"]
     assert [row["cell"] for row in rows] == [arm.name for arm in arms if "none" not in arm.name]
     for row in rows:
@@ -264,7 +264,7 @@ def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(
     (figure,) = found.figures
     assert "rank correlation" in figure.description
     assert "recall_at_k_surrogate+l2: " in figure.draw(True).svg()
-    assert not [section for section in answers(measure(results)) if section.name == "norm-variance"]
+    assert not [section for section in answers(analyse(results)) if section.name == "norm-variance"]
 
 
 def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, monkeypatch):
@@ -274,12 +274,12 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
     monkeypatch.setattr(Results, "history", lambda self, key: [{"step": 25, "train/loss": float(key not in without)}])
     without = {trial.key for trial in results.trials if idle(trial)}
     trials = [replace(t, metrics=t.metrics | {"train/loss": float(not idle(t))}) for t in results.trials]
-    measured = measure(replace(results, trials=tuple(trials)))
-    found = section(measured, "untrained")
+    analysis = analyse(replace(results, trials=tuple(trials)))
+    found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
     assert found.plain == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
     without.pop()
-    assert section(measured, "untrained") is None
+    assert section(analysis, "untrained") is None
 
 
 def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metric(tmp_path):
@@ -300,13 +300,13 @@ def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metri
         replace(trial, metrics={**trial.metrics, "val/nmi": nmi[trial.cell.label]}) for trial in results.trials
     )
     known = replace(results, trials=trials)
-    found = section(measure(known, paper_sd=0.1), "printed-methods")
+    found = section(analyse(known, paper_sd=0.1), "printed-methods")
     (entry,) = found.data["printed_methods"]
     assert [arm["arm"] for arm in entry["arms"]] == list(means)
     printed = {arm["arm"]: arm["published"] for arm in entry["arms"]}
     pairs = [(printed[a] - printed[b]) * (means[a] - means[b]) > 0 for a, b in combinations(means, 2)]
     assert (entry["order"]["same"], entry["order"]["opposite"]) == (sum(pairs), 3 - sum(pairs))
-    (unsure,) = section(measure(known, paper_sd=100.0), "printed-methods").data["printed_methods"]
+    (unsure,) = section(analyse(known, paper_sd=100.0), "printed-methods").data["printed_methods"]
     assert (unsure["order"]["paper_certain"], unsure["order"]["open"]) == (0, 3)
     tables = {table.name: table for table in tables_of([found])}
     rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].rows}

@@ -7,7 +7,7 @@ from helpers.toys import STEEP, rho_space, write_sweep
 
 from tune_dml.record.results import Results
 from tune_dml.report import summary
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
 
 METRIC = "val/recall_at_1"
@@ -28,12 +28,12 @@ def rows_of(*values):
 
 
 def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
-    best = max(measure(results).cells, key=lambda cell: cell.mean)
+    best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)
     number = f"{best.mean + 0.5:.2f}"
-    assert first_sentence(measure(found)).startswith(f"No cell beats raw pixels ({number}): the best, {best.label}")
+    assert first_sentence(analyse(found)).startswith(f"No cell beats raw pixels ({number}): the best, {best.label}")
     assert summary(found).answer.sentences[0].startswith("No cell beats raw pixels")
-    assert not first_sentence(measure(with_floors(results, best.mean - 0.5))).startswith("No cell beats")
+    assert not first_sentence(analyse(with_floors(results, best.mean - 0.5))).startswith("No cell beats")
 
 
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
@@ -44,16 +44,16 @@ def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
 
 
 def test_floors_are_lines_of_the_first_figure(results):
-    measured = measure(with_floors(results, 30.0))
+    analysis = analyse(with_floors(results, 30.0))
     (figure,) = [
-        figure for section in answers(measured) for figure in section.figures if figure.name.startswith("curve")
+        figure for section in answers(analysis) for figure in section.figures if figure.name.startswith("curve")
     ]
     assert "raw pixels 30.00, the untrained network 10.00" in figure.caption
     assert "raw pixels: 30.00" in figure.views[1].draw(False).svg()
-    within = measured.baseline.mean + 0.5
+    within = analysis.baseline.mean + 0.5
     (near,) = [
         figure
-        for section in answers(measure(with_floors(results, within)))
+        for section in answers(analyse(with_floors(results, within)))
         for figure in section.figures
         if figure.name.startswith("curve")
     ]
@@ -62,18 +62,18 @@ def test_floors_are_lines_of_the_first_figure(results):
 
 def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
-    assert first_sentence(measure(results)).startswith("Training had not finished: ")
-    assert "still gained 2.5 points in steps 300 to 400." in first_sentence(measure(results))
+    assert first_sentence(analyse(results)).startswith("Training had not finished: ")
+    assert "still gained 2.5 points in steps 300 to 400." in first_sentence(analyse(results))
     assert sum("had not finished" in sentence for sentence in summary(results).answer.sentences) == 1
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
-    assert not first_sentence(measure(results)).startswith("Training had not finished")
+    assert not first_sentence(analyse(results)).startswith("Training had not finished")
 
 
 def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):
     read = []
     monkeypatch.setattr(Results, "history", lambda self, key: read.append(key) or [])
     many = replace(results, trials=tuple(replace(t, key=f"{t.key}-{n}") for n in range(40) for t in results.trials))
-    first_sentence(measure(many))
+    first_sentence(analyse(many))
     assert len(read) <= max(24, 40 * len({t.seed for t in results.trials}))
 
 

@@ -14,7 +14,7 @@ from tune_dml.report.drawing.paper import printed
 from tune_dml.report.export.schema import Verdicts, json_schema
 from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown_text
 from tune_dml.report.export.verdicts import SCHEMA
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Entry, Table, figures_of
@@ -137,7 +137,7 @@ def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
 
 @pytest.mark.parametrize("form", ["pdf", "png"])
 def test_a_figure_has_the_same_bytes_each_time(steep, form):
-    canvas = figures_of(answers(measure(steep.results)))[0].views[0].draw(False)
+    canvas = figures_of(answers(analyse(steep.results)))[0].views[0].draw(False)
     assert printed(canvas, form) == printed(canvas, form)
 
 

@@ -10,7 +10,7 @@ from search_spaces import sec_losses, sec_optimizer
 from trainables.errors import ConfigError
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.report import write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm
 from tune_dml.stats.contrasts import estimate_gains
@@ -39,7 +39,7 @@ def results(tmp_path_factory):
 
 
 def found(results):
-    sections = answers(measure(results), traces=False)
+    sections = answers(analyse(results), traces=False)
     names = [section.name for section in sections if section.title]
     return names, next((section for section in sections if section.name == "gains"), None)
 

@@ -14,7 +14,7 @@ from written import FAILURES
 from tune_dml.planning.study import Search
 from tune_dml.record.results import results_of
 from tune_dml.report import summary, write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
@@ -176,7 +176,7 @@ def captions(written):
     """Table -> caption, of those that hold test metrics."""
     return {
         table.name: table.caption
-        for table in tables_of(answers(measure(written.results)))
+        for table in tables_of(answers(analyse(written.results)))
         if any("test" in column for column in table.columns)
     }
 
@@ -245,7 +245,7 @@ def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tm
         replace(trial, metrics={**trial.metrics, "val/nmi": 0.5 * trial.metrics[METRIC]}) for trial in results.trials
     )
     files = write_report(replace(results, trials=trials), tmp_path / "report")
-    knob = measure(replace(results, trials=trials)).knobs[0]
+    knob = analyse(replace(results, trials=trials)).knobs[0]
     assert {"NMI", "F1"} <= {name for curve in knob.published for name in curve.others}
     pictures = {path.name: path.read_text() for path in (files.html.parent / "figures").glob("curve-regularizer-rho*")}
     assert set(pictures) == {f"curve-regularizer-rho{of}.svg" for of in ("", "-NMI", "-values")}

@@ -16,8 +16,8 @@ from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import results_of
 from tune_dml.report import write_report
 from tune_dml.report.drawing.frame import Range
-from tune_dml.report.measured import measure
-from tune_dml.report.measured.traces import Change, Histories
+from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Photographs, Text
 
@@ -26,31 +26,31 @@ def keys_of(results, label, seed):
     return [trial.key for trial in results.trials if trial.cell.label == label and trial.seed == seed]
 
 
-def section(measured, name):
-    (answer,) = [answer for answer in answers(measured) if answer.name == name]
+def section(analysis, name):
+    (answer,) = [answer for answer in answers(analysis) if answer.name == name]
     return answer
 
 
-def said(measured, name):
+def said(analysis, name):
     """What is said of the first thing that a section shows."""
-    first = section(measured, name).body[0]
+    first = section(analysis, name).body[0]
     return first.text if isinstance(first, Text) else first.sentence
 
 
-def sentence_of(measured, name, title):
+def sentence_of(analysis, name, title):
     """What is said of one view of a section's figure."""
-    (figure,) = section(measured, name).figures
+    (figure,) = section(analysis, name).figures
     return next(view.sentence for view in figure.views if view.title == title)
 
 
-def histories(measured):
-    (logged,) = measured.histories.values()
+def histories(analysis):
+    (logged,) = analysis.histories.values()
     return logged
 
 
 def test_lines_are_means_and_ranges_over_seeds(steep):
     for label, key in (("rho=0.1", "train/loss"), ("no SEC", "val/recall_at_1")):
-        line = histories(measure(steep.results)).lines(key)[label]
+        line = histories(analyse(steep.results)).lines(key)[label]
         trials = [trial for trial in steep.results.trials if trial.cell.label == label]
         rows = [{row["step"]: row[key] for row in steep.results.history(trial.key)} for trial in trials]
         assert len(rows) == 3
@@ -62,11 +62,11 @@ def test_lines_are_means_and_ranges_over_seeds(steep):
 
 
 def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep):
-    measured = measure(steep.results)
-    metric, loss = histories(measured).panels(("val/recall_at_1", "train/loss"))
+    analysis = analyse(steep.results)
+    metric, loss = histories(analysis).panels(("val/recall_at_1", "train/loss"))
     assert (metric.metric.label, loss.metric.label) == ("validation R@1", "training loss")
     assert [line.label for line in metric.lines] == ["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC"]
-    (figure,) = section(measured, "training").figures
+    (figure,) = section(analysis, "training").figures
     assert [view.title for view in figure.views] == ["R@1", "loss"]
     assert figure.description.startswith("Still gaining: over the last quarter")
     assert figure.views[1].sentence.startswith("The training loss ends lowest for")
@@ -74,8 +74,8 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     for line in metric.lines:
         changes[line.label] = line.mean[3] - line.mean[2]  # steps 400 and 300: the last quarter
     most = max(changes, key=changes.get)
-    assert f"of {most} moved by +{changes[most]:.2f} points" in said(measured, "training")
-    assert said(measure(steep.results, margin=50.0), "training").startswith(
+    assert f"of {most} moved by +{changes[most]:.2f} points" in said(analysis, "training")
+    assert said(analyse(steep.results, margin=50.0), "training").startswith(
         "Over the last quarter of training no value gained more than the margin of 50.00"
     )
 
@@ -90,15 +90,15 @@ def test_what_training_still_gained_is_the_gain_of_trials_that_came_to_its_end(t
 
 
 def test_a_lower_metric_gains_by_falling(tmp_path):
-    measured = measure(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
-    (metric,) = histories(measured).panels(("val/recall_at_1",))
+    analysis = analyse(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
+    (metric,) = histories(analysis).panels(("val/recall_at_1",))
     falls = [line.label for line in metric.lines if line.mean[3] - line.mean[2] < -1]
-    assert said(measured, "training").startswith("Still gaining") == bool(falls)
+    assert said(analysis, "training").startswith("Still gaining") == bool(falls)
 
 
 def test_directions_are_those_that_were_logged(steep):
-    measured = measure(steep.results)
-    variance, mean = histories(measured).panels(("train/direction_variance", "train/direction_mean"))
+    analysis = analyse(steep.results)
+    variance, mean = histories(analysis).panels(("train/direction_variance", "train/direction_mean"))
     by_label = {line.label: line for line in variance.lines}
     assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
@@ -106,12 +106,12 @@ def test_directions_are_those_that_were_logged(steep):
     assert (
         "At the last look, at step 400, the turns of the 200 steps before had the smallest variance for rho=0.01 "
         "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)."
-        in sentence_of(measured, "mechanism", "variance of turns")
+        in sentence_of(analysis, "mechanism", "variance of turns")
     )
 
 
 def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep):
-    pair = measure(steep.results).pair
+    pair = analyse(steep.results).pair
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
     assert pair.missing == ()
@@ -122,7 +122,7 @@ def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep):
 
 
 def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path):
-    pair = measure(write_sweep(tmp_path / "s", baseline=90.0)).pair
+    pair = analyse(write_sweep(tmp_path / "s", baseline=90.0)).pair
     assert [(side.label, side.role) for side in pair.sides] == [
         ("no SEC", "baseline"),
         ("rho=0.01", "best of the others"),
@@ -134,21 +134,21 @@ def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path):
 )
 def test_without_a_baseline_worst_and_best_are_shown(tmp_path, goal, best, worst):
     results = write_sweep(tmp_path / "s", space=rho_space(goal=goal), means=STEEP, baseline=None, sd=0.01)
-    pair = measure(results).pair
+    pair = analyse(results).pair
     assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
 
 
 def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path):
     failures = {("no SEC", 0): ("diverged", "loss is nan")}
-    pair = measure(write_sweep(tmp_path / "s", failures=failures)).pair
+    pair = analyse(write_sweep(tmp_path / "s", failures=failures)).pair
     assert pair.seed == 1
     assert len(pair.sides) == 2
 
 
 def test_norms_say_mean_and_variance_of_what_is_drawn(steep):
-    measured = measure(steep.results)
-    sentence = said(measured, "norms")
-    for side in measured.pair.sides:
+    analysis = analyse(steep.results)
+    sentence = said(analysis, "norms")
+    for side in analysis.pair.sides:
         raw = json.loads((trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text())["norms"]
         assert side.evidence.norms.counts == tuple(raw["counts"])
         assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in sentence
@@ -180,7 +180,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
         ask, wrong = ({"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False)))
         body["sheet"]["rows"] = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
         path.write_text(json.dumps(body))
-    text, photographs = section(measure(results), "sheets").body
+    text, photographs = section(analyse(results), "sheets").body
     assert isinstance(text, Text)
     assert text.text.startswith(
         "The pairs of validation pictures, seed 0, that were judged wrong with most confidence."
@@ -261,7 +261,7 @@ def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histogr
         (key,) = keys_of(results, label, 0)
         path = trial_folder(results.folder, key) / "evidence/evidence.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "watched": watched(norms, turned)}))
-    (figure,) = section(measure(results), "norms").figures
+    (figure,) = section(analyse(results), "norms").figures
     assert [view.title for view in figure.views] == ["at the end", "over training", "turns of directions"]
     assert "over 2 training pictures went, between steps 0 and 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
         figure.views[1].sentence
@@ -291,7 +291,7 @@ def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path)
         (folder / "evidence.json").write_text(json.dumps(body))
         Image.new("RGB", (168, 648), (200, 200, 200)).save(folder / "sheet.jpg")
         (folder / "maps.jpg").write_bytes((folder / "sheet.jpg").read_bytes())
-    text, photographs, maps = section(measure(results), "sheets").body
+    text, photographs, maps = section(analyse(results), "sheets").body
     assert text.text.startswith("3 of 6 queries of validation pictures, seed 0, those on which the two differ most")
     first, second = photographs.items
     assert all(f"q{n}: a" in first.description for n in (1, 2, 4))

@@ -10,7 +10,7 @@ from pages import by_id, read
 
 from trainables.errors import ConfigError
 from tune_dml.report import headline, questions, summary, write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.section import Section
 
 TOY = '''
@@ -20,9 +20,9 @@ from tune_dml.report.section import Card, Command, Entry, Figure, Heading, Notes
 from tune_dml.report.steps import Step
 
 @question(order=305)
-def seeds(measured):
+def seeds(analysis):
     """How many seeds are there?"""
-    n = len(measured.seeds)
+    n = len(analysis.seeds)
     table = Table("seeds", "The seeds.", ("seed", "square"), ((words("first"), Entry("0.3", 1 / 3)),))
     def draw(narrow):
         canvas = Canvas(100.0, 50.0)
@@ -38,7 +38,7 @@ def seeds(measured):
     )
 
 @knob_question(order=205, unanswered={"doubled": None})
-def doubled(measured, knob):
+def doubled(analysis, knob):
     """What is twice the number of values, where that is more than six?"""
     n = 2 * len(knob.points)
     return Section("doubled", f"Twice {knob.symbol}?", "Twice", data={"doubled": n}) if n > 6 else None
@@ -136,23 +136,23 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
 )
 def test_two_questions_cannot_claim_one_name(steep, tmp_path, monkeypatch, body, rule):
     add_file(tmp_path, monkeypatch)
-    source = TOY.partition("@question")[0] + f"\n@question(order=1)\ndef clash(measured):\n    return {body}\n"
+    source = TOY.partition("@question")[0] + f"\n@question(order=1)\ndef clash(analysis):\n    return {body}\n"
     (tmp_path / "toy.py").write_text(source)
     with pytest.raises(ConfigError, match=rule):
         write_report(steep.results, tmp_path / "report")
 
 
 def test_what_several_questions_need_is_read_once(steep, monkeypatch):
-    measured = measure(steep.results)
-    sections = questions.answers(measured)
-    assert measured.knobs is measured.knobs
-    assert {section.knob for section in sections} == {None, *measured.knobs}
+    analysis = analyse(steep.results)
+    sections = questions.answers(analysis)
+    assert analysis.knobs is analysis.knobs
+    assert {section.knob for section in sections} == {None, *analysis.knobs}
     keys = []
     monkeypatch.setattr(type(steep.results), "history", lambda self, key: keys.append(key) or [])
-    questions.answers(measure(steep.results), traces=False)
+    questions.answers(analyse(steep.results), traces=False)
     assert len(keys) == len(set(keys)) <= 24  # whether training had finished
     keys.clear()
-    questions.answers(measure(steep.results))
+    questions.answers(analyse(steep.results))
     assert sorted(keys) == sorted(trial.key for trial in steep.results.trials)
 
 

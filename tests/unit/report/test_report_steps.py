@@ -13,13 +13,13 @@ from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
 from tune_dml.record.results import results_of
 from tune_dml.report import summary
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, extend, train_longer
 from tune_dml.report.summary import _steps
 from tune_dml.space import Grid, Knob, LogRange, Range
-from tune_dml.stats.foresight import EVEN, _continuations, sensitivity_is_decided
+from tune_dml.stats.forecast import EVEN, _continuations, sensitivity_is_decided
 
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr")
 LISTED = Knob("optim.lr", Grid((1e-3, 3e-3, 1e-2), scale="log"), symbol="lr")
@@ -63,7 +63,7 @@ def written(folder, name, **more):
 
 
 def _every_step(results):
-    return [step for section in answers(measure(results), traces=False) for step in section.steps]
+    return [step for section in answers(analyse(results), traces=False) for step in section.steps]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -145,13 +145,13 @@ def test_the_sentence_names_what_the_chance_is_of(tmp_path):
 
 def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
     results = written(tmp_path, "flat")
-    measured = measure(results)
+    analysis = analyse(results)
     step = summary(results).answer.step
     seeds = int(step.command.split()[-1])
-    values = measured.knobs[0].isolated.table.values
-    drawn = _continuations(values, seeds - 3, scale=1.0, resolution=measured.resolution)
-    decided = sensitivity_is_decided(1.0, resolution=measured.resolution)
-    share = decided(drawn, measured.looks.level_at(seeds)).mean()
+    values = analysis.knobs[0].isolated.table.values
+    drawn = _continuations(values, seeds - 3, scale=1.0, resolution=analysis.resolution)
+    decided = sensitivity_is_decided(1.0, resolution=analysis.resolution)
+    share = decided(drawn, analysis.looks.level_at(seeds)).mean()
     assert step.chance == pytest.approx(share, abs=0.08)
 
 

@@ -7,7 +7,7 @@ from helpers.toys import ETA, RHO, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.planning.study import Search
 from tune_dml.report import summary
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.stats.looks import level_left
 
@@ -39,25 +39,25 @@ def test_the_answer_begins_with_what_was_stopped_and_speaks_of_the_others(tmp_pa
 
 
 def test_a_stopped_cell_is_in_no_table_and_errors_count_the_comparisons_that_were_begun(tmp_path):
-    measured = measure(of(tmp_path, failures=STOPPED))
-    assert measured.table.labels == ("no SEC", "rho=0.01", "rho=0.1")
-    assert measured.looks.level == pytest.approx(level_left([5.0], planned=5) * 2 / 5)
-    (knob,) = measured.knobs
+    analysis = analyse(of(tmp_path, failures=STOPPED))
+    assert analysis.table.labels == ("no SEC", "rho=0.01", "rho=0.1")
+    assert analysis.looks.level == pytest.approx(level_left([5.0], planned=5) * 2 / 5)
+    (knob,) = analysis.knobs
     assert knob.stopped == ("rho=0.5", "rho=0.9", "rho=1")
     assert [point.stopped for point in knob.points] == [0, 0, 1, 1, 1]
-    assert [cell.stopped for cell in measured.cells] == [None, None, None, 200, 200, 200]
+    assert [cell.stopped for cell in analysis.cells] == [None, None, None, 200, 200, 200]
 
 
 def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
     flat = dict.fromkeys((0.01, 0.1, 0.5, 0.9, 1.0), 68.0)
-    (knob,) = measure(of(tmp_path, failures=STOPPED, means=flat, sd=0.01)).knobs
+    (knob,) = analyse(of(tmp_path, failures=STOPPED, means=flat, sd=0.01)).knobs
     assert knob.sensitivity.flat
     assert knob.sensitivity.verdict == "undecided"
     assert knob.sensitivity.reason.endswith("but rho=0.5, rho=0.9, rho=1 were stopped early")
 
 
 def test_trust_names_each_cell_with_its_step_and_place_and_the_bias(tmp_path):
-    sections = answers(measure(of(tmp_path, failures=STOPPED)), traces=False)
+    sections = answers(analyse(of(tmp_path, failures=STOPPED)), traces=False)
     trust = next(section for section in sections if section.name == "trust")
     text = str(trust.body)
     assert "at step 200: rho=0.5 (place 4 of 5 there, and 2 went on)" in text
@@ -75,7 +75,7 @@ def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):
     assert "is not claimed: 4 of 6 configurations were stopped early" in verdicts
     assert "of the 2 that were let finish" in verdicts
     assert "which flatters it" in verdicts
-    assert all(knob.isolated.problem for knob in measure(stopped).knobs)
+    assert all(knob.isolated.problem for knob in analyse(stopped).knobs)
     assert not any("certainly" in sentence for sentence in found.answer.sentences)
 
 

@@ -17,7 +17,7 @@ from tune_dml.planning.study import Search
 from tune_dml.record.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
 from tune_dml.stats.looks import level_left
@@ -192,7 +192,7 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
     found = judged(tmp_path, seeds=range(seeds))
     cells = {cell["label"]: cell for cell in found.data["cells"]}
     rows = {row.label: row for row in found.files.summary.rows}
-    for point in measure(found.results).knobs[0].points:
+    for point in analyse(found.results).knobs[0].points:
         cell, row = cells[point.label], rows[point.label]
         assert row.mean == cell["mean"] == point.mean
         if known:
@@ -238,8 +238,8 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     results = write_sweep(tmp_path / "s", seeds=range(8), histories=False, evidence=False)
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
     results = replace(results, looks=earlier)
-    measured = measure(results)
-    assert measured.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
+    analysis = analyse(results)
+    assert analysis.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
     assert f"{100 * (1 - level_left([3, 5, 8], planned=5)):.3g}% simultaneous interval" in summary(results).verdicts[0]
     text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
@@ -297,7 +297,7 @@ def of_queries(results: Results, queries: float) -> Results:
 def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Path, means: dict[float, float]) -> None:
     alike = {"means": means, "baseline": 62.5, "sd": 0.0, "seed_sd": 0.0}
     results = write_sweep(tmp_path / "s", histories=False, evidence=False, **alike)
-    certain, few = (measure(of_queries(results, queries)) for queries in (1e9, 8))
+    certain, few = (analyse(of_queries(results, queries)) for queries in (1e9, 8))
     assert certain.knobs[0].sensitivity.verdict != "undecided"
     assert few.knobs[0].sensitivity.verdict == "undecided"
     assert {row.verdict for row in few.against_baseline or ()} == {"undecided"}

@@ -11,7 +11,7 @@ from tune_dml.planning.reproduction import printed_table
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import results_of
-from tune_dml.report.printed.reproduction import markdown, reproduce, write_reproduction
+from tune_dml.report.published.reproduction import markdown, reproduce, write_reproduction
 
 SELECTED = {"data.split": "paper_test_selection"}
 

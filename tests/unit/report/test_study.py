@@ -6,7 +6,7 @@ import pytest
 from helpers.toys import FLAT, STEEP, write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report.study import measure_study, study_sentences, write_study
+from tune_dml.report.study import analyse_study, study_sentences, write_study
 
 
 def sweep(folder, **options):
@@ -19,7 +19,7 @@ def steep(tmp_path_factory):
 
 
 def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
-    found = measure_study([steep, sweep(tmp_path / "digits", dataset="digits", sd=0.3)]).transfers
+    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", sd=0.3)]).transfers
     assert [(item.first, item.second) for item in found] == [("steep", "digits"), ("digits", "steep")]
     assert found[0].tau > 0.7
     assert 0 < found[0].low <= found[0].tau <= found[0].high == 1
@@ -29,26 +29,26 @@ def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
 
 def test_an_opposite_order_is_said_to_be_opposite(steep, tmp_path):
     means = dict(zip(STEEP, reversed(STEEP.values()), strict=True))
-    found = measure_study([steep, sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
+    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
     assert found.tau < -0.5
     assert found.high < 0.5
     assert found.lost.low > 0
 
 
 def test_a_flat_curve_leaves_the_order_open(steep, tmp_path):
-    found = measure_study([steep, sweep(tmp_path / "digits", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
+    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
     assert found.low < -0.5
     assert found.high > 0.5
 
 
 def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
-    study = measure_study([steep, sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
+    study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
     assert "nothing says how noisy" in study.transfers[0].refusal
     assert any("cannot be said with one seed" in sentence for sentence in study_sentences(study))
 
 
 def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):
-    found = measure_study([steep]).tunings[0]
+    found = analyse_study([steep]).tunings[0]
     assert found.default.endswith("the paper's best on Cars196")
     blind = max(STEEP.values()) - sum(STEEP.values()) / len(STEEP)
     assert found.mistunability.estimate == pytest.approx(blind, abs=0.8)
@@ -60,13 +60,13 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
 
     other = sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
     with pytest.raises(ConfigError, match=r"share a knob; those of steep are regularizer\.rho"):
-        measure_study([steep, other])
+        analyse_study([steep, other])
     with pytest.raises(ConfigError, match="a sweep may be named once, but got 'steep'"):
-        measure_study([steep, steep])
+        analyse_study([steep, steep])
 
 
 def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
-    study = measure_study([steep, sweep(tmp_path / "again", means=FLAT, sd=0.4)])
+    study = analyse_study([steep, sweep(tmp_path / "again", means=FLAT, sd=0.4)])
     write_study(study, tmp_path / "out")
     text = (tmp_path / "out" / "study.html").read_text()
     assert "steep: rho matters on glyphs" in text
@@ -74,7 +74,7 @@ def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
 
 
 def test_page_and_json_are_written(steep, tmp_path):
-    study = measure_study([steep, sweep(tmp_path / "digits", dataset="digits")])
+    study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits")])
     page, body = write_study(study, tmp_path / "out")
     assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"
     html = page.read_text()

@@ -7,7 +7,7 @@ import pytest
 from helpers.tables import table_of
 from scipy import stats
 
-from tune_dml.stats import Point, SeedTable, isolate, judge_matters
+from tune_dml.stats import Point, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.contrasts import fill_holes
 from tune_dml.stats.power import detectable_difference, half_width
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
@@ -87,7 +87,7 @@ def test_main_effects_are_judged_by_the_noise_of_the_cells() -> None:
     values = np.random.default_rng(0).normal(size=(6, 5)) + np.array([0, 0, 10, 10, 20, 20])[:, None]
     cells = [Point(i // 2, i % 2, (), dict(enumerate(row))) for i, row in enumerate(values.tolist())]
     found = isolate(cells, {0: "a", 1: "b", 2: "c"}, range(5))
-    verdict = judge_matters(found.table, 1.0, crossed=found.crossed)
+    verdict = judge_sensitivity(found.table, 1.0, crossed=found.crossed)
     assert verdict.verdict == "sensitive"
     assert verdict.largest is not None
     assert (verdict.largest.first, verdict.largest.second) == ("c", "a")
@@ -108,11 +108,11 @@ def test_isolation_shows_each_value_at_its_best_nuisance_setting_and_keeps_all_o
     least = isolate(cells, {"x": "x", "y": "y"}, (0, 1, 2), sign=-1)
     np.testing.assert_array_equal(least.table.values, [[9, 1, 1], [0, 0, 0]])
     assert least.tuned is not None
-    verdict = judge_matters(least.table, 1.0, tuned=least.tuned, sign=-1)
+    verdict = judge_sensitivity(least.table, 1.0, tuned=least.tuned, sign=-1)
     assert verdict.bounds is not None
     np.testing.assert_allclose(verdict.bounds.estimate, [[0, 11 / 3], [-11 / 3, 0]])
     one = isolate(cells, {"x": "x", "y": "y"}, (0,))
-    assert judge_matters(one.table, 1.0, tuned=one.tuned).reason == "one seed gives no noise estimate"
+    assert judge_sensitivity(one.table, 1.0, tuned=one.tuned).reason == "one seed gives no noise estimate"
 
 
 def test_a_nuisance_setting_without_a_number_is_left_out() -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from tune_dml.record.resolution import resolution_in, resolution_of
-from tune_dml.stats import IsolatedKnob, Point, SeedTable, compare_all_with, isolate, judge_best, judge_matters
+from tune_dml.stats import IsolatedKnob, Point, SeedTable, compare_all_with, isolate, judge_best, judge_sensitivity
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.classes import reach_of
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
@@ -70,7 +70,7 @@ def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
     needed = least_seeds(resolution=STEP, margin=2.0)
     assert needed is not None
     for seeds, verdict in ((needed - 1, "undecided"), (needed, "insensitive")):
-        assert judge_matters(few(1.0, 1.0, seeds=seeds), 2.0).verdict == verdict
+        assert judge_sensitivity(few(1.0, 1.0, seeds=seeds), 2.0).verdict == verdict
     assert least_seeds(resolution=STEP, margin=0.1) is None
 
 
@@ -121,7 +121,7 @@ def _averaged(table: SeedTable) -> IsolatedKnob:
 
 def _main_effect(table: SeedTable) -> bool:
     isolated = _averaged(table)
-    return judge_matters(isolated.table, 1.0, crossed=isolated.crossed).verdict == "sensitive"
+    return judge_sensitivity(isolated.table, 1.0, crossed=isolated.crossed).verdict == "sensitive"
 
 
 def _fitted(table: SeedTable) -> bool:
@@ -135,10 +135,10 @@ def _interacts(table: SeedTable) -> bool:
 
 
 CERTAIN: dict[str, Callable[[SeedTable], bool]] = {
-    "matters": lambda table: judge_matters(table, 1.0).verdict == "sensitive",
+    "matters": lambda table: judge_sensitivity(table, 1.0).verdict == "sensitive",
     "matters, averaged": _main_effect,
-    "matters, of averages": lambda table: judge_matters(_averaged(table).table, 1.0).verdict == "sensitive",
-    "does not matter": lambda table: judge_matters(table.without("cdefg"), 1.0).verdict == "insensitive",
+    "matters, of averages": lambda table: judge_sensitivity(_averaged(table).table, 1.0).verdict == "sensitive",
+    "does not matter": lambda table: judge_sensitivity(table.without("cdefg"), 1.0).verdict == "insensitive",
     "baseline": lambda table: any(d.low > 0 or d.high < 0 for d in compare_all_with(table, "a")),
     "best": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).candidates) < 9,
     "within": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).within) > 1,
@@ -208,7 +208,7 @@ def test_a_metric_that_gave_one_number_hides_everything() -> None:
     assert resolution_shown([[1e6, 1e6]]) == 1e6
     assert resolution_shown([[70.0]]) == resolution_shown([]) == 0
     table = few(1.0, 1.0, resolution=resolution_shown([[12.5] * 3] * 2))
-    assert judge_matters(table, 1.0).verdict == "undecided"
+    assert judge_sensitivity(table, 1.0).verdict == "undecided"
 
 
 def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_show() -> None:

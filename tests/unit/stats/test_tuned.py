@@ -12,7 +12,7 @@ from helpers.tables import table_of
 from scipy.stats import t as student
 
 from tune_dml.stats.arms import at_best
-from tune_dml.stats.matters import compare_all_with, compare_all_with_best_of, judge_matters
+from tune_dml.stats.sensitivity import compare_all_with, compare_all_with_best_of, judge_sensitivity
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.simultaneous import GUARD_SHARE, against, all_pairs, at_most
 from tune_dml.stats.tuned import TunedLevels, tuned_levels
@@ -101,9 +101,9 @@ def test_with_one_setting_each_it_is_the_ordinary_comparison() -> None:
     np.testing.assert_array_equal(tuned.at_most(), at_most(values, 0.05, noise))
     np.testing.assert_array_equal(tuned.against(3).high, against(values, 3, 0.05, noise).high)
     table = table_of(values)
-    plain, best = judge_matters(table, 1.0), at_best(list(values[:, None]))
+    plain, best = judge_sensitivity(table, 1.0), at_best(list(values[:, None]))
     assert best.tuned is None
-    same = judge_matters(table, 1.0, tuned=TunedLevels(values, (0, 1, 2, 3)))
+    same = judge_sensitivity(table, 1.0, tuned=TunedLevels(values, (0, 1, 2, 3)))
     assert same.differences == plain.differences
     assert compare_all_with_best_of(table, ["c3"]) == compare_all_with(table, "c3")
 
@@ -143,7 +143,7 @@ def test_two_identical_methods_tuned_each_for_itself_are_equal_and_a_better_one_
     bounds = TunedLevels(better, rows).pairs()
     assert (bounds.low[:, 0, 1] > 0).mean() >= 0.85
     best = at_best([better[0, :3], better[0, 3:]])
-    (difference,) = judge_matters(table_of(best.values), 1.0, tuned=best.tuned).differences
+    (difference,) = judge_sensitivity(table_of(best.values), 1.0, tuned=best.tuned).differences
     assert (difference.low, difference.high) == pytest.approx((bounds.low[0, 0, 1], bounds.high[0, 0, 1]))
 
 

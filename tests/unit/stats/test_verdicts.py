@@ -10,9 +10,9 @@ from tune_dml.papers.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.matters import compare_all_with, judge_matters
+from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.published import judge_published
 from tune_dml.stats.racing import next_look, standing
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import all_pairs, half_widths
@@ -110,17 +110,17 @@ def test_the_papers_own_curves(name: str) -> None:
         and knob in row.hyperparameters
     ]
     runs = int(rows[0].hyperparameters.get("runs", 1))
-    found = judge_printed([row.hyperparameters[knob] for row in rows], [row.value for row in rows], runs=runs)
+    found = judge_published([row.hyperparameters[knob] for row in rows], [row.value for row in rows], runs=runs)
     assert found.verdict == verdict
     if name == "SEC rho on Cars":
         assert found.sentence == "best at the lowest tested, if the run s.d. is at most 1.1"
     if name == "DRO gamma on CUB":
-        assert judge_printed([1, 2, 3], [1.0, 9.0, 1.0], run_sd=0.1).verdict == "interior"
+        assert judge_published([1, 2, 3], [1.0, 9.0, 1.0], run_sd=0.1).verdict == "interior"
         assert "undecided" in found.sentence
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: judge_printed([1, 2], [1, 2]), lambda: judge_printed([1, 2, 3], [1, 2, 3], run_sd=0)]
+    "call", [lambda: judge_published([1, 2], [1, 2]), lambda: judge_published([1, 2, 3], [1, 2, 3], run_sd=0)]
 )
 def test_printed_curves_refuse_nonsense(call: object) -> None:
     with pytest.raises(ValueError, match=r"must hold|at least three"):
@@ -269,22 +269,22 @@ def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
 
 
 def test_the_verdict_on_the_knob() -> None:
-    assert judge_matters(table_of(sweep([60, 66, 60, 60])), 1.0).verdict == "sensitive"
+    assert judge_sensitivity(table_of(sweep([60, 66, 60, 60])), 1.0).verdict == "sensitive"
     flat = table_of(sweep([60, 60, 60, 60], n=10, sd=0.2))
-    assert judge_matters(flat, 1.0).verdict == "insensitive"
-    diverged = judge_matters(flat, 1.0, diverged=["10.0"])
+    assert judge_sensitivity(flat, 1.0).verdict == "insensitive"
+    diverged = judge_sensitivity(flat, 1.0, diverged=["10.0"])
     assert diverged.verdict == "undecided"
     assert "10.0 diverged" in diverged.reason
-    assert judge_matters(table_of(sweep([60, 66], n=1)), 1.0).reason == "one seed gives no noise estimate"
-    assert judge_matters(table_of(sweep([60, 66])[:1]), 1.0).reason == "only one value has results"
+    assert judge_sensitivity(table_of(sweep([60, 66], n=1)), 1.0).reason == "one seed gives no noise estimate"
+    assert judge_sensitivity(table_of(sweep([60, 66])[:1]), 1.0).reason == "only one value has results"
     with pytest.raises(ValueError, match="margin > 0"):
-        judge_matters(flat, -1.0)
+        judge_sensitivity(flat, -1.0)
 
 
 def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
     values = sweep([60, 66, 60, 61])
     values[1, 0] = values[3, :] = nan
-    found = judge_matters(table_of(values), 1.0)
+    found = judge_sensitivity(table_of(values), 1.0)
     assert found.largest is not None
     assert found.largest.first == "c1"
     assert {(d.first, d.second) for d in found.differences} == {("c0", "c1"), ("c0", "c2"), ("c1", "c2")}
@@ -297,6 +297,6 @@ def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
 
 def test_equal_means_are_still_two_values() -> None:
     table = table_of(np.array([[60.0, 62.0], [62.0, 60.0], [61.0, 61.0]]))
-    largest = judge_matters(table, 1.0).largest
+    largest = judge_sensitivity(table, 1.0).largest
     assert largest is not None
     assert largest.first != largest.second

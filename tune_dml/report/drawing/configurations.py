@@ -10,7 +10,7 @@ from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fitted, text_wid
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import RAMP
 from tune_dml.report.drawing.frame import RULE, Frame, KnobAxis, Range, number_text
-from tune_dml.report.measured.knob import Axis
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.space import Value
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import apart, width_of
 from tune_dml.report.drawing.frame import Frame, KnobAxis, Range
-from tune_dml.report.measured.knob import Axis
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
@@ -64,7 +64,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class PrintedCurve:
+class PublishedLine:
     """A published curve."""
 
     name: str
@@ -98,7 +98,7 @@ class CurvePicture:
     connected: bool
     """Whether a line between values means something."""
     arms: tuple[Arm, ...]
-    printed: tuple[PrintedCurve, ...]
+    printed: tuple[PublishedLine, ...]
     baseline: str
     """Empty where differences are to the mean over values."""
     baseline_mean: float
@@ -193,7 +193,7 @@ def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
         frame.canvas.text(frame.left + 4, height - 4, text, "lost")
 
 
-def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve) -> float:
+def _draw_printed(frame: Frame, axis: KnobAxis, curve: PublishedLine) -> float:
     """Where the curve ends."""
     colour = f"printed{curve.place % 4}"
     placed = [(axis.share(x), x, y) for x, y in curve.differences]
@@ -274,7 +274,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 
-def _letters(frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
+def _letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
     """The letter that each printed curve has in the boxes above, where there is no room for its name."""
     wanted = [(height, index) for index, (height, _) in enumerate(ends)]
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 4, 14.0):
@@ -283,7 +283,7 @@ def _letters(frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
             frame.canvas.text(frame.right + 3, height + 4, "abcdefgh"[place % 8], f"printed{place % 4}", bold=True)
 
 
-def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
+def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
     """What each line is, at its right end."""
     names: list[tuple[str, str, str, str]] = []
     wanted: list[tuple[float, int]] = []
@@ -366,7 +366,7 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
 
 
 def _printed_panel(
-    canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, curve: PrintedCurve
+    canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, curve: PublishedLine
 ) -> None:
     colour = f"printed{curve.place % 4}"
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])

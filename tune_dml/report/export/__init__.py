@@ -17,7 +17,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.drawing.paper import printed
 from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
 from tune_dml.report.export.verdicts import verdicts_text
-from tune_dml.report.measured import measure
+from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import slug
 from tune_dml.report.page import page_text, writable
 from tune_dml.report.questions import answers
@@ -71,20 +71,20 @@ def write_report(
         forms: what figures are written as beside SVG, for papers.
     """
     path = writable(Path(path))
-    measured = measure(results, margin, paper_sd)
-    sections = answers(measured)
+    analysis = analyse(results, margin, paper_sd)
+    sections = answers(analysis)
     tables, figures = tables_of(sections), figures_of(sections)
     for folder in (path, path / "csv", path / "figures"):
         folder.mkdir(parents=True, exist_ok=True)
-    html = _write(path / "report.html", page_text(measured, sections))
-    verdicts = _write(path / "verdicts.json", verdicts_text(measured, sections))
+    html = _write(path / "report.html", page_text(analysis, sections))
+    verdicts = _write(path / "verdicts.json", verdicts_text(analysis, sections))
     for_paper = [table.without((*table.csv_only, *table.linked)) for table in tables if table.for_paper]
-    heading = f"Sweep {results.name}, {measured.metric.label}"
+    heading = f"Sweep {results.name}, {analysis.metric.label}"
     latex = _write(path / "tables.tex", latex_text(for_paper, heading))
     markdown = _write(path / "tables.md", markdown_text(for_paper, heading))
     csv_files = tuple(_write(path / "csv" / f"{table.name}.csv", csv_text(table)) for table in tables)
     drawings = tuple(file for figure in figures for file in _draw(figure, path / "figures", forms))
-    summary = summarise(measured, sections)
+    summary = summarise(analysis, sections)
     return ReportFiles(path, html, verdicts, latex, markdown, csv_files, drawings, summary, summary.findings)
 
 

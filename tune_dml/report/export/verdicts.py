@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import RENAME
 from tune_dml.report.section import Section
 from tune_dml.report.summary import answer_of
@@ -17,23 +17,23 @@ from tune_dml.report.summary import answer_of
 SCHEMA = "tune_dml.verdicts/3"
 
 
-def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
+def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
     """The verdicts as JSON text; null where a number does not exist."""
-    plan = measured.results.plan
-    knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in measured.knobs}
+    plan = analysis.results.plan
+    knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in analysis.knobs}
     body: dict[str, object] = {
         "schema": SCHEMA,
-        "sweep": measured.results.name,
+        "sweep": analysis.results.name,
         "space": plan.space.name,
         "dataset": plan.dataset,
         "data_digest": plan.data_digest,
         "protocol_version": plan.protocol_version,
         "plan": plan.identity(),
-        "mlflow_parent_run": measured.results.parent_run_id or None,
-        "metric": {"key": measured.metric.key, "label": measured.metric.axis, "goal": measured.goal},
-        "margin": measured.margin,
-        "seeds": measured.seeds,
-        "answer": _answer(measured, sections),
+        "mlflow_parent_run": analysis.results.parent_run_id or None,
+        "metric": {"key": analysis.metric.key, "label": analysis.metric.axis, "goal": analysis.goal},
+        "margin": analysis.margin,
+        "seeds": analysis.seeds,
+        "answer": _answer(analysis, sections),
         "sentences": [sentence for section in sections for sentence in section.verdicts],
         "findings": [finding for section in sections for finding in section.findings],
         "knobs": list(knobs.values()),
@@ -48,9 +48,9 @@ def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
     return json.dumps(_plain(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _answer(measured: Measured, sections: Sequence[Section]) -> dict[str, object]:
+def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
     """What the page begins with."""
-    answer = answer_of(measured, sections)
+    answer = answer_of(analysis, sections)
     step = None
     if answer.step is not None:
         step = {

@@ -20,7 +20,7 @@ from trainables.files import write_whole
 from tune_dml.planning.request import folder_problems
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.section import Entry, Section, Table
 from tune_dml.report.summary import Answer, answer_of
 
@@ -46,9 +46,9 @@ class Head:
     many_knobs: bool = False
 
 
-def page_text(measured: Measured, sections: Sequence[Section]) -> str:
+def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
     """The page of a sweep: the answer, every section that has a title, and the closed appendix."""
-    results, plan = measured.results, measured.results.plan
+    results, plan = analysis.results, analysis.results.plan
     kicker = f"Sensitivity report: sweep {plan.name} on {plan.dataset}"
     footer = f"Plan {plan.identity()}, data {plan.data_digest[:12]}, protocol version {plan.protocol_version}."
     if results.imported is not None:
@@ -59,8 +59,8 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
         "figures/ (SVG; PDF and PNG with `tune-dml report --figures all`)"
     )
     title = plan.space.title or plan.name
-    answer = answer_of(measured, sections)
-    return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(measured.knobs) > 1), sections)
+    answer = answer_of(analysis, sections)
+    return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(analysis.knobs) > 1), sections)
 
 
 def writable(folder: Path) -> Path:

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from trainables.errors import ConfigError, Problem
 from trainables.methods import load_entries
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.section import Section, figures_of, tables_of
 from tune_dml.text import one_line
 
@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 class Question:
     """A question of the report."""
 
-    answer: Callable[[Measured, MeasuredKnob | None], Section | None]
+    answer: Callable[[Analysis, KnobAnalysis | None], Section | None]
     order: int
     """Where it stands. Hundreds are the page's parts, in each the knobs in turn and then the rest: 100 methods, 200 the
     knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix, which the page keeps closed."""
@@ -41,9 +41,9 @@ class Question:
     unanswered: Mapping[str, object]
     """What verdicts.json has where there is no section."""
 
-    def section(self, measured: Measured, knob: MeasuredKnob | None) -> Section:
+    def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
         """Its answer, without a title where there is nothing to say."""
-        answer = self.answer(measured, knob) or Section("", "", "", data=self.unanswered)
+        answer = self.answer(analysis, knob) or Section("", "", "", data=self.unanswered)
         return replace(answer, knob=knob, appendix=self.appendix)
 
     @property
@@ -54,19 +54,19 @@ class Question:
 
 def question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
-) -> Callable[[Callable[[Measured], Section | None]], Question]:
+) -> Callable[[Callable[[Analysis], Section | None]], Question]:
     """Mark a function as the answer to a question about the sweep; `Question` says what the arguments mean."""
-    return lambda ask: Question(lambda measured, _: ask(measured), order, False, reads_traces, unanswered)
+    return lambda ask: Question(lambda analysis, _: ask(analysis), order, False, reads_traces, unanswered)
 
 
 def knob_question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
-) -> Callable[[Callable[[Measured, MeasuredKnob], Section | None]], Question]:
+) -> Callable[[Callable[[Analysis, KnobAnalysis], Section | None]], Question]:
     """Mark a function as the answer to a question about each knob; `Question` says what the arguments mean."""
 
-    def mark(ask: Callable[[Measured, MeasuredKnob], Section | None]) -> Question:
-        def answer(measured: Measured, knob: MeasuredKnob | None) -> Section | None:
-            return ask(measured, knob) if knob is not None else None
+    def mark(ask: Callable[[Analysis, KnobAnalysis], Section | None]) -> Question:
+        def answer(analysis: Analysis, knob: KnobAnalysis | None) -> Section | None:
+            return ask(analysis, knob) if knob is not None else None
 
         return Question(answer, order, True, reads_traces, unanswered)
 
@@ -85,35 +85,35 @@ def _questions() -> list[Question]:
     return sorted(questions, key=lambda question: question.order)
 
 
-def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
+def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
     """Every question answered, in the order of the page; without `traces`, those that read what trials logged or left are not.
 
     Raises ConfigError when two sections, tables or figures have one name.
     """
-    sections = tuple(one.section(measured, knob) for one, knob in _in_order(measured, traces=traces))
+    sections = tuple(one.section(analysis, knob) for one, knob in _in_order(analysis, traces=traces))
     _refuse_clashes(sections)
     return sections
 
 
-def first_sentence(measured: Measured) -> str:
+def first_sentence(analysis: Analysis) -> str:
     """What the answer at the head of page and terminal begins with; no question is asked that comes after it."""
-    asked = sorted(_in_order(measured, traces=False), key=lambda item: not item[0].appendix)
-    sentences = (one_line(one.section(measured, knob).plain) for one, knob in asked)
+    asked = sorted(_in_order(analysis, traces=False), key=lambda item: not item[0].appendix)
+    sentences = (one_line(one.section(analysis, knob).plain) for one, knob in asked)
     return next(filter(None, sentences), "")
 
 
-def _in_order(measured: Measured, *, traces: bool) -> list[tuple[Question, MeasuredKnob | None]]:
+def _in_order(analysis: Analysis, *, traces: bool) -> list[tuple[Question, KnobAnalysis | None]]:
     """Each question, with each knob that it is asked about, in the order of the page."""
-    asked: list[tuple[Question, MeasuredKnob | None]] = [
+    asked: list[tuple[Question, KnobAnalysis | None]] = [
         (one, knob)
         for one in _questions()
         if traces or not one.reads_traces
-        for knob in (measured.knobs if one.about_knob else (None,))
+        for knob in (analysis.knobs if one.about_knob else (None,))
     ]
-    return sorted(asked, key=lambda item: _place(measured, item[0].order, item[1]))
+    return sorted(asked, key=lambda item: _place(analysis, item[0].order, item[1]))
 
 
-def _place(measured: Measured, order: int, knob: MeasuredKnob | None) -> tuple[int, int, int]:
+def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[int, int, int]:
     """Where a section stands: in a part of the page its knobs in turn, then what is about all of them.
 
     A knob of a search, whose values cannot be compared, comes after what is said of the configurations.
@@ -121,7 +121,7 @@ def _place(measured: Measured, order: int, knob: MeasuredKnob | None) -> tuple[i
     if knob is None:
         return order, 0, 0
     part = _OF_A_SEARCH if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
-    return part, measured.knobs.index(knob), order
+    return part, analysis.knobs.index(knob), order
 
 
 def _refuse_clashes(sections: tuple[Section, ...]) -> None:

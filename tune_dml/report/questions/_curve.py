@@ -15,17 +15,17 @@ from tune_dml.report.drawing.curve import (
     Arm,
     CurvePicture,
     Level,
-    PrintedCurve,
+    PublishedLine,
     SeedDot,
     draw_absolute,
     draw_differences,
     thinned,
 )
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob, level_key
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import MetricName, floor_name, floors_of
-from tune_dml.report.printed.comparable import printed_at, reasons_against
-from tune_dml.report.printed.metrics import by_printed_metrics
+from tune_dml.report.published.comparable import published_at, reasons_against
+from tune_dml.report.published.metrics import by_published_metrics
 from tune_dml.report.section import Figure, Toggle, View
 from tune_dml.space import Published, Value
 from tune_dml.stats.contrasts import against_last, estimate_contrasts, fill_holes
@@ -34,37 +34,37 @@ from tune_dml.stats.tuned import tuned_levels
 from tune_dml.text import is_number, value_text
 
 
-def curve_figure(measured: Measured, knob: MeasuredKnob, finding: str) -> Figure:
+def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure:
     """Differences to the baseline, with a box for each printed curve; as other views values, and what else is printed."""
     places = [curve.published for curve in _drawable(knob)]
-    shown = _picture(measured, knob, places)
+    shown = _picture(analysis, knob, places)
     toggles = tuple(
         Toggle(f"printed-{curve.place}", _legend(source, curve), f"printed{curve.place % 4}")
         for source, curve in zip(places, shown.printed, strict=True)
     )
     absolute = View(
-        "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(measured.metric, knob),
+        "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(analysis.metric, knob),
         "Values as measured." + " Each printed curve has a vertical axis of its own." * bool(shown.printed),
     )  # fmt: skip
     return Figure(
         f"curve-{knob.slug}",
         lambda narrow: draw_differences(shown, narrow=narrow),
-        f"{finding} {_described(measured.metric, knob)}",
-        _caption(measured, knob, shown),
+        f"{finding} {_described(analysis.metric, knob)}",
+        _caption(analysis, knob, shown),
         "difference",
-        (absolute, *(_view(*by_metric, places) for by_metric in by_printed_metrics(measured, knob))),
+        (absolute, *(_view(*by_metric, places) for by_metric in by_published_metrics(analysis, knob))),
         toggles,
     )
 
 
-def _view(name: str, measured: Measured, knob: MeasuredKnob, places: Sequence[Published]) -> View:
+def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> View:
     """The same by another metric that is printed along the knob."""
-    shown = _picture(measured, knob, places)
-    text = f"{measured.metric.label} as difference to the baseline. Intervals hold for this metric alone."
-    return View(name, lambda narrow: draw_differences(shown, narrow=narrow), _described(measured.metric, knob), text)
+    shown = _picture(analysis, knob, places)
+    text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
+    return View(name, lambda narrow: draw_differences(shown, narrow=narrow), _described(analysis.metric, knob), text)
 
 
-def _drawable(knob: MeasuredKnob) -> list[PublishedCurve]:
+def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
     """The published curves that can be drawn over our axis: both are numbers, or both are names."""
     return [
         curve for curve in knob.published
@@ -72,7 +72,7 @@ def _drawable(knob: MeasuredKnob) -> list[PublishedCurve]:
     ]  # fmt: skip
 
 
-def _legend(source: Published, curve: PrintedCurve) -> str:
+def _legend(source: Published, curve: PublishedLine) -> str:
     warning = "" if curve.comparable else ", not comparable in level"
     return (
         f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
@@ -80,54 +80,54 @@ def _legend(source: Published, curve: PrintedCurve) -> str:
     )
 
 
-def _picture(measured: Measured, knob: MeasuredKnob, places: Sequence[Published]) -> CurvePicture:
+def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
     """What Figure 1 shows of a knob; `places`: the printed curves in the order of their boxes."""
-    printed = [_printed(measured, knob, curve, places) for curve in _drawable(knob)]
-    baseline = measured.baseline if measured.baseline and measured.baseline.values else None
+    printed = [_printed(analysis, knob, curve, places) for curve in _drawable(knob)]
+    baseline = analysis.baseline if analysis.baseline and analysis.baseline.values else None
     return CurvePicture(
-        measured.metric,
+        analysis.metric,
         knob.knob.label,
         knob.axis,
-        tuple(_all_values(measured, knob, printed)),
+        tuple(_all_values(analysis, knob, printed)),
         knob.numeric and not knob.isolated.problem,
-        _arms(measured, knob),
+        _arms(analysis, knob),
         tuple(printed),
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
-        measured.margin,
-        tuple((floor_name(name), value) for name, value in floors_of(measured.results).items()),
+        analysis.margin,
+        tuple((floor_name(name), value) for name, value in floors_of(analysis.results).items()),
     )
 
 
-def _arms(measured: Measured, knob: MeasuredKnob) -> tuple[Arm, ...]:
+def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[Arm, ...]:
     """The knob's own curve, and those of the other methods that have the same knob."""
-    names = [arm.name for arm in measured.arms]
-    others = [other for other in measured.knobs if knob.arm and other is not knob and other.path == knob.path]
+    names = [arm.name for arm in analysis.arms]
+    others = [other for other in analysis.knobs if knob.arm and other is not knob and other.path == knob.path]
     return tuple(
         Arm(
             shown.arm, arm_colour(names.index(shown.arm)) if shown.arm else "mean",
-            thinned(_levels(measured, shown), measured.seeds),
+            thinned(_levels(analysis, shown), analysis.seeds),
         )
         for shown in (knob, *others)
     )  # fmt: skip
 
 
 def _printed(
-    measured: Measured, knob: MeasuredKnob, curve: PublishedCurve, places: Sequence[Published]
-) -> PrintedCurve:
+    analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, places: Sequence[Published]
+) -> PublishedLine:
     source = curve.published
     place = [replace(other, metric=source.metric) for other in places].index(source)
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
-    comparable = not reasons_against(measured, knob, curve, printed_at(knob, curve))
-    return PrintedCurve(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
+    comparable = not reasons_against(analysis, knob, curve, published_at(knob, curve))
+    return PublishedLine(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
 
 
-def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
-    zero = _zero(measured, knob)
-    against = _against(measured, knob)
-    seeds = {trial.key: trial.seed for trial in measured.results.trials}
+def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
+    zero = _zero(analysis, knob)
+    against = _against(analysis, knob)
+    seeds = {trial.key: trial.seed for trial in analysis.results.trials}
     levels = []
     for point in knob.points:
         keys = (
@@ -149,28 +149,28 @@ def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _zero(measured: Measured, knob: MeasuredKnob) -> dict[int, float]:
+def _zero(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
     """Seed -> what differences are taken to: the baseline's value, or the mean over the values that every such seed has."""
-    if measured.baseline is not None and measured.baseline.values:
-        return dict(measured.baseline.values)
+    if analysis.baseline is not None and analysis.baseline.values:
+        return dict(analysis.baseline.values)
     table = knob.isolated.table
     if not table.labels:
         everything = [number for point in knob.points for _, number in point.seeds]
-        return dict.fromkeys(measured.seeds, float(np.mean(everything)) if everything else math.nan)
+        return dict.fromkeys(analysis.seeds, float(np.mean(everything)) if everything else math.nan)
     return dict(zip(table.seeds, fill_holes(table.values)[0].mean(0).tolist(), strict=True))
 
 
-def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
+def _against(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
     """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
-    baseline, nothing = measured.baseline, math.nan
+    baseline, nothing = analysis.baseline, math.nan
     if baseline is not None and baseline.values:
-        found = _of_its_cells(measured, knob) or _of_averages(measured, knob)
+        found = _of_its_cells(analysis, knob) or _of_averages(analysis, knob)
         if found is None:
-            found = _of_levels(measured, knob)
+            found = _of_levels(analysis, knob)
         return {
             label: (
                 estimate,
-                *(measured.metric.change_ends(low, high) if math.isfinite(high - low) else (nothing,) * 2),
+                *(analysis.metric.change_ends(low, high) if math.isfinite(high - low) else (nothing,) * 2),
             )
             for label, (estimate, low, high) in found.items()
         }
@@ -179,25 +179,25 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
     return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
 
 
-def _of_its_cells(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]] | None:
+def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
     """Label -> what is known of the cell against the baseline; None unless the knob's table is that of all cells."""
-    cells = {tuple(trial.key for trial in cell.trials): cell for cell in measured.cells if not cell.cell.baseline}
-    if measured.race is not None or len(measured.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
+    cells = {tuple(trial.key for trial in cell.trials): cell for cell in analysis.cells if not cell.cell.baseline}
+    if analysis.race is not None or len(analysis.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
         return None
-    rows = {point.label: measured.against(cells[point.trials]) for point in knob.points}
+    rows = {point.label: analysis.against(cells[point.trials]) for point in knob.points}
     return {label: (row.difference, row.low, row.high) for label, row in rows.items() if row is not None}
 
 
-def _of_averages(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]] | None:
+def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
     """Label -> the value's average over the other knobs against the baseline; None where the knob's table is no average.
 
-    Judged as the values are among themselves (`stats.matters`): a seed that lost one trial of an average keeps the others.
+    Judged as the values are among themselves (`stats.sensitivity`): a seed that lost one trial of an average keeps the others.
     Of several baseline cells the best counts (`stats.tuned`): that of the smallest gain, and each may be too high.
     """
-    table, crossed, sign = knob.isolated.table, knob.isolated.crossed, measured.sign
+    table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:
         return None
-    weights, cells = against_last((*crossed.rows, len(table.labels))), _baseline_rows(measured, table.seeds)
+    weights, cells = against_last((*crossed.rows, len(table.labels))), _baseline_rows(analysis, table.seeds)
     ends = []
     for alpha in (knob.sensitivity.alpha, knob.sensitivity.alpha / len(cells)):
         effects = [
@@ -210,27 +210,27 @@ def _of_averages(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[floa
     return dict(zip(table.labels, rows, strict=True))
 
 
-def _of_levels(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
+def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
     """Label -> the value, at its best setting where it was tuned, against the best baseline cell."""
-    table, tuned, sign = knob.isolated.table, knob.isolated.tuned, measured.sign
+    table, tuned, sign = knob.isolated.table, knob.isolated.tuned, analysis.sign
     if tuned is None:
         levels = [sign * row[None] for row in table.values]
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
-    together = tuned_levels([*levels, sign * _baseline_rows(measured, table.seeds)], measured.resolution)
+    together = tuned_levels([*levels, sign * _baseline_rows(analysis, table.seeds)], analysis.resolution)
     bounds = together.against(len(levels), knob.sensitivity.alpha).times(sign)
     rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=False))
 
 
-def _baseline_rows(measured: Measured, seeds: Sequence[int]) -> np.ndarray:
-    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in measured.baselines])
+def _baseline_rows(analysis: Analysis, seeds: Sequence[int]) -> np.ndarray:
+    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in analysis.baselines])
 
 
-def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[PrintedCurve]) -> list[Value]:
+def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:
     """Our values, those of other methods with the same knob and the published ones, each once."""
     values = {level_key(level): level for level in knob.levels}
-    elsewhere = [level for other in measured.knobs if other.path == knob.path for level in other.levels]
+    elsewhere = [level for other in analysis.knobs if other.path == knob.path for level in other.levels]
     for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
         drawable = not is_number(x) or x > 0 or knob.axis != "log"
         if drawable:
@@ -240,7 +240,7 @@ def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[Printe
     return sorted(values.values(), key=lambda value: float(value) if is_number(value) else 0.0)
 
 
-def _described(metric: MetricName, knob: MeasuredKnob) -> str:
+def _described(metric: MetricName, knob: KnobAnalysis) -> str:
     """The curve in words, for readers who do not see it."""
     means = [
         f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
@@ -256,7 +256,7 @@ def _described(metric: MetricName, knob: MeasuredKnob) -> str:
     return text
 
 
-def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str:
+def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str:
     level = f"{100 * (1 - knob.sensitivity.alpha):.3g}%"
     parts = []
     if any(math.isfinite(item.low) for arm in shown.arms for item in arm.levels):
@@ -269,12 +269,12 @@ def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str
     drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:
         parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
-    parts.append(f"Shaded: the margin of {measured.metric.amount(measured.margin)}.")
+    parts.append(f"Shaded: the margin of {analysis.metric.amount(analysis.margin)}.")
     if knob.isolated.how:
         parts.append(f"Means and seeds are {knob.isolated.how}.")
     if shown.printed:
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
     if shown.floors:
-        floors = ", ".join(f"{name} {measured.metric.number(value)}" for name, value in shown.floors)
+        floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in shown.floors)
         parts.append(f"Dotted: what is reached without training ({floors}), where it lies in the picture.")
     return " ".join(parts)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.drawing.charts import Series, lines
 from tune_dml.report.drawing.colours import series_colours
-from tune_dml.report.measured.knob import MeasuredKnob
-from tune_dml.report.measured.traces import Panel
+from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.analysis.traces import Panel
 from tune_dml.report.section import Figure, View
 
 _WIDE = 20.0
@@ -16,7 +16,7 @@ _WIDE = 20.0
 
 
 def figure_of(
-    knob: MeasuredKnob, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
+    knob: KnobAnalysis, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
     omitted: Sequence[str], caption: str,
 ) -> Figure:  # fmt: skip
     """A view for each panel; `sentences` says by the figure's key what is seen."""
@@ -27,7 +27,7 @@ def figure_of(
     return Figure(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
 
 
-def _view(knob: MeasuredKnob, panel: Panel, sentence: str) -> View:
+def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> View:
     labels = [line.label for line in panel.lines]
     valued = [label for label in labels if label in knob.labels]
     colours = dict(zip(valued, series_colours(len(valued), knob.numeric), strict=True))

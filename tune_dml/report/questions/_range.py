@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from trainables.registries import domain_of
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.space import Value
 from tune_dml.stats.extension import extension
 from tune_dml.text import is_number
@@ -17,24 +17,24 @@ Side = Literal["low", "high", ""]
 """An end of the range, or neither."""
 
 
-def numbers_of(knob: MeasuredKnob, labels: Iterable[str]) -> list[float]:
+def numbers_of(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:
     """The knob's values behind labels, those that are numbers."""
     return [float(value) for label in labels if is_number(value := knob.level(label))]
 
 
-def values_beyond(measured: Measured, knob: MeasuredKnob, side: Side) -> tuple[float, ...]:
+def values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side) -> tuple[float, ...]:
     """The next values beyond the outermost one that trained; none where the knob may go no further or has no order."""
     trained = [label for label in knob.isolated.table.labels if math.isfinite(knob.isolated.means[label])]
     numbers = sorted(numbers_of(knob, trained))
     if not side or len(numbers) < 2:
         return ()
-    domain = domain_of(knob.path, measured.settings_of(knob.arm))
+    domain = domain_of(knob.path, analysis.settings_of(knob.arm))
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
     tried = {float(level) for level in knob.levels if is_number(level)}
     return tuple(value for value in extension(numbers, side, scale=scale, domain=domain) if value not in tried)
 
 
-def as_tried(knob: MeasuredKnob, values: Sequence[float]) -> list[Value]:
+def as_tried(knob: KnobAnalysis, values: Sequence[float]) -> list[Value]:
     """The values to add; whole where all that were tried are."""
     tried = numbers_of(knob, knob.isolated.table.labels)
     whole = all(float(value).is_integer() for value in [*tried, *values])

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.naming import MetricName
-from tune_dml.report.printed.comparable import differing, printed_at, reasons_against, unknown_conditions
-from tune_dml.report.printed.order import (
+from tune_dml.report.published.comparable import differing, published_at, reasons_against, unknown_conditions
+from tune_dml.report.published.order import (
     PaperDeviation,
     compare_orders,
     order_counts,
@@ -23,7 +23,7 @@ from tune_dml.report.printed.order import (
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence
-from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.published import judge_published
 from tune_dml.text import counted, is_number
 
 
@@ -82,17 +82,17 @@ class Comparison:
 
 
 @knob_question(order=220, unanswered={"agreement": ()})
-def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
+def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """One comparison for each curve that the papers printed for this knob; none where ours lacks what was stopped early."""
     if knob.stopped:
         return None
-    comparisons = [_compare(measured, knob, published) for published in knob.published]
+    comparisons = [_compare(analysis, knob, published) for published in knob.published]
     if not comparisons:
         return None
     body: list[Block] = []
     for index, comparison in enumerate(comparisons):
-        body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, measured)))]
-        table = _table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
+        body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, analysis)))]
+        table = _table(analysis.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
         lists = [Notes(items) for items in (comparison.reasons, comparison.published.notes) if items]
         title = "Value by value, what differs, and notes on the printed numbers"
         body.append(Fold(title if comparison.reasons else title.replace(" what differs,", ""), (table, *lists)))
@@ -108,7 +108,7 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
         Card(word, level.replace(" ", "-"), about, first.brief),
         tuple(comparison.brief for comparison in comparisons),
         plain=_plain(comparisons),
-        data={"agreement": [_data(comparison, measured) for comparison in comparisons]},
+        data={"agreement": [_data(comparison, analysis) for comparison in comparisons]},
     )
 
 
@@ -133,10 +133,10 @@ def _differs(reasons: Sequence[str]) -> str:
     return f"another {named[0]}" if named else "another data set"
 
 
-def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) -> Comparison:
-    means, printed = knob.isolated.means, printed_at(knob, published)
-    reasons, alpha = reasons_against(measured, knob, published, printed), knob.sensitivity.alpha
-    level = None if reasons or not printed else _level(measured, knob, published, printed, alpha)
+def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) -> Comparison:
+    means, printed = knob.isolated.means, published_at(knob, published)
+    reasons, alpha = reasons_against(analysis, knob, published, printed), knob.sensitivity.alpha
+    level = None if reasons or not printed else _level(analysis, knob, published, printed, alpha)
     gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
     unknown = (math.nan, math.nan)
     points = tuple(
@@ -145,14 +145,14 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
             means[label],
             number,
             means[label] - number,
-            *measured.metric.change_ends(*gaps.get(label, unknown)),
+            *analysis.metric.change_ends(*gaps.get(label, unknown)),
         )
         for label, number in printed.items()
     )
     verdict = level.verdict if level else "not comparable"
-    deviation = paper_deviation(measured, published)
+    deviation = paper_deviation(analysis, published)
     order = _order(knob, published, printed, deviation)
-    unprinted = unknown_conditions(measured, knob, published, printed)
+    unprinted = unknown_conditions(analysis, knob, published, printed)
     caveats = _caveats(published, level, unprinted)
     return Comparison(
         published, verdict, reasons, unprinted, caveats, points, level, order, deviation, alpha,
@@ -160,19 +160,19 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
 
 
 def _level(
-    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float], alpha: float
+    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float], alpha: float
 ) -> Equivalence:
     table = knob.isolated.table
     rows = table.values[[table.labels.index(label) for label in printed]]
     runs = published.published.runs
     return judge_equivalence(
-        rows, list(printed.values()), measured.margin, run_sd=measured.paper_sd, runs=runs, alpha=alpha,
+        rows, list(printed.values()), analysis.margin, run_sd=analysis.paper_sd, runs=runs, alpha=alpha,
         resolution=table.resolution,
     )  # fmt: skip
 
 
 def _order(
-    knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
+    knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
 ) -> OrderAgreement | None:
     bounds, labels = knob.sensitivity.bounds, knob.sensitivity.labels
     if bounds is None or len(printed) < 3:
@@ -181,7 +181,7 @@ def _order(
     return compare_orders(bounds, by_row, published, deviation, knob.sensitivity.alpha)
 
 
-def _plain_value(knob: MeasuredKnob, label: str) -> float | str:
+def _plain_value(knob: KnobAnalysis, label: str) -> float | str:
     value = knob.level(label)
     return float(value) if is_number(value) else str(value)
 
@@ -201,20 +201,20 @@ def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: 
     return tuple(caveats)
 
 
-def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
+def _sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
     source = comparison.published.source
     if comparison.level is None:
         level = [f"Not comparable in level with {source}: {differing(comparison.reasons)}."]
     elif comparison.verdict == "undecided":
         level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:
-        level = _level_sentences(comparison, measured)
+        level = _level_sentences(comparison, analysis)
     return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, comparison.deviation)]
 
 
-def _level_sentences(comparison: Comparison, measured: Measured) -> list[str]:
-    source, metric = comparison.published.source, measured.metric
-    margin = metric.amount(measured.margin)
+def _level_sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
+    source, metric = comparison.published.source, analysis.metric
+    margin = metric.amount(analysis.margin)
     sentence = {
         "matches": f"The level matches {source}: every gap certainly lies within {margin}.",
         "higher": f"The level is higher than {source}.",
@@ -249,7 +249,7 @@ def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> l
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
-    printed = judge_printed(
+    printed = judge_published(
         [x for x, _ in points], [y for _, y in points], run_sd=deviation.sd, runs=published.published.runs
     )
     return [f"The published curve by itself: {printed.sentence}."]
@@ -268,12 +268,12 @@ def _table(metric: MetricName, comparison: Comparison, name: str) -> Table:
     return table.without(["low", "high"]) if comparison.level is None else table
 
 
-def _data(comparison: Comparison, measured: Measured) -> dict[str, object]:
+def _data(comparison: Comparison, analysis: Analysis) -> dict[str, object]:
     level, order = comparison.level, comparison.order
     return {
         **{name: value for name, value in vars(comparison).items() if name not in {"level", "order"}},
         "algorithm": TOST,
-        "margin": measured.margin,
+        "margin": analysis.margin,
         "shared": len(comparison.points),
         "assumed_sd": level.assumed_sd if level else None,
         "holds_up_to": level.holds_up_to if level else None,
@@ -281,5 +281,5 @@ def _data(comparison: Comparison, measured: Measured) -> dict[str, object]:
         "source": comparison.published.source,
         "published": comparison.published.published,
         "notes": comparison.published.notes,
-        "sentences": _sentences(comparison, measured),
+        "sentences": _sentences(comparison, analysis),
     }

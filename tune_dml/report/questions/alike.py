@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.alike import alike as groups_of
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.alike import alike as groups_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.text import joined
 
 
 @question(order=147, unanswered={"alike": ()})
-def alike(measured: Measured) -> Section | None:
+def alike(analysis: Analysis) -> Section | None:
     """None where all differ; what another program trained has too few numbers to tell."""
-    if measured.results.imported is not None:
+    if analysis.results.imported is not None:
         return None
-    groups = [[cell.label for cell in group] for group in groups_of(measured.cells)]
+    groups = [[cell.label for cell in group] for group in groups_of(analysis.cells)]
     if not groups:
         return None
     same = "trained to the same numbers under every seed, to the last digit"
@@ -26,7 +26,7 @@ def alike(measured: Measured) -> Section | None:
         "Where an identity says that they are one and the same, this is its proof."
     )
     notes = [Notes(tuple(map(joined, listed)))] if listed else []
-    unused = any(knob.unused for knob in measured.knobs)  # then the knob's own sentence says it
+    unused = any(knob.unused for knob in analysis.knobs)  # then the knob's own sentence says it
     return Section(
         "alike",
         "Which configurations are one and the same?",

@@ -10,16 +10,16 @@ import numpy as np
 
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredArm
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
 from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
-from tune_dml.stats.foresight import Outlook, outlook, pairs_are_decided
-from tune_dml.stats.matters import Matters, judge_matters
+from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
+from tune_dml.stats.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.stats.paired import Interval, cell_interval
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import comparison_bars
@@ -66,7 +66,7 @@ class _ComparedArms:
     arms: tuple[ArmAtBest, ...]
     lost: tuple[str, ...]
     """Arms of which no configuration trained."""
-    matters: Matters
+    matters: SensitivityVerdict
     tuned: TunedLevels | None
     """Every configuration of every method that trained; None where no method has a choice."""
     table: SeedTable
@@ -84,27 +84,27 @@ class _ComparedArms:
 
 
 @question(order=150, unanswered={"arms": None})
-def arms(measured: Measured) -> Section | None:
+def arms(analysis: Analysis) -> Section | None:
     """None for a space without arms whose baseline is one cell: its curve and table already say it."""
-    plan = measured.results.plan
-    chosen = [arm for arm in measured.arms if len(arm.cells) > 1 and arm.baseline]
-    if len(measured.arms) < 2 or not (plan.space.arms or chosen):
+    plan = analysis.results.plan
+    chosen = [arm for arm in analysis.arms if len(arm.cells) > 1 and arm.baseline]
+    if len(analysis.arms) < 2 or not (plan.space.arms or chosen):
         return None
-    compared = _compare(measured)
+    compared = _compare(analysis)
     if compared is None:
         return None
-    sentences, word, ahead = _sentences(measured, compared), _word(measured, compared), _ahead(measured, compared)
+    sentences, word, ahead = _sentences(analysis, compared), _word(analysis, compared), _ahead(analysis, compared)
     question = f"how {compared.arms[0].arm} compares with every other method"
-    body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
+    body: list[Block] = [_figure(analysis, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
         "Which method is better?",
         "Methods",
-        (*body, _table(measured, compared), _pairs(measured, compared)),
+        (*body, _table(analysis, compared), _pairs(analysis, compared)),
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
-        plain=_plain(measured, compared),
-        steps=more_seeds(measured.results, question, 42, ahead) if _is_open(measured, compared) else (),
+        plain=_plain(analysis, compared),
+        steps=more_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
         hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
         data={
             "arms": {
@@ -119,20 +119,20 @@ def arms(measured: Measured) -> Section | None:
     )
 
 
-def _compare(measured: Measured) -> _ComparedArms | None:
+def _compare(analysis: Analysis) -> _ComparedArms | None:
     """Every arm at its best configuration; None with fewer than two arms or, to choose by, two seeds."""
-    trained = [arm for arm in measured.arms if arm.trained]
-    if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(measured.seeds) < 2):
+    trained = [arm for arm in analysis.arms if arm.trained]
+    if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
     tables = [
-        np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in trained
+        np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in trained
     ]
-    best = at_best([measured.sign * table for table in tables], measured.resolution)
-    names = tuple(_name(measured, arm) for arm in trained)
-    table = SeedTable(names, measured.seeds, measured.sign * best.values, resolution=measured.resolution)
-    lost = tuple(_name(measured, arm) for arm in measured.arms if not arm.trained)
-    level, sign = measured.looks.level, measured.sign
-    matters = judge_matters(table, measured.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
+    best = at_best([analysis.sign * table for table in tables], analysis.resolution)
+    names = tuple(_name(analysis, arm) for arm in trained)
+    table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)
+    lost = tuple(_name(analysis, arm) for arm in analysis.arms if not arm.trained)
+    level, sign = analysis.looks.level, analysis.sign
+    matters = judge_sensitivity(table, analysis.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
     bars = dict.fromkeys(table.labels, math.nan)
     if matters.bounds is not None:
         bars |= dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
@@ -140,30 +140,30 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     budget = _budget(trained)
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
-        score = _score(measured, cell_interval(table, row), tables[row])
+        score = _score(analysis, cell_interval(table, row), tables[row])
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
-        equal = [measured.sign * value for value in _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)]
+        equal = [analysis.sign * value for value in _at_equal_budgets(analysis.sign * tables[row], _hours(arm), budget)]
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
-    beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
-    rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
+    beaten = {(d.second if analysis.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
+    rows.sort(key=lambda arm: -analysis.sign * np.nan_to_num(arm.score.mean, nan=-analysis.sign * np.inf))
     rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter the mean of one that another certainly beats
     return _ComparedArms(tuple(rows), lost, matters, best.tuned, table, budget)
 
 
-def _score(measured: Measured, own: Interval, table: np.ndarray) -> Interval:
+def _score(analysis: Analysis, own: Interval, table: np.ndarray) -> Interval:
     """The chosen cell's mean; of several cells with the interval that the choice cannot flatter."""
     if len(table) == 1:
         return own
-    found = score_of_best(measured.sign * table, resolution=measured.resolution)
-    low, high = sorted((measured.sign * float(found.low), measured.sign * float(found.high)))
+    found = score_of_best(analysis.sign * table, resolution=analysis.resolution)
+    low, high = sorted((analysis.sign * float(found.low), analysis.sign * float(found.high)))
     return replace(own, low=low, high=high)
 
 
-def _hours(arm: MeasuredArm) -> float:
+def _hours(arm: ArmAnalysis) -> float:
     return sum(sum(cell.seconds) for cell in arm.trained) / 3600
 
 
-def _budget(arms: Sequence[MeasuredArm]) -> _Budget | None:
+def _budget(arms: Sequence[ArmAnalysis]) -> _Budget | None:
     several = [arm for arm in arms if len(arm.trained) > 1]
     if len(several) < 2:
         return None
@@ -182,8 +182,8 @@ def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -
     return alike, expected_best(table, max(1, min(cells, fitting)))
 
 
-def _name(measured: Measured, arm: MeasuredArm) -> str:
-    return arm.name or measured.results.plan.space.name
+def _name(analysis: Analysis, arm: ArmAnalysis) -> str:
+    return arm.name or analysis.results.plan.space.name
 
 
 def _from(first: str, difference: Difference) -> Difference:
@@ -195,31 +195,31 @@ def _from(first: str, difference: Difference) -> Difference:
     )
 
 
-def _verdict(measured: Measured, difference: Difference) -> str:
+def _verdict(analysis: Analysis, difference: Difference) -> str:
     """What is certain of an arm minus another."""
-    low, high = sorted((measured.sign * difference.low, measured.sign * difference.high))
-    if max(-low, high) < measured.margin:
+    low, high = sorted((analysis.sign * difference.low, analysis.sign * difference.high))
+    if max(-low, high) < analysis.margin:
         return "equal within the margin"
     if low > 0 or high < 0:
         return "better" if low > 0 else "worse"
     return "undecided"
 
 
-def _word(measured: Measured, compared: _ComparedArms) -> str:
+def _word(analysis: Analysis, compared: _ComparedArms) -> str:
     best = compared.arms[0].arm
-    verdicts = {_verdict(measured, d) for d in compared.differences(best)}
+    verdicts = {_verdict(analysis, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
         return best
     return "no difference" if verdicts == {"equal within the margin"} else "undecided"
 
 
-def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
+def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
     """The best arm against each other one, how arms were tuned, and what was lost."""
-    metric, best = measured.metric, compared.arms[0]
+    metric, best = analysis.metric, compared.arms[0]
     by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
         named = f"{difference.second} ({metric.signed(difference.estimate)})"
-        by_verdict.setdefault(_verdict(measured, difference), []).append((named, difference.estimate))
+        by_verdict.setdefault(_verdict(analysis, difference), []).append((named, difference.estimate))
     wordings = {
         "better": "certainly better than {}",
         "equal within the margin": "equal within the margin to {}",
@@ -238,7 +238,7 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
         choice = "The same seeds choose and judge it: means flatter, intervals allow for the choice."
         sentences.append(f"Each method is at its best configuration. {choice}")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
-        ranked = sorted(compared.arms, key=lambda arm: -measured.sign * arm.of_equal_cells)
+        ranked = sorted(compared.arms, key=lambda arm: -analysis.sign * arm.of_equal_cells)
         alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
         sentences.append(
             f"They tried unequal numbers of configurations; of {compared.budget.cells} each the expected best is: {alike}."
@@ -256,10 +256,10 @@ def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
-def _plain(measured: Measured, compared: _ComparedArms) -> str:
+def _plain(analysis: Analysis, compared: _ComparedArms) -> str:
     """Which method is the best, as one would say it."""
-    word, best = _word(measured, compared), compared.arms[0]
-    dataset, margin = measured.results.plan.dataset, measured.metric.rough(measured.margin)
+    word, best = _word(analysis, compared), compared.arms[0]
+    dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
     if word == best.arm:
         return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
     if word == "no difference":
@@ -267,31 +267,31 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     if not compared.matters.differences:
         verb = "leads" if len(compared.first) == 1 else "lead"
         return f"{' and '.join(compared.first)} {verb} on {dataset}; {compared.matters.reason}."
-    rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
+    rivals = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
     named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
     named = named if len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _is_open(measured: Measured, compared: _ComparedArms) -> bool:
-    verdicts = {_verdict(measured, difference) for difference in compared.differences(compared.arms[0].arm)}
+def _is_open(analysis: Analysis, compared: _ComparedArms) -> bool:
+    verdicts = {_verdict(analysis, difference) for difference in compared.differences(compared.arms[0].arm)}
     return not verdicts or "undecided" in verdicts
 
 
-def _ahead(measured: Measured, compared: _ComparedArms) -> Outlook | None:
+def _ahead(analysis: Analysis, compared: _ComparedArms) -> Forecast | None:
     """What further seeds would decide of the leading arm: better, worse, or equal within the margin."""
-    if not _is_open(measured, compared) or compared.matters.noise is None:
+    if not _is_open(analysis, compared) or compared.matters.noise is None:
         return None
     table, tuned = compared.table.with_numbers(), compared.tuned
     values, rows = (table.values, None) if tuned is None else (tuned.values, tuned.rows)
-    seeds, level, step = len(measured.seeds), measured.looks.level_at, table.resolution
-    decided = pairs_are_decided(table.labels.index(compared.arms[0].arm), measured.margin, step, tuned=rows)
-    return outlook(values, seeds, level, decided, scale=measured.margin, resolution=step)
+    seeds, level, step = len(analysis.seeds), analysis.looks.level_at, table.resolution
+    decided = pairs_are_decided(table.labels.index(compared.arms[0].arm), analysis.margin, step, tuned=rows)
+    return forecast_seeds(values, seeds, level, decided, scale=analysis.margin, resolution=step)
 
 
-def _table(measured: Measured, compared: _ComparedArms) -> Table:
-    metric = measured.metric
-    baseline = next((a.arm for a in _baselines(measured, compared.arms)), "")
+def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
+    metric = analysis.metric
+    baseline = next((a.arm for a in _baselines(analysis, compared.arms)), "")
     rows = []
     for arm in compared.arms:
         against = arm.against_baseline
@@ -306,7 +306,7 @@ def _table(measured: Measured, compared: _ComparedArms) -> Table:
             nothing = (math.nan, math.nan, math.nan)
             ends = (metric.change(against.low), metric.change(against.high)) if against else ()
             sides = (against.estimate, *ends) if against else nothing
-            verdict = _verdict(measured, against) if against else "baseline" if arm.arm == baseline else "-"
+            verdict = _verdict(analysis, against) if against else "baseline" if arm.arm == baseline else "-"
             entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
         rows.append(tuple(entries))
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
@@ -329,17 +329,17 @@ def _equal_columns(budget: _Budget) -> list[str]:
     return [f"best of {budget.cells}", *hours]
 
 
-def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
+def _baselines(analysis: Analysis, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
     """The baseline among the arms that are compared."""
-    names = {arm.name for arm in measured.arms if arm.baseline}
+    names = {arm.name for arm in analysis.arms if arm.baseline}
     return [arm for arm in compared if arm.arm in names]
 
 
-def _pairs(measured: Measured, compared: _ComparedArms) -> Table:
-    metric = measured.metric
+def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
+    metric = analysis.metric
     rows = tuple(
         (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
-         words(_verdict(measured, d)))
+         words(_verdict(analysis, d)))
         for d in compared.matters.differences
     )  # fmt: skip
     level = f"{100 * (1 - compared.matters.alpha):.3g}%"
@@ -350,11 +350,11 @@ def _pairs(measured: Measured, compared: _ComparedArms) -> Table:
     return Table("arm-pairs", caption, columns, rows, folded="Every pair of methods")
 
 
-def _figure(measured: Measured, compared: _ComparedArms) -> Figure:
+def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
     """The methods by rank with their bars; or on one line, with those joined that are not told apart."""
-    metric = measured.metric
+    metric = analysis.metric
     means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
-    names = [_name(measured, arm) for arm in measured.arms]
+    names = [_name(analysis, arm) for arm in analysis.arms]
     items = []
     for arm in compared.arms:
         place, mean = names.index(arm.arm), arm.score.mean
@@ -365,24 +365,24 @@ def _figure(measured: Measured, compared: _ComparedArms) -> Figure:
                 SHAPES[place % len(SHAPES)], tip,
             )
         )  # fmt: skip
-    groups = _not_told_apart(measured, compared)
+    groups = _not_told_apart(analysis, compared)
     joined = "; ".join(" and ".join(compared.arms[i].arm for i in group) for group in groups) or "none"
     line = View(
         "told apart", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
-        f"{_plain(measured, compared)} Methods that are not told apart: {joined}.",
+        f"{_plain(analysis, compared)} Methods that are not told apart: {joined}.",
         f"Bars join methods of which no two are certainly different: {joined}.",
     )  # fmt: skip
     return Figure(
         "arms",
         lambda narrow: whiskers(items, metric.axis, narrow=narrow, zero=False),
-        f"{_plain(measured, compared)} {metric.label} of each method. Means: {means}.",
+        f"{_plain(analysis, compared)} {metric.label} of each method. Means: {means}.",
         "Each method at its best configuration. Methods whose comparison bars do not overlap differ.",
         "ranking",
         (line,),
     )
 
 
-def _not_told_apart(measured: Measured, compared: _ComparedArms) -> list[list[int]]:
+def _not_told_apart(analysis: Analysis, compared: _ComparedArms) -> list[list[int]]:
     """The largest runs, by rank, of which no two methods certainly differ."""
     names = [arm.arm for arm in compared.arms]
     differ = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tune_dml.record.results import TrialResult
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
-from tune_dml.report.measured.traces import Change, histories_of
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.analysis.traces import Change, histories_of
 from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
@@ -21,17 +21,17 @@ _COLLAPSED = "collapsed"
 
 
 @question(order=94)
-def below_floors(measured: Measured) -> Section | None:
+def below_floors(analysis: Analysis) -> Section | None:
     """None where some cell beats every floor, or none was measured."""
-    scored = [cell for cell in measured.cells if cell.values]
-    sign, floors = measured.sign, floors_of(measured.results)
+    scored = [cell for cell in analysis.cells if cell.values]
+    sign, floors = analysis.sign, floors_of(analysis.results)
     if not scored or not floors:
         return None
     best = max(scored, key=lambda cell: sign * cell.mean)
     name, highest = max(floors.items(), key=lambda item: sign * item[1])
     if sign * best.mean > sign * highest:
         return None
-    number = measured.metric.number
+    number = analysis.metric.number
     sentence = (
         f"No cell beats {floor_name(name)} ({number(highest)}): the best, {best.label}, reaches {number(best.mean)}."
     )
@@ -39,29 +39,29 @@ def below_floors(measured: Measured) -> Section | None:
 
 
 @question(order=95)
-def unfinished(measured: Measured) -> Section | None:
+def unfinished(analysis: Analysis) -> Section | None:
     """None where no cell that was read gained more than the margin in the last part of training."""
-    gaining = [change for change in _changes(measured) if measured.sign * change.size > measured.margin]
+    gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
     if not gaining:
         return None
-    most = max(gaining, key=lambda change: measured.sign * change.size)
-    gained = measured.metric.rough(abs(most.size))
+    most = max(gaining, key=lambda change: analysis.sign * change.size)
+    gained = analysis.metric.rough(abs(most.size))
     sentence = f"Training had not finished: {most.label} still gained {gained} in steps {most.first} to {most.last}."
     return _said(sentence)
 
 
 @question(order=96)
-def collapsed(measured: Measured) -> Section | None:
+def collapsed(analysis: Analysis) -> Section | None:
     """None where no trial ended with one embedding for all pictures."""
-    lost = {cell.label: _collapsed_of(cell) for cell in measured.cells}
+    lost = {cell.label: _collapsed_of(cell) for cell in analysis.cells}
     count = sum(map(len, lost.values()))
     if not count:
         return None
     where = ", ".join(
-        f"{label}: {len(trials)} of {len(_ended(measured, label))}" for label, trials in lost.items() if trials
+        f"{label}: {len(trials)} of {len(_ended(analysis, label))}" for label, trials in lost.items() if trials
     )
     verb = "it has" if count == 1 else "they have"
-    sentence = f"{count} of {counted(len(measured.results.trials), 'trial')} collapsed, so {verb} no number ({where})."
+    sentence = f"{count} of {counted(len(analysis.results.trials), 'trial')} collapsed, so {verb} no number ({where})."
     return _said(sentence)
 
 
@@ -70,9 +70,9 @@ def _said(sentence: str) -> Section:
     return Section("", "", "", plain=sentence)
 
 
-def _changes(measured: Measured) -> Sequence[Change]:
+def _changes(analysis: Analysis) -> Sequence[Change]:
     """How far each of the first cells moved over the last part of training."""
-    ranked = sorted((cell for cell in measured.cells if cell.values), key=lambda cell: -measured.sign * cell.mean)
+    ranked = sorted((cell for cell in analysis.cells if cell.values), key=lambda cell: -analysis.sign * cell.mean)
     ranked.sort(key=lambda cell: not cell.cell.baseline)
     keys: dict[str, tuple[str, ...]] = {}
     for cell in ranked:
@@ -80,13 +80,13 @@ def _changes(measured: Measured) -> Sequence[Change]:
         if keys and sum(map(len, keys.values())) + len(trials) > _MOST_READ:
             break
         keys[cell.label] = tuple(trials)
-    rows = measured.logged.of([key for trials in keys.values() for key in trials])
-    return histories_of(rows, keys, None).changes(measured.metric.key, LAST)
+    rows = analysis.logged.of([key for trials in keys.values() for key in trials])
+    return histories_of(rows, keys, None).changes(analysis.metric.key, LAST)
 
 
-def _collapsed_of(cell: MeasuredCell) -> list[TrialResult]:
+def _collapsed_of(cell: CellAnalysis) -> list[TrialResult]:
     return [trial for trial, _ in cell.failures if trial.status == "diverged" and _COLLAPSED in trial.reason]
 
 
-def _ended(measured: Measured, label: str) -> Sequence[TrialResult]:
-    return next(cell.trials for cell in measured.cells if cell.label == label)
+def _ended(analysis: Analysis, label: str) -> Sequence[TrialResult]:
+    return next(cell.trials for cell in analysis.cells if cell.label == label)

@@ -11,8 +11,8 @@ from typing import Any
 from tune_dml.planning.plan import Plan
 from tune_dml.record.commands import smaller_micro_batch, try_again
 from tune_dml.record.results import Results
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
@@ -53,40 +53,40 @@ class Failure:
 
 
 @question(order=600)
-def conduct(measured: Measured) -> Section:
+def conduct(analysis: Analysis) -> Section:
     """The facts of the sweep; its failures are findings."""
-    results, plan = measured.results, measured.results.plan
+    results, plan = analysis.results, analysis.results.plan
     failures = [
         Failure(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
-        for cell in measured.cells
+        for cell in analysis.cells
         for t, why in cell.failures
     ]
     notes = results.notes + plan.space.notes
     provenance = tuple(_flat(results.provenance))
-    body: list[Block] = [Facts(_facts(measured)), Text(_progress(measured)), _table_of_failures(failures)]
+    body: list[Block] = [Facts(_facts(analysis)), Text(_progress(analysis)), _table_of_failures(failures)]
     body += [Heading("Notes"), Notes(notes)] if notes else []
-    body += [_table_of_cells(measured), *_settings(measured)]
+    body += [_table_of_cells(analysis), *_settings(analysis)]
     body += [Listing("Provenance: code, versions, machine", "Provenance", (), provenance)] if provenance else []
     return Section(
         "run",
         "What was run, and what failed",
         "What was run",
         tuple(body),
-        plain=" ".join(filter(None, (_provisional(measured), _stopped_early(measured)))),
-        steps=_steps(measured),
+        plain=" ".join(filter(None, (_provisional(analysis), _stopped_early(analysis)))),
+        steps=_steps(analysis),
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
-            "counts": measured.counts,
+            "counts": analysis.counts,
             "training_seconds": sum(trial.seconds for trial in results.trials),
-            "cells": [_cell_data(measured, cell) for cell in measured.cells],
+            "cells": [_cell_data(analysis, cell) for cell in analysis.cells],
             "failures": failures,
             "notes": notes,
         },
     )
 
 
-def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
-    results, plan = measured.results, measured.results.plan
+def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    results, plan = analysis.results, analysis.results.plan
     space, settings = plan.space, plan.base_settings
     protocols = {arm.protocol.name: arm.protocol.note for arm in plan.main_arms if arm.protocol}
     search = plan.search.method
@@ -101,8 +101,8 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Read from", results.imported.source if results.imported else ""),
         ("Network", _network(settings)),
         ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
-        ("Judged by", measured.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
-        ("Margin", _margins(measured)),
+        ("Judged by", analysis.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
+        ("Margin", _margins(analysis)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Stopped early", f"{plan.search.stopping}: the best third goes on" if plan.search.stopping else ""),
         ("Gradient caching", _parts(results)),
@@ -116,11 +116,11 @@ def _arms(plan: Plan) -> str:
     return ", ".join(arm.name for arm in plan.arms if arm.name) if plan.space.arms else ""
 
 
-def _margins(measured: Measured) -> str:
+def _margins(analysis: Analysis) -> str:
     """The margin that verdicts use, and the planned one where another was asked for later."""
-    planned, used = measured.results.plan.margin, measured.margin
-    later = "" if used == planned else f" (given later; planned: {measured.metric.amount(planned)})"
-    return measured.metric.amount(used) + later
+    planned, used = analysis.results.plan.margin, analysis.margin
+    later = "" if used == planned else f" (given later; planned: {analysis.metric.amount(planned)})"
+    return analysis.metric.amount(used) + later
 
 
 def _domain(knob: Knob) -> str:
@@ -142,9 +142,9 @@ def _selection(settings: Mapping[str, Value]) -> str:
     return which.get(str(settings.get("evaluation.epoch")), "the evaluation that counts")
 
 
-def _settings(measured: Measured) -> list[Block]:
+def _settings(analysis: Analysis) -> list[Block]:
     """Those that somebody chose for this sweep, then those of the protocol, then what nobody set."""
-    plan = measured.results.plan
+    plan = analysis.results.plan
     rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
     by_hand = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
     protocol = tuple(row for row in rows if row[2].startswith("protocol "))
@@ -158,39 +158,39 @@ def _settings(measured: Measured) -> list[Block]:
     return [Listing(title, "Settings", columns, listed) for title, listed in named if listed]
 
 
-def _provisional(measured: Measured) -> str:
+def _provisional(analysis: Analysis) -> str:
     """That trials are missing, before anything else is said; empty when none is."""
-    waiting = sum(measured.counts.get(status, 0) for status in ("running", "missing"))
+    waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
     if not waiting:
         return ""
-    return f"Provisional: {waiting} of {len(measured.results.trials)} trials are still to come."
+    return f"Provisional: {waiting} of {len(analysis.results.trials)} trials are still to come."
 
 
-def _stopped_early(measured: Measured) -> str:
+def _stopped_early(analysis: Analysis) -> str:
     """That cells were stopped, at which steps, and what that does to every curve; empty where none was."""
-    stopped = Counter(cell.stopped for cell in measured.stopped)
+    stopped = Counter(cell.stopped for cell in analysis.stopped)
     if not stopped:
         return ""
     steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
     return (
-        f"{len(measured.stopped)} of {len(measured.cells)} cells were stopped early ({steps}): what is said at the end of "
+        f"{len(analysis.stopped)} of {len(analysis.cells)} cells were stopped early ({steps}): what is said at the end of "
         "training is said among the others alone, which are favoured by having been ahead then."
     )
 
 
-def _steps(measured: Measured) -> tuple[Step, ...]:
+def _steps(analysis: Analysis) -> tuple[Step, ...]:
     """Going on where trials are missing; fresh seeds for a winner that its own seeds chose; trying again what failed.
 
     Again where no trial gave a number, or some failed that did not diverge.
     """
-    results, counts = measured.results, measured.counts
+    results, counts = analysis.results, analysis.counts
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if waiting:
         return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
-    if measured.stopped and counts.get("finished") and not results.confirmed:
+    if analysis.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds on seeds that did not choose it while it trained"
-        best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in measured.cells))
-        cells = best + (measured.baseline is not None)
+        best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))
+        cells = best + (analysis.baseline is not None)
         return go_on(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
@@ -211,16 +211,16 @@ def _parts(results: Results) -> str:
     return "; ".join(parts)
 
 
-def _progress(measured: Measured) -> str:
-    counts, trials = measured.counts, measured.results.trials
+def _progress(analysis: Analysis) -> str:
+    counts, trials = analysis.counts, analysis.results.trials
     text = (
-        f"{counts.get('finished', 0)} of {len(trials)} trials finished ({len(measured.cells)} cells x "
-        f"{len(measured.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
+        f"{counts.get('finished', 0)} of {len(trials)} trials finished ({len(analysis.cells)} cells x "
+        f"{len(analysis.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
     )
     if counts.get("stopped"):
         text += f" {counts['stopped']} were stopped early, behind others at a rung."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
-    without = sum(trial.status == "finished" for cell in measured.cells for trial, _ in cell.failures)
+    without = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
     lost += [f"{without} finished without the metric"] if without else []
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if lost:
@@ -243,17 +243,17 @@ def _table_of_failures(failures: list[Failure]) -> Table:
     return Table("failures", "Trials without a result, and why.", columns, rows, for_paper=False)
 
 
-def _table_of_cells(measured: Measured) -> Table:
+def _table_of_cells(analysis: Analysis) -> Table:
     """Mean and comparison bar of every cell, and its difference to the baseline."""
-    level = f"{100 * (1 - measured.looks.level):.3g}%"
+    level = f"{100 * (1 - analysis.looks.level):.3g}%"
     caption = (
-        f"Every cell: {measured.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
+        f"Every cell: {analysis.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
         f"not overlap differ, {level} for all at once; bars are within seeds and do not say how far seeds move all cells "
         "together"
     )
-    empty = [] if any(cell.lost for cell in measured.cells) else ["lost seeds"]
-    empty += [] if any(len(cell.values) < len(cell.trials) for cell in measured.cells) else ["planned"]
-    if measured.baseline is None:
+    empty = [] if any(cell.lost for cell in analysis.cells) else ["lost seeds"]
+    empty += [] if any(len(cell.values) < len(cell.trials) for cell in analysis.cells) else ["planned"]
+    if analysis.baseline is None:
         empty += ["difference", "diff. low", "diff. high", "against baseline"]
     else:
         caption += f". Beside it the paired difference to the baseline with simultaneous {level} intervals"
@@ -261,12 +261,12 @@ def _table_of_cells(measured: Measured) -> Table:
         "cell", "seeds", "planned", "mean", "low", "high", "difference", "diff. low", "diff. high",
         "against baseline", "lost seeds", "trials by seed",
     )  # fmt: skip
-    rows = tuple(_row(measured, cell) for cell in measured.cells)
+    rows = tuple(_row(analysis, cell) for cell in analysis.cells)
     return Table("cells", f"{caption}.", columns, rows, csv_only=("lost seeds",)).without(empty)
 
 
-def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
-    metric, against = measured.metric, measured.against(cell)
+def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[Entry, ...]:
+    metric, against = analysis.metric, analysis.against(cell)
     verdict = words("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
         verdict = words("diverged" if cell.diverged else "failed", mark="failed")
@@ -280,7 +280,7 @@ def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
         words(cell.label, anchor=f"cell-{slug(cell.label)}"),
         plain(len(cell.values)),
         plain(len(cell.trials)),
-        *(number(metric, value) for value in (cell.mean, *measured.bar(cell))),
+        *(number(metric, value) for value in (cell.mean, *analysis.bar(cell))),
         signed(metric, difference[0]),
         *ends(metric, *difference[1:]),
         verdict,
@@ -289,8 +289,8 @@ def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
     )
 
 
-def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
-    low, high = measured.bar(cell)
+def _cell_data(analysis: Analysis, cell: CellAnalysis) -> dict[str, object]:
+    low, high = analysis.bar(cell)
     return {
         "label": cell.label,
         "knobs": dict(cell.cell.knobs),
@@ -301,7 +301,7 @@ def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
         "mean": cell.mean,
         "low": low,
         "high": high,
-        "against_baseline": measured.against(cell),
+        "against_baseline": analysis.against(cell),
         "lost": cell.lost or None,
         "diverged": cell.diverged,
         "stopped": cell.stopped,

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredArm
-from tune_dml.report.measured.knob import MeasuredKnob, level_key
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.optimum import locate_optimum
@@ -23,7 +23,7 @@ from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
-from tune_dml.stats.foresight import Outlook, best_is_known, outlook
+from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
 _QUESTION = "which configuration is the best"
@@ -73,27 +73,27 @@ class _Interaction:
 
 
 @question(order=301, unanswered={"configuration": None, "interactions": ()})
-def configuration(measured: Measured) -> Section | None:
+def configuration(analysis: Analysis) -> Section | None:
     """None for one listed knob, or when no cell has a number."""
-    plan = measured.results.plan
-    if max(len(arm.knobs) for arm in measured.arms) < 2 and not plan.search.num_samples:
+    plan = analysis.results.plan
+    if max(len(arm.knobs) for arm in analysis.arms) < 2 and not plan.search.num_samples:
         return None
-    best = _best(measured)
+    best = _best(analysis)
     if best is None:
         return None
-    sentence, pairs = _sentence(measured, best), _interactions(measured)
-    importance = [_importance(measured.knobs), *([_together(pairs)] if pairs else [])]
-    ahead = _ahead(measured, best)
-    steps = _steps(measured, best, ahead)
+    sentence, pairs = _sentence(analysis, best), _interactions(analysis)
+    importance = [_importance(analysis.knobs), *([_together(pairs)] if pairs else [])]
+    ahead = _ahead(analysis, best)
+    steps = _steps(analysis, best, ahead)
     body: list[Block] = [Text(sentence), Text(" ".join(importance))]
     return Section(
         "configuration",
         "Which configuration is best, and which knob mattered?",
         "Best configuration",
-        (*body, _table(measured, pairs)),
+        (*body, _table(analysis, pairs)),
         Card(best.label, "sensitive", "Which configuration is best?", sentence),
         (sentence, *importance),
-        plain=f"{_plain(measured, best)}{_plainly_together(pairs)}",
+        plain=f"{_plain(analysis, best)}{_plainly_together(pairs)}",
         steps=steps,
         hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
@@ -103,55 +103,55 @@ def configuration(measured: Measured) -> Section | None:
     )
 
 
-def _plain(measured: Measured, best: Configuration) -> str:
-    if measured.stopped:
+def _plain(analysis: Analysis, best: Configuration) -> str:
+    if analysis.stopped:
         return f"The best configuration of the {best.cells} that were let finish is {best.label}."
     if len(best.candidates) == 1:
         return f"The best configuration is {best.label}."
     return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
 
 
-def _steps(measured: Measured, best: Configuration, ahead: Outlook | None) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> tuple[Step, ...]:
     """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
-    search = measured.results.plan.search
-    if not search.num_samples or measured.stopped:
+    search = analysis.results.plan.search
+    if not search.num_samples or analysis.stopped:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        return more_seeds(measured.results, _QUESTION, 30, ahead)
+        return more_seeds(analysis.results, _QUESTION, 30, ahead)
     settles = "whether a better configuration is to be found"
-    return extend(measured.results, settles, 20, num_samples=search.num_samples)
+    return extend(analysis.results, settles, 20, num_samples=search.num_samples)
 
 
-def _ahead(measured: Measured, best: Configuration) -> Outlook | None:
+def _ahead(analysis: Analysis, best: Configuration) -> Forecast | None:
     """What further seeds would show of a search with several candidates."""
-    if not measured.results.plan.search.num_samples or measured.stopped or len(best.candidates) < 2:
+    if not analysis.results.plan.search.num_samples or analysis.stopped or len(best.candidates) < 2:
         return None
-    table = measured.table.times(measured.sign)
-    return outlook(
-        table.values, len(measured.seeds), measured.looks.level_at, best_is_known(table.resolution),
-        scale=measured.margin, resolution=table.resolution,
+    table = analysis.table.times(analysis.sign)
+    return forecast_seeds(
+        table.values, len(analysis.seeds), analysis.looks.level_at, best_is_known(table.resolution),
+        scale=analysis.margin, resolution=table.resolution,
     )  # fmt: skip
 
 
-def _best(measured: Measured) -> Configuration | None:
-    table, level, sign = measured.table, measured.looks.level, measured.sign
+def _best(analysis: Analysis) -> Configuration | None:
+    table, level, sign = analysis.table, analysis.looks.level, analysis.sign
     if not table.labels:
         return None
     values, step = sign * table.values, table.resolution
-    candidates = _candidates(measured)
+    candidates = _candidates(analysis)
     chosen = score_of_best(values, alpha=level, resolution=step)
     if candidates and table.labels[int(chosen.best)] not in candidates:  # holes flatter its mean: it is certainly worse
         kept = [
-            label in candidates or label == (measured.baseline and measured.baseline.label) for label in table.labels
+            label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
         ]
         values = np.where(np.array(kept)[:, None], values, np.nan)
         chosen = score_of_best(values, alpha=level, resolution=step)
-    if measured.stopped:  # by all seeds: none is left that did not choose
+    if analysis.stopped:  # by all seeds: none is left that did not choose
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(
             label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
         )
-    baseline = measured.baseline.label if measured.baseline else None
+    baseline = analysis.baseline.label if analysis.baseline else None
     gain = None
     if baseline in table.labels and len(table.labels) > 1:
         best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
@@ -167,29 +167,29 @@ def _best(measured: Measured) -> Configuration | None:
     )
 
 
-def _candidates(measured: Measured) -> tuple[str, ...]:
+def _candidates(analysis: Analysis) -> tuple[str, ...]:
     """The configurations that may be the best: none that another statement of the report says is certainly worse."""
-    table, sign = measured.table, measured.sign
-    if measured.pairs is None:
+    table, sign = analysis.table, analysis.sign
+    if analysis.pairs is None:
         return table.labels
-    pairs = measured.pairs.times(sign)
-    maybe = compare_with_best(sign * table.values, measured.looks.level, table.noise, pairs=pairs).candidates
-    against = measured.against_baseline or ()
+    pairs = analysis.pairs.times(sign)
+    maybe = compare_with_best(sign * table.values, analysis.looks.level, table.noise, pairs=pairs).candidates
+    against = analysis.against_baseline or ()
     worse = {row.label for row in against if row.verdict == "worse"}
-    if measured.baseline is not None and any(row.verdict == "better" for row in against):
-        worse.add(measured.baseline.label)
-    worse.update(*(_not_the_best(measured, knob) for knob in measured.knobs if knob.cells))
+    if analysis.baseline is not None and any(row.verdict == "better" for row in against):
+        worse.add(analysis.baseline.label)
+    worse.update(*(_not_the_best(analysis, knob) for knob in analysis.knobs if knob.cells))
     return tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept and label not in worse)
 
 
-def _not_the_best(measured: Measured, knob: MeasuredKnob) -> set[str]:
+def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
     """The cells of a knob, one a value, that its own section says are worse than another value."""
     cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
     if bounds is None:
         return set()
-    beaten = np.atleast_1d((bounds.times(measured.sign).low > 0).any(0)).tolist()
+    beaten = np.atleast_1d((bounds.times(analysis.sign).low > 0).any(0)).tolist()
     worse = {cells[label] for label, lost in zip(knob.sensitivity.labels, beaten, strict=True) if lost}
-    best = locate_optimum(measured, knob)
+    best = locate_optimum(analysis, knob)
     if best is not None and best.candidates:
         worse |= {cells[label] for label in knob.sensitivity.labels if label not in best.candidates}
     return worse
@@ -202,11 +202,11 @@ def _score(mean: float, low: float, high: float, sign: float) -> Score:
     return Score(sign * mean, *sorted((sign * low, sign * high)))
 
 
-def _sentence(measured: Measured, best: Configuration) -> str:
-    metric, sure = measured.metric, f"{100 * (1 - best.alpha):.3g}% interval"
-    baseline = measured.baseline.label if measured.baseline else ""
+def _sentence(analysis: Analysis, best: Configuration) -> str:
+    metric, sure = analysis.metric, f"{100 * (1 - best.alpha):.3g}% interval"
+    baseline = analysis.baseline.label if analysis.baseline else ""
     text = f"The best configuration found is {best.label}"
-    if measured.stopped:
+    if analysis.stopped:
         score = f"{metric.label} {metric.number(best.score.mean)} on the seeds that also chose it while it trained"
         return f"{text}, of the {best.cells} that were let finish: {score}, which flatters it; `confirm` measures it again."
     if not math.isfinite(best.score.low):
@@ -222,11 +222,11 @@ def _sentence(measured: Measured, best: Configuration) -> str:
     text += (
         ", and certainly the best of all" if tied == 1 else f"; {tied} of {best.cells} configurations may be the best"
     )
-    diverged = sum(cell.diverged for cell in measured.cells)
-    return f"{text}. {diverged} of {len(measured.cells)} configurations diverged." if diverged else f"{text}."
+    diverged = sum(cell.diverged for cell in analysis.cells)
+    return f"{text}. {diverged} of {len(analysis.cells)} configurations diverged." if diverged else f"{text}."
 
 
-def _importance(knobs: Sequence[MeasuredKnob]) -> str:
+def _importance(knobs: Sequence[KnobAnalysis]) -> str:
     """Which knob matters, from those whose values were crossed with the others'."""
     uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
     verdicts = {
@@ -243,21 +243,21 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
     return f"Which knob mattered{average}: {'; '.join(parts)}."
 
 
-def _interactions(measured: Measured) -> tuple[_Interaction, ...]:
+def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
     """Of each pair of knobs of an arm that is a full grid whose every cell has a number; they share the error."""
-    by_arm = [_interactions_in(measured, arm) for arm in measured.arms if not arm.baseline]
+    by_arm = [_interactions_in(analysis, arm) for arm in analysis.arms if not arm.baseline]
     pairs = sum(map(len, by_arm))
     return tuple(judge(pairs) for judges in by_arm for judge in judges)
 
 
-def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int], _Interaction]]:
+def _interactions_in(analysis: Analysis, arm: ArmAnalysis) -> list[Callable[[int], _Interaction]]:
     """For each pair of an arm's knobs, its interaction by the number of pairs that share the error."""
     knobs, cells = arm.knobs, arm.cells
     combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
     levels = [sorted({row[index] for row in combinations_tried}) for index in range(len(knobs))]
     full = len(combinations_tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
-    if not full or len(measured.seeds) < 2:
+    if not full or len(analysis.seeds) < 2:
         return []
     judges: list[Callable[[int], _Interaction]] = []
     for i, k in pairs:
@@ -267,16 +267,16 @@ def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int
                 [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
                 for index in (i, k)
             ]
-            judges.append(partial(_interaction, measured, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
+            judges.append(partial(_interaction, analysis, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
     return judges
 
 
 def _interaction(
-    measured: Measured, arm: MeasuredArm, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
+    analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
 ) -> _Interaction:
     cells = arm.cells
-    values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
-    weights, level, step = interaction(*rows), measured.looks.level / pairs, measured.resolution
+    values = np.array([[cell.values.get(seed, np.nan) for seed in analysis.seeds] for cell in cells])
+    weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
     # all must succeed: none is corrected
     alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
@@ -291,7 +291,7 @@ def _interaction(
         return value_label(knobs[side], cell.cell.knobs[knobs[side].path])
 
     a, b, c, d = quadruples[at]
-    flat = bool((np.maximum(-alone.low, alone.high) < measured.margin).all())
+    flat = bool((np.maximum(-alone.low, alone.high) < analysis.margin).all())
     verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
     if least[at] > 0 and not flat:
         verdict = "interact"
@@ -322,8 +322,8 @@ def _plainly_together(pairs: Sequence[_Interaction]) -> str:
     return f" {named} interact: what is said of one of them alone is an average over {others}."
 
 
-def _table(measured: Measured, pairs: Sequence[_Interaction]) -> Table:
-    metric = measured.metric
+def _table(analysis: Analysis, pairs: Sequence[_Interaction]) -> Table:
+    metric = analysis.metric
     rows = tuple(
         (words(pair.first), words(pair.second), words(" ".join(pair.levels)), signed(metric, pair.estimate),
          signed(metric, pair.low), signed(metric, pair.high), words(pair.verdict))

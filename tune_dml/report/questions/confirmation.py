@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.results import TrialResult
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.alike import alike
-from tune_dml.report.measured.cell import MeasuredCell, best_cells
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.alike import alike
+from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
-from tune_dml.stats.foresight import Outlook, fresh_outlook
+from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
 from tune_dml.stats.looks import level_left
 from tune_dml.stats.paired import Interval, cell_interval, paired_difference
 from tune_dml.text import counted
@@ -58,17 +58,17 @@ class _Confirmation:
 
 
 @question(order=305, unanswered={"confirmation": None})
-def confirmation(measured: Measured) -> Section | None:
+def confirmation(analysis: Analysis) -> Section | None:
     """Selection score, fresh score and the difference, cell by cell; None where nothing has been confirmed."""
-    if not measured.results.confirmed:
+    if not analysis.results.confirmed:
         nothing: dict[str, object] = {"confirmation": None}
-        return Section("", "", "", steps=_steps(measured), data=nothing)
-    cells = _cells(measured)
-    outcome = _judged(measured, cells)
-    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured, cells)]
+        return Section("", "", "", steps=_steps(analysis), data=nothing)
+    cells = _cells(analysis)
+    outcome = _judged(analysis, cells)
+    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(analysis, cells)]
     if any(cell.gain for cell in cells):
-        body.append(_gains(measured, cells))
-    body.append(_trials(measured))
+        body.append(_gains(analysis, cells))
+    body.append(_trials(analysis))
     title, first = "Does the winner hold?", outcome.sentences[0]
     style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
     return Section(
@@ -78,20 +78,20 @@ def confirmation(measured: Measured) -> Section | None:
         tuple(body),
         card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
-        plain=_plain(measured, outcome),
+        plain=_plain(analysis, outcome),
         data={"confirmation": outcome},
     )
 
 
-def _steps(measured: Measured) -> tuple[Step, ...]:
+def _steps(analysis: Analysis) -> tuple[Step, ...]:
     """Measuring the winner again, where seeds have chosen one."""
-    best = [cell for cell in best_cells(measured.results) if not cell.baseline]
-    if not best or measured.results.incomplete or len(measured.cells) < 2:
+    best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
+    if not best or analysis.results.incomplete or len(analysis.cells) < 2:
         return ()
-    if any(len(group) == len(measured.cells) for group in alike(measured.cells)):
+    if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)):
         return ()
-    winner, baseline = best[0].label, measured.baseline
-    ahead = _ahead(measured, winner)
+    winner, baseline = best[0].label, analysis.baseline
+    ahead = _ahead(analysis, winner)
     if ahead is not None and not ahead.worth_it:
         return ()
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
@@ -100,43 +100,43 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         settles = f"that {winner} beats {baseline.label} on fresh seeds"
     trials = seeds * (1 + (baseline is not None))
     change = f"--top 1 --seeds {seeds}"
-    return go_on(measured.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+    return go_on(analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
 
 
-def _ahead(measured: Measured, winner: str) -> Outlook | None:
+def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
     """How many fresh seeds would show that the winner beats the baseline; None without one, or without noise."""
-    baseline, table = measured.baseline, measured.table.times(measured.sign)
+    baseline, table = analysis.baseline, analysis.table.times(analysis.sign)
     if baseline is None or winner not in table.labels or baseline.label not in table.labels:
         return None
     pair = [table.labels.index(label) for label in (winner, baseline.label)]
     planned = level_left([1.0], planned=1)  # the level of a look at all the fresh seeds that are planned
-    return fresh_outlook(
-        table.values, (pair[0], pair[1]), _FRESH, scale=measured.margin, resolution=table.resolution, alpha=planned
+    return forecast_fresh_seeds(
+        table.values, (pair[0], pair[1]), _FRESH, scale=analysis.margin, resolution=table.resolution, alpha=planned
     )
 
 
-def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
+def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
     """Those that were confirmed: the baseline, then the others, the best by validation first."""
     trials: dict[str, list[TrialResult]] = {}
-    for trial in measured.results.confirmed:
+    for trial in analysis.results.confirmed:
         trials.setdefault(trial.cell.digest, []).append(trial)
-    own = {cell.cell.digest: cell for cell in measured.cells}
-    ranked = [cell.digest for cell in best_cells(measured.results)]
+    own = {cell.cell.digest: cell for cell in analysis.cells}
+    ranked = [cell.digest for cell in best_cells(analysis.results)]
     behind = [digest for digest in trials if digest not in ranked]
     order = sorted((d for d in (*ranked, *behind) if d in trials), key=lambda digest: not own[digest].cell.baseline)
     chosen = [own[digest] for digest in order]
-    seeds = list(dict.fromkeys(trial.seed for trial in measured.results.confirmed))
-    metric = measured.metric.key
+    seeds = list(dict.fromkeys(trial.seed for trial in analysis.results.confirmed))
+    metric = analysis.metric.key
     numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
     step = resolution_in(metric, [[trial.metrics for trial in of_cell] for of_cell in trials.values()])
     fresh = SeedTable.of(numbers, seeds, resolution=step)
-    before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
+    before = SeedTable.of({cell.label: cell.values for cell in chosen}, analysis.seeds, resolution=analysis.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
     return tuple(
         _confirmed(
             cell,
             trials[cell.cell.digest],
-            _Scores(before, fresh, row, baseline, measured.sign, measured.confirmation_looks.level),
+            _Scores(before, fresh, row, baseline, analysis.sign, analysis.confirmation_looks.level),
         )
         for row, cell in enumerate(chosen)
     )
@@ -159,7 +159,7 @@ class _Scores:
         return self.sign * (before.mean - fresh.mean)
 
 
-def _confirmed(cell: MeasuredCell, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
+def _confirmed(cell: CellAnalysis, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
     row, baseline = scores.row, scores.baseline
     selection, again = (cell_interval(table, row, scores.alpha) for table in (scores.before, scores.fresh))
     gain, gain_optimism = None, math.nan
@@ -182,15 +182,15 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
     return {seed: float(number) for seed, number in numbers.items() if math.isfinite(number)}
 
 
-def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
+def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
     """Of the cell that validation selects among those confirmed: its gain over the baseline, else its score."""
     others = [cell for cell in cells if not cell.baseline]
     winner = others[0]
-    verdict, baseline = _verdict(winner, measured.sign), next((cell for cell in cells if cell.baseline), None)
+    verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
     against = baseline.label if baseline else ""
-    sentences = [_leading(measured, winner, verdict, against), *_before(measured, winner, baseline)]
+    sentences = [_leading(analysis, winner, verdict, against), *_before(analysis, winner, baseline)]
     ahead = [
-        cell.label for cell in others[1:] if measured.sign * (cell.fresh.mean - winner.fresh.mean) > 0
+        cell.label for cell in others[1:] if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0
     ]  # NaN is not ahead
     if ahead:
         sentences.append(f"On fresh seeds {' and '.join(ahead)} came out ahead of it.")
@@ -198,7 +198,7 @@ def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
 
 
-def _plain(measured: Measured, outcome: _Confirmation) -> str:
+def _plain(analysis: Analysis, outcome: _Confirmation) -> str:
     """The verdict as one would say it; empty where fresh seeds give none against a baseline."""
     baseline, winner = outcome.cells[0].label, outcome.winner
     gain = next(cell.gain for cell in outcome.cells if cell.label == winner)
@@ -207,14 +207,14 @@ def _plain(measured: Measured, outcome: _Confirmation) -> str:
     if outcome.verdict == "undecided":
         return f"Whether {winner} beats {baseline} on fresh seeds is open."
     how = "beats" if outcome.verdict == "holds" else "is worse than"
-    return f"On {gain.n} fresh seeds {winner} {how} {baseline}, by {measured.metric.rough(abs(gain.mean))}."
+    return f"On {gain.n} fresh seeds {winner} {how} {baseline}, by {analysis.metric.rough(abs(gain.mean))}."
 
 
-def _before(measured: Measured, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
+def _before(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
     """What the winner was on the seeds that chose it; with a baseline its gain, since fresh seeds differ for both."""
-    metric, sentences = measured.metric, []
+    metric, sentences = analysis.metric, []
     if winner.gain is not None and math.isfinite(winner.gain_optimism):
-        before = winner.gain.mean + measured.sign * winner.gain_optimism
+        before = winner.gain.mean + analysis.sign * winner.gain_optimism
         sentences.append(f"On the seeds that chose it the difference was {metric.signed(before)}.")
     shown = [cell for cell in (winner, baseline) if cell is not None and math.isfinite(cell.optimism)]
     scores = [f"{c.label} {metric.number(c.selection.mean)} and {metric.number(c.fresh.mean)}" for c in shown]
@@ -232,17 +232,17 @@ def _verdict(winner: ConfirmedCell, sign: float) -> str:
     return "worse" if high < 0 else "undecided"
 
 
-def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
-    metric, fresh, gain = measured.metric, winner.fresh, winner.gain
+def _leading(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
+    metric, fresh, gain = analysis.metric, winner.fresh, winner.gain
     seeds = counted(fresh.n, "fresh seed")
     if not fresh.n:
         return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
     if gain is None:
-        return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(measured, fresh)} on {seeds}."
+        return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(analysis, fresh)} on {seeds}."
     if not gain.n or not math.isfinite(gain.low):
         return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
     ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
-    confidence = measured.confirmation_looks.confidence
+    confidence = analysis.confirmation_looks.confidence
     interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
         return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
@@ -251,16 +251,16 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
     return f"Undecided whether {winner.label} holds: against {baseline} it is {interval} on fresh seeds."
 
 
-def _with_interval(measured: Measured, interval: Interval) -> str:
-    metric = measured.metric
+def _with_interval(analysis: Analysis, interval: Interval) -> str:
+    metric = analysis.metric
     if not math.isfinite(interval.low):
         return metric.number(interval.mean)
     ends = metric.interval(*metric.level_ends(interval.low, interval.high))
-    return f"{metric.number(interval.mean)} ({measured.confirmation_looks.confidence} interval {ends}, Student's t)"
+    return f"{metric.number(interval.mean)} ({analysis.confirmation_looks.confidence} interval {ends}, Student's t)"
 
 
-def _scores(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
-    metric = measured.metric
+def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric = analysis.metric
     rows = tuple(
         (words(cell.label), plain(cell.selection.n), number(metric, cell.selection.mean),
          words(f"{cell.fresh.n} of {cell.planned}"), number(metric, cell.fresh.mean), number(metric, cell.fresh.low),
@@ -269,15 +269,15 @@ def _scores(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
     )  # fmt: skip
     caption = (
         f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the "
-        f"{measured.confirmation_looks.confidence} interval of the fresh mean "
+        f"{analysis.confirmation_looks.confidence} interval of the fresh mean "
         "(Student's t). Optimism: how much better the cell looked on the seeds that chose it."
     )
     columns = ("cell", "seeds", "selection score", "fresh seeds", "confirmation score", "low", "high", "optimism")
     return Table("confirmation", caption, columns, rows)
 
 
-def _gains(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
-    metric, confidence = measured.metric, measured.confirmation_looks.confidence
+def _gains(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric, confidence = analysis.metric, analysis.confirmation_looks.confidence
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (words(cell.label), plain(cell.gain.n), signed(metric, cell.gain.mean), signed(metric, cell.gain.low),
          signed(metric, cell.gain.high), signed(metric, cell.gain_optimism))
@@ -290,12 +290,12 @@ def _gains(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
     return Table("confirmation-gains", caption, ("cell", "fresh seeds", "gain", "low", "high", "optimism"), rows)
 
 
-def _trials(measured: Measured) -> Table:
-    metric = measured.metric
+def _trials(analysis: Analysis) -> Table:
+    metric = analysis.metric
     rows = tuple(
         (words(trial.cell.label, anchor=f"trial-{trial.key}"), plain(trial.seed), words(trial.status, mark=trial.status),
          words(trial.key), words(trial.run_id or "-"), number(metric, trial.metrics.get(metric.key, math.nan)))
-        for trial in measured.results.confirmed
+        for trial in analysis.results.confirmed
     )  # fmt: skip
     columns = ("cell", "seed", "status", "trial", "MLflow run", metric.axis)
     caption = "Every fresh trial. None of them is in a curve, a selection or another verdict of this report."

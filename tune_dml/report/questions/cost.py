@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Entry, Section, Table, plain, words
 from tune_dml.text import duration
 
 
 @question(order=610)
-def cost(measured: Measured) -> Section:
+def cost(analysis: Analysis) -> Section:
     """Training time of each cell."""
-    rows = tuple(_row(cell) for cell in measured.cells)
+    rows = tuple(_row(cell) for cell in analysis.cells)
     columns = ("cell", "trials", "mean of a trial", "in all")
     table = Table("cost", "Training time, all attempts together.", columns, rows, for_paper=False)
     return Section("cost", "What did it cost?", "Cost", (table,))
 
 
-def _row(cell: MeasuredCell) -> tuple[Entry, ...]:
+def _row(cell: CellAnalysis) -> tuple[Entry, ...]:
     n, total = len(cell.seconds), sum(cell.seconds)
     mean = Entry(duration(total / n), total / n) if n else Entry("-")
     return words(cell.label), plain(n), mean, Entry(duration(total), total)

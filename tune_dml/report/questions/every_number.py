@@ -6,7 +6,7 @@ import math
 
 from tune_dml.record.provenance import mask
 from tune_dml.record.results import Store, TrialResult
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Entry, Section, Table, number, plain, words
@@ -14,9 +14,9 @@ from tune_dml.text import duration
 
 
 @question(order=620)
-def every_number(measured: Measured) -> Section:
+def every_number(analysis: Analysis) -> Section:
     """The table that every other table links to."""
-    results, first = measured.results, measured.metric.key
+    results, first = analysis.results, analysis.metric.key
     keys = {key for trial in results.trials for key in trial.metrics}
     ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
     metrics = [metric_name(key) for key in ordered]

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredArm
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, signed, words
 from tune_dml.stats.arms import BestOfArms, at_best
@@ -63,28 +63,28 @@ class _Gains:
 
 
 @question(order=149, unanswered={"gains": None})
-def gains(measured: Measured) -> Section | None:
+def gains(analysis: Analysis) -> Section | None:
     """None where the space declares no contrast between arms that were compared."""
-    found = _judge(measured)
+    found = _judge(analysis)
     if found is None:
         return None
-    sentences = _sentences(measured, found)
+    sentences = _sentences(analysis, found)
     word = _word(found)
-    body: list[Block] = [_figure(measured, found, sentences), Text(" ".join(sentences))]
+    body: list[Block] = [_figure(analysis, found, sentences), Text(" ".join(sentences))]
     return Section(
         "gains",
         "What does each method gain over its own baseline?",
         "Gains",
-        (*body, _table(measured, found)),
+        (*body, _table(analysis, found)),
         Card(word, _style(found), "What does each method gain?", sentences[0]),
         tuple(sentences),
-        plain=" ".join(_plain(measured, found)) if found.known else "",
+        plain=" ".join(_plain(analysis, found)) if found.known else "",
         data={
             "gains": {
                 "rows": found.gains,
                 "differences": found.differences,
                 "lost": found.lost,
-                "margin": measured.margin,
+                "margin": analysis.margin,
                 "alpha": found.alpha,
                 "algorithm": found.algorithm,
                 "sentences": sentences,
@@ -93,27 +93,27 @@ def gains(measured: Measured) -> Section | None:
     )
 
 
-def _judge(measured: Measured) -> _Gains | None:
-    space, arms = measured.results.plan.space, {arm.name: arm for arm in measured.arms}
+def _judge(analysis: Analysis) -> _Gains | None:
+    space, arms = analysis.results.plan.space, {arm.name: arm for arm in analysis.arms}
     declared, _ = space.contrasts_among(arms.keys())
     trained = {name: arm for name, arm in arms.items() if arm.trained}
     judged, larger = space.contrasts_among(trained.keys())
-    if not judged or (len(measured.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
+    if not judged or (len(analysis.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
-    best, row = _at_best(measured, list(trained.values())), {name: place for place, name in enumerate(trained)}
+    best, row = _at_best(analysis, list(trained.values())), {name: place for place, name in enumerate(trained)}
     over = {arm: place for place, (arm, _) in enumerate(judged)}
     pairs = [(row[arm], row[other]) for arm, other in judged]
     differences = [(over[first], over[second]) for first, second in larger]
-    level = measured.looks.level
+    level = analysis.looks.level
     if best.tuned is None:
-        effects = estimate_gains(best.values, pairs, differences, level, resolution=measured.resolution)
+        effects = estimate_gains(best.values, pairs, differences, level, resolution=analysis.resolution)
     else:
         effects = best.tuned.gains(pairs, differences, level)
-    estimate, low, high = (measured.sign * side for side in (effects.estimate, effects.low, effects.high))
+    estimate, low, high = (analysis.sign * side for side in (effects.estimate, effects.low, effects.high))
     low, high = np.minimum(low, high), np.maximum(low, high)
     numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
     rows = [
-        Gain(arm, other, *found, _verdict(measured, *found[1:]))
+        Gain(arm, other, *found, _verdict(analysis, *found[1:]))
         for (arm, other), found in zip([*judged, *larger], numbers, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
@@ -121,15 +121,15 @@ def _judge(measured: Measured) -> _Gains | None:
     return _Gains(tuple(rows[: len(judged)]), tuple(rows[len(judged) :]), lost, algorithm, level)
 
 
-def _at_best(measured: Measured, arms: Sequence[MeasuredArm]) -> BestOfArms:
+def _at_best(analysis: Analysis, arms: Sequence[ArmAnalysis]) -> BestOfArms:
     """Return each arm at its best configuration; larger is better."""
-    tables = [np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in arms]
-    return at_best([measured.sign * table for table in tables], measured.resolution)
+    tables = [np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in arms]
+    return at_best([analysis.sign * table for table in tables], analysis.resolution)
 
 
-def _verdict(measured: Measured, low: float, high: float) -> Verdict:
-    low, high = sorted((measured.sign * low, measured.sign * high))
-    if max(-low, high) < measured.margin:
+def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
+    low, high = sorted((analysis.sign * low, analysis.sign * high))
+    if max(-low, high) < analysis.margin:
         return "within the margin"
     return "gains" if low > 0 else "loses" if high < 0 else "open"
 
@@ -159,26 +159,26 @@ def _groups(rows: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
     return groups
 
 
-def _plain(measured: Measured, found: _Gains) -> list[str]:
+def _plain(analysis: Analysis, found: _Gains) -> list[str]:
     """What the study asks, as one would say it: the differences of gains, then each group of gains."""
-    said = [_difference(measured, row) for row in found.differences]
+    said = [_difference(analysis, row) for row in found.differences]
     for (added, against), rows in _groups(found.gains).items():
-        said.append(_single(measured, rows[0]) if len(rows) == 1 else _group(measured, added, against, rows))
+        said.append(_single(analysis, rows[0]) if len(rows) == 1 else _group(analysis, added, against, rows))
     return said
 
 
-def _group(measured: Measured, added: str, against: str, rows: Sequence[Gain]) -> str:
+def _group(analysis: Analysis, added: str, against: str, rows: Sequence[Gain]) -> str:
     """Say it as `SEC gains with 2 of 5 (Triplet +1.20, TML +1.00); it loses with none; 3 are open`."""
     up, down = _of(rows, "gains"), _of(rows, "loses")
     within, unsure = _of(rows, "within the margin"), _of(rows, "open")
     share = f"all {len(rows)}" if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)}"
     head = f"{added} gains with {share}" if added else f"{share.capitalize()} {_verb(up, 'gain')} over {against}"
-    parts = [head + _listed(measured, up, added)]
+    parts = [head + _listed(analysis, up, added)]
     if len(up) < len(rows):
-        named = f"{len(down) or 'none'}{_listed(measured, down, added)}"
+        named = f"{len(down) or 'none'}{_listed(analysis, down, added)}"
         parts.append(f"it loses with {named}" if added else f"{named} {_verb(down, 'lose')}")
     if within:
-        parts.append(f"{len(within)} {_verb(within, 'differ')} by less than {measured.metric.rough(measured.margin)}")
+        parts.append(f"{len(within)} {_verb(within, 'differ')} by less than {analysis.metric.rough(analysis.margin)}")
     if unsure:
         parts.append(f"{len(unsure)} {'is' if len(unsure) == 1 else 'are'} open")
     return "; ".join(parts) + "."
@@ -188,41 +188,41 @@ def _verb(rows: Sequence[Gain], verb: str) -> str:
     return verb if len(rows) > 1 else f"{verb}s"
 
 
-def _listed(measured: Measured, rows: Sequence[Gain], added: str) -> str:
+def _listed(analysis: Analysis, rows: Sequence[Gain], added: str) -> str:
     if not rows or len(rows) > _MOST_NAMED:
         return ""
-    named = ((row.against if added else row.arm, measured.metric.signed(row.estimate)) for row in rows)
+    named = ((row.against if added else row.arm, analysis.metric.signed(row.estimate)) for row in rows)
     return f" ({', '.join(f'{name} {amount}' for name, amount in named)})"
 
 
-def _single(measured: Measured, row: Gain) -> str:
-    amount = measured.metric.rough(abs(row.estimate))
+def _single(analysis: Analysis, row: Gain) -> str:
+    amount = analysis.metric.rough(abs(row.estimate))
     return {
         "gains": f"{row.arm} gains {amount} over {row.against}.",
         "loses": f"{row.arm} loses {amount} to {row.against}.",
-        "within the margin": f"{row.arm} and {row.against} differ by less than {measured.metric.rough(measured.margin)}.",
-        "open": f"Whether {row.arm} gains over {row.against} is open ({measured.metric.signed(row.estimate)}).",
+        "within the margin": f"{row.arm} and {row.against} differ by less than {analysis.metric.rough(analysis.margin)}.",
+        "open": f"Whether {row.arm} gains over {row.against} is open ({analysis.metric.signed(row.estimate)}).",
     }[row.verdict]
 
 
-def _difference(measured: Measured, row: Gain) -> str:
-    metric, both = measured.metric, f"that of {row.against}"
+def _difference(analysis: Analysis, row: Gain) -> str:
+    metric, both = analysis.metric, f"that of {row.against}"
     amount = metric.rough(abs(row.estimate))
     return {
         "gains": f"The gain of {row.arm} is {amount} larger than {both}.",
         "loses": f"The gain of {row.arm} is {amount} smaller than {both}.",
-        "within the margin": f"The gain of {row.arm} and {both} differ by less than {metric.rough(measured.margin)}.",
+        "within the margin": f"The gain of {row.arm} and {both} differ by less than {metric.rough(analysis.margin)}.",
         "open": f"Whether the gain of {row.arm} is larger than {both} is open ({metric.signed(row.estimate)}).",
     }[row.verdict]
 
 
-def _sentences(measured: Measured, found: _Gains) -> list[str]:
+def _sentences(analysis: Analysis, found: _Gains) -> list[str]:
     count = len(found.gains) + len(found.differences)
     if not found.known:
-        why = "one seed gives no noise estimate" if len(measured.seeds) == 1 else "no two arms share two judging seeds"
+        why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two judging seeds"
         return [f"Undecided what the methods gain: {why}."]
     level = f"{100 * (1 - found.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
-    sentences = [*_plain(measured, found)]
+    sentences = [*_plain(analysis, found)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
     if found.algorithm == TUNED:
         sentences.append("Each method counts as its best configuration; the intervals allow for the choice.")
@@ -242,8 +242,8 @@ def _rows(found: _Gains) -> list[tuple[str, Gain]]:
     return pairs + [(_label(row, difference=False), row) for row in grouped]
 
 
-def _table(measured: Measured, found: _Gains) -> Table:
-    metric = measured.metric
+def _table(analysis: Analysis, found: _Gains) -> Table:
+    metric = analysis.metric
     rows = tuple(
         (words(row.arm), words(row.against), words("gain less gain" if row in found.differences else "gain"),
          signed(metric, row.estimate), *ends(metric, row.low, row.high), words(row.verdict, mark=_MARKS[row.verdict]))
@@ -252,14 +252,14 @@ def _table(measured: Measured, found: _Gains) -> Table:
     caption = (
         f"The contrasts that the study declares, {metric.label}: the first arm less the second, or the gain of the first less "
         f"that of the second, with simultaneous {100 * (1 - found.alpha):.3g}% intervals of these alone; the margin is "
-        f"{metric.amount(measured.margin)}."
+        f"{metric.amount(analysis.margin)}."
     )
     columns = ("first", "second", "what", "difference", "low", "high", "verdict")
     return Table("gains", caption, columns, rows, folded="The gains in numbers")
 
 
-def _figure(measured: Measured, found: _Gains, sentences: Sequence[str]) -> Figure:
-    metric = measured.metric
+def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figure:
+    metric = analysis.metric
     items = []
     for label, row in _rows(found):
         shape, colour = _SHAPES.get(row.verdict, ("diamond", "base"))
@@ -269,7 +269,7 @@ def _figure(measured: Measured, found: _Gains, sentences: Sequence[str]) -> Figu
     unit = f", {metric.unit}" if metric.unit else ""
     return Figure(
         "gains",
-        lambda narrow: whiskers(items, f"gain in {metric.label}{unit}", narrow=narrow, band=measured.margin),
+        lambda narrow: whiskers(items, f"gain in {metric.label}{unit}", narrow=narrow, band=analysis.margin),
         " ".join(sentences),
         "What each method gains over its own baseline, within seeds, with simultaneous intervals; the margin is shaded.",
     )

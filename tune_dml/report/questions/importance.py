@@ -10,9 +10,9 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell
-from tune_dml.report.measured.knob import level_key
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Figure, Heading, Section, Table, Text, words
@@ -58,13 +58,13 @@ class ImportanceOfArm:
 
 
 @question(order=303, unanswered={"importance": ()})
-def importance(measured: Measured) -> Section | None:
+def importance(analysis: Analysis) -> Section | None:
     """None unless an arm has several knobs that were searched or fully crossed; a race's cells have unequal seeds."""
-    if measured.race is not None:
+    if analysis.race is not None:
         return None
-    level = measured.looks.level
-    arms = [arm for arm in measured.arms if not arm.baseline and len(arm.knobs) > 1]
-    importances = [one for arm in arms if (one := _importance_of(measured, arm, level / len(arms))) is not None]
+    level = analysis.looks.level
+    arms = [arm for arm in analysis.arms if not arm.baseline and len(arm.knobs) > 1]
+    importances = [one for arm in arms if (one := _importance_of(analysis, arm, level / len(arms))) is not None]
     if not importances:
         return None
     first, sentences = importances[0], tuple(one.sentence for one in importances)
@@ -72,10 +72,10 @@ def importance(measured: Measured) -> Section | None:
     for one in importances:
         body += [Heading(one.arm)] if one.arm else []
         body.append(Text(one.sentence, badge="undecided" if one.problem else ""))
-        body += [_figure(measured, one), _table(measured, one, level / len(arms))] if one.shares else []
+        body += [_figure(analysis, one), _table(analysis, one, level / len(arms))] if one.shares else []
     return Section(
         "importance-of-knobs",
-        f"What each knob explains of {measured.metric.label}",
+        f"What each knob explains of {analysis.metric.label}",
         "Importance",
         tuple(body),
         Card(
@@ -83,13 +83,13 @@ def importance(measured: Measured) -> Section | None:
             "Which knob explains most?", sentences[0],
         ),
         sentences,
-        steps=_steps(measured, importances),
+        steps=_steps(analysis, importances),
         data={"importance": importances},
     )  # fmt: skip
 
 
-def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> ImportanceOfArm | None:
-    searched = measured.results.plan.search.num_samples > 0
+def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> ImportanceOfArm | None:
+    searched = analysis.results.plan.search.num_samples > 0
     trained, stopped = arm.trained, sum(cell.stopped is not None for cell in arm.cells)
     if stopped:
         problem = (
@@ -100,7 +100,7 @@ def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> Import
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
-    values = np.array([[cell.values.get(seed, math.nan) for seed in measured.seeds] for cell in trained])
+    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in trained])
     if searched:
         places = [_places(knob, trained, len(arm.knobs)) for knob in arm.knobs]
         judged = importance_of_search([tried for tried, _ in places], [all_ for _, all_ in places], values, level)
@@ -109,7 +109,7 @@ def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> Import
         if shape is None:
             return None
         order, sizes = shape
-        judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=measured.resolution)
+        judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=analysis.resolution)
     names = [symbol_of(knob) for knob in arm.knobs]
     shares = sorted(
         map(KnobShare, names, judged.share.tolist(), judged.low.tolist(), judged.high.tolist()),
@@ -120,13 +120,13 @@ def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> Import
     ]  # fmt: skip
     if judged.problem:
         shares, pairs = [], []
-    sentence = _sentence(measured, arm, judged, shares, pairs)
+    sentence = _sentence(analysis, arm, judged, shares, pairs)
     return ImportanceOfArm(
         arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
     )
 
 
-def _full_grid(arm: MeasuredArm) -> tuple[list[int], list[int]] | None:
+def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
     """The order of the cells, last knob fastest, and the levels a knob; None unless every combination trained."""
     keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
     levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
@@ -137,7 +137,7 @@ def _full_grid(arm: MeasuredArm) -> tuple[list[int], list[int]] | None:
     return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
 
 
-def _places(knob: Knob, cells: Sequence[MeasuredCell], knobs: int) -> tuple[np.ndarray, np.ndarray]:
+def _places(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
     """Where a knob was in each cell, and the places its effect is taken over, in columns from 0 to 1."""
     tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
@@ -155,8 +155,8 @@ def _places(knob: Knob, cells: Sequence[MeasuredCell], knobs: int) -> tuple[np.n
 
 
 def _sentence(
-    measured: Measured,
-    arm: MeasuredArm,
+    analysis: Analysis,
+    arm: ArmAnalysis,
     judged: Importance,
     shares: Sequence[KnobShare],
     pairs: Sequence[PairShare],
@@ -167,13 +167,13 @@ def _sentence(
     first, others = shares[0], shares[1:]
     certain = "certainly " if first.low > max(other.high for other in others) else ""
     listed = ", ".join(f"{row.knob} {row.share:.0%} (from {row.low:.0%} to {row.high:.0%})" for row in shares)
-    text = f"{first.knob} {certain}mattered most{where}: of what the knobs explain of {measured.metric.label}, {listed}"
+    text = f"{first.knob} {certain}mattered most{where}: of what the knobs explain of {analysis.metric.label}, {listed}"
     if not certain:
         text += "; the order is not certain"
     strongest = max(pairs, key=lambda pair: pair.share)
     if strongest.share >= 0.05:
         text += f"; {strongest.share:.0%} is what {strongest.first} and {strongest.second} do only together"
-    if measured.results.plan.search.num_samples:
+    if analysis.results.plan.search.num_samples:
         text += (
             f". A model of {len(arm.trained)} configurations says so, which predicts {judged.predicted:.0%} of the variance "
             "of those it has not seen"
@@ -182,17 +182,17 @@ def _sentence(
     return f"{text}. Among the configurations that trained: {lost} diverged." if lost else f"{text}."
 
 
-def _steps(measured: Measured, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
     """More cells where a search is too small for a model."""
     if not any(one.searched and one.problem for one in importances):
         return ()
-    more = max(10, measured.results.plan.search.num_samples)
+    more = max(10, analysis.results.plan.search.num_samples)
     return extend(
-        measured.results, "which knob mattered, if a model of the configurations can tell", 25, num_samples=more
+        analysis.results, "which knob mattered, if a model of the configurations can tell", 25, num_samples=more
     )
 
 
-def _figure(measured: Measured, one: ImportanceOfArm) -> Figure:
+def _figure(analysis: Analysis, one: ImportanceOfArm) -> Figure:
     items = [
         Whisker(row.knob, 100 * row.share, 100 * row.low, 100 * row.high, tip=f"{row.knob}: {row.share:.0%}")
         for row in one.shares
@@ -201,18 +201,18 @@ def _figure(measured: Measured, one: ImportanceOfArm) -> Figure:
         f"shares-{slug(one.arm)}" if one.arm else "shares",
         lambda narrow: whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
         one.sentence,
-        f"Shapley effects on {measured.metric.label}: what knobs do together is shared equally between them.",
+        f"Shapley effects on {analysis.metric.label}: what knobs do together is shared equally between them.",
     )
 
 
-def _table(measured: Measured, one: ImportanceOfArm, level: float) -> Table:
+def _table(analysis: Analysis, one: ImportanceOfArm, level: float) -> Table:
     rows = [(words(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in one.shares]
     rows += [
         (words(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
         for pair in one.pairs
     ]
     caption = (
-        f"Shares of what the knobs explain of {measured.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
+        f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
         "intervals for all knobs at once; pairs are in the knobs' shares already."
     )
     name = f"importance-{slug(one.arm)}" if one.arm else "importance-of-knobs"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
 from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob, level_key
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, View
 from tune_dml.text import value_text
@@ -18,43 +18,43 @@ _MOST_LINES = 300
 
 
 @question(order=302)
-def knobs_together(measured: Measured) -> Section | None:
+def knobs_together(analysis: Analysis) -> Section | None:
     """None for one listed knob, with fewer than two configurations that have a number, and across several methods."""
-    plan = measured.results.plan
-    if sum(not arm.baseline for arm in measured.arms) > 1:  # methods have knobs of their own: no axis is common to all
+    plan = analysis.results.plan
+    if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have knobs of their own: no axis is common to all
         return None
-    cells = _configured(measured)
+    cells = _configured(analysis)
     if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
-    views = _views(measured, cells)
+    views = _views(analysis, cells)
     first, *others = views
     body: list[Block] = [
         Figure("together", first.draw, first.description, _caption(cells), first.title, tuple(others),
                sentence=first.sentence)
     ]  # fmt: skip
-    moved = [knob for knob in measured.knobs if knob.sensitivity.largest is not None]
+    moved = [knob for knob in analysis.knobs if knob.sensitivity.largest is not None]
     if len(moved) > 1:
-        body.append(_importance(measured, moved))
+        body.append(_importance(analysis, moved))
     return Section("together", "How do the knobs work together?", "All configurations", tuple(body))
 
 
-def _configured(measured: Measured) -> list[TriedConfiguration]:
-    paths = [knob.path for knob in measured.results.plan.space.knobs]
+def _configured(analysis: Analysis) -> list[TriedConfiguration]:
+    paths = [knob.path for knob in analysis.results.plan.space.knobs]
     return [
         TriedConfiguration(
             cell.label, tuple(cell.cell.knobs[path] for path in paths), cell.mean,
-            f"{cell.label}: {measured.metric.number(cell.mean)}",
+            f"{cell.label}: {analysis.metric.number(cell.mean)}",
         )
-        for cell in measured.cells
+        for cell in analysis.cells
         if cell.values and not cell.cell.baseline
     ]  # fmt: skip
 
 
-def _searched(measured: Measured, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
+def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
     """Every knob of the space, nuisance ones too, with the values that were tried."""
-    known = {knob.path: knob for knob in measured.knobs}
+    known = {knob.path: knob for knob in analysis.knobs}
     axes = []
-    for place, knob in enumerate(measured.results.plan.space.knobs):
+    for place, knob in enumerate(analysis.results.plan.space.knobs):
         tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
         measured_knob = known.get(knob.path)
         if measured_knob is not None:
@@ -65,14 +65,14 @@ def _searched(measured: Measured, cells: Sequence[TriedConfiguration]) -> list[S
     return axes
 
 
-def _views(measured: Measured, cells: list[TriedConfiguration]) -> list[View]:
-    knobs, sign, score = _searched(measured, cells), measured.sign, measured.metric.axis
+def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[View]:
+    knobs, sign, score = _searched(analysis, cells), analysis.sign, analysis.metric.axis
     kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MOST_LINES]
     best = kept[0]
-    seen = f"The best mean is at {best.label} ({measured.metric.number(best.score)})."
+    seen = f"The best mean is at {best.label} ({analysis.metric.number(best.score)})."
     views = []
-    if len(measured.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
-        views.append(_map(measured, cells, measured.knobs[0], measured.knobs[1], seen))
+    if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
+        views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], seen))
     views.append(
         View(
             "parallel coordinates", lambda narrow: parallel(knobs, kept, score, narrow=narrow),
@@ -86,7 +86,7 @@ def _views(measured: Measured, cells: list[TriedConfiguration]) -> list[View]:
             "Every configuration at its value of each knob; the line joins the best of each value.",
         )
     )  # fmt: skip
-    if measured.results.plan.search.num_samples:
+    if analysis.results.plan.search.num_samples:
         place = next(index for index, cell in enumerate(cells, 1) if cell is best)
         when = f"The best of {len(cells)} configurations was number {place}."
         views.append(View("best so far", lambda narrow: best_so_far(cells, sign, score, narrow=narrow), when, when))
@@ -94,7 +94,7 @@ def _views(measured: Measured, cells: list[TriedConfiguration]) -> list[View]:
 
 
 def _map(
-    measured: Measured, cells: list[TriedConfiguration], down: MeasuredKnob, across: MeasuredKnob, seen: str
+    analysis: Analysis, cells: list[TriedConfiguration], down: KnobAnalysis, across: KnobAnalysis, seen: str
 ) -> View:
     by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
 
@@ -102,18 +102,18 @@ def _map(
         cell = by_values.get((level_key(row), level_key(column)))  # type: ignore[arg-type]
         if cell is None:
             return HeatCell(math.nan, "\N{EN DASH}")
-        return HeatCell(cell.score, measured.metric.number(cell.score), cell.tip)
+        return HeatCell(cell.score, analysis.metric.number(cell.score), cell.tip)
 
     fields = [[field(row, column) for column in across.levels] for row in down.levels]
     rows, columns = [value_text(level) for level in down.levels], [value_text(level) for level in across.levels]
     return View(
         "map", lambda narrow: heat(rows, columns, fields, (down.symbol, across.symbol), narrow=narrow),
-        f"{seen} Means of {measured.metric.label} by {down.symbol} and {across.symbol}.", seen,
+        f"{seen} Means of {analysis.metric.label} by {down.symbol} and {across.symbol}.", seen,
     )  # fmt: skip
 
 
-def _importance(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
-    metric = measured.metric
+def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
+    metric = analysis.metric
     items = []
     for knob in knobs:
         largest = knob.sensitivity.largest

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 
 
 @question(order=390)
-def left_out(measured: Measured) -> Section | None:
+def left_out(analysis: Analysis) -> Section | None:
     """None for a sweep of ours, of which the record says all of it."""
-    results = measured.results
+    results = analysis.results
     if results.imported is None:
         return None
     runs = [trial for trial in results.trials if trial.status == "finished"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, same_value
-from tune_dml.report.measured.traces import Histories, Rows
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, same_value
+from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
@@ -46,9 +46,9 @@ class FinalFigure:
 
 
 @knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})
-def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
+def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """Means over seeds for each value of the knob and the baseline; None when nothing of the kind was logged."""
-    histories = measured.histories[knob.key]
+    histories = analysis.histories[knob.key]
     keys = _keys(histories)
     if not keys:
         return None
@@ -95,14 +95,14 @@ def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None
     return None
 
 
-def _source(knob: MeasuredKnob, finals: Sequence[FinalFigure]) -> str:
+def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
     """Where the published figures come from; empty when there are none."""
     names = {name for names in _PUBLISHED.values() for name in names}
     source = next((curve.source for curve in knob.published if names & curve.others.keys()), "")
     return source if any(math.isfinite(final.published) for final in finals) else ""
 
 
-def _table(knob: MeasuredKnob, finals: Sequence[FinalFigure]) -> Table:
+def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     source = _source(knob, finals)
     rows = tuple(
         (words(f.label), words(f.metric.label), plain(f.n), number(f.metric, f.mean), number(f.metric, f.sd),
@@ -117,7 +117,7 @@ def _table(knob: MeasuredKnob, finals: Sequence[FinalFigure]) -> Table:
     return table if source else table.without(["published"])
 
 
-def _figure(knob: MeasuredKnob, histories: Histories, keys: Sequence[str]) -> Figure:
+def _figure(knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure:
     sentences = {
         key: _directions(knob, histories) if key in _DIRECTIONS else _at_the_end(histories, key) for key in keys
     }
@@ -142,7 +142,7 @@ def _at_the_end(histories: Histories, key: str) -> str:
     return f"In the end {name} is lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
 
 
-def _directions(knob: MeasuredKnob, histories: Histories) -> str:
+def _directions(knob: KnobAnalysis, histories: Histories) -> str:
     variances, means = histories.lines(_DIRECTIONS[0]), histories.lines(_DIRECTIONS[1])
     if not variances:
         return ""

@@ -14,9 +14,9 @@ import numpy as np
 
 from tune_dml.report.drawing.charts import Series, lines
 from tune_dml.report.drawing.colours import arm_colour
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob
-from tune_dml.report.measured.traces import Rows
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
+from tune_dml.report.analysis.traces import Rows
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, View
@@ -43,27 +43,27 @@ class _Answer:
 
 
 @question(order=155, reads_traces=True)
-def methods_by_knob(measured: Measured) -> Section | None:
+def methods_by_knob(analysis: Analysis) -> Section | None:
     """None where no two methods share a knob of numbers."""
-    by_path: dict[str, list[MeasuredKnob]] = {}
-    for knob in measured.knobs:
+    by_path: dict[str, list[KnobAnalysis]] = {}
+    for knob in analysis.knobs:
         if knob.numeric and len(knob.levels) > 1:
             by_path.setdefault(knob.path, []).append(knob)
-    figures = tuple(figure for knobs in by_path.values() if len(knobs) > 1 and (figure := _figure(measured, knobs)))
+    figures = tuple(figure for knobs in by_path.values() if len(knobs) > 1 and (figure := _figure(analysis, knobs)))
     if not figures:
         return None
     symbols = " and ".join(dict.fromkeys(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1))
     return Section("methods-by-knob", f"What else does {symbols} change?", f"Methods by {symbols}", figures)
 
 
-def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure | None:
+def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
     symbol, path, views = symbol_of(knobs[0].knob), knobs[0].path, []
     if path in _OF_BATCHES:
         results = _answers(knobs, lambda point: [number for _, number in point.seeds])
-        views += _by_ratio(measured, results, _answers(knobs, _of_trials(measured, knobs, _ratio_of_pairs)))
-    seconds = _answers(knobs, _of_trials(measured, knobs, _seconds_a_step))
+        views += _by_ratio(analysis, results, _answers(knobs, _of_trials(analysis, knobs, _ratio_of_pairs)))
+    seconds = _answers(knobs, _of_trials(analysis, knobs, _seconds_a_step))
     if len(seconds) > 1:
-        views.append(_view(measured, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
+        views.append(_view(analysis, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
     if not views:
         return None
     first, *others = views
@@ -73,7 +73,7 @@ def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure | None:
     )  # fmt: skip
 
 
-def _answers(knobs: Sequence[MeasuredKnob], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:
+def _answers(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:
     """One for each method that has the quantity at two values or more."""
     answers = []
     for knob in knobs:
@@ -85,15 +85,15 @@ def _answers(knobs: Sequence[MeasuredKnob], numbers_of: Callable[[CurvePoint], S
 
 
 def _of_trials(
-    measured: Measured, knobs: Sequence[MeasuredKnob], figures: Callable[[Rows], list[float]]
+    analysis: Analysis, knobs: Sequence[KnobAnalysis], figures: Callable[[Rows], list[float]]
 ) -> Callable[[CurvePoint], list[float]]:
     """The median figure of each trial behind a point, of those that logged it."""
-    trials = {key: rows for knob in knobs for key, rows in _rows(measured, knob)}
+    trials = {key: rows for knob in knobs for key, rows in _rows(analysis, knob)}
     return lambda point: [float(np.median(found)) for key in point.trials if (found := figures(trials[key]))]
 
 
-def _rows(measured: Measured, knob: MeasuredKnob) -> Iterator[tuple[str, Rows]]:
-    by_label = measured.histories[knob.key].by_label
+def _rows(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Rows]]:
+    by_label = analysis.histories[knob.key].by_label
     for point in knob.points:
         yield from zip(point.trials, by_label[point.label], strict=True)
 
@@ -113,7 +113,7 @@ def _ratio_of_pairs(rows: Rows) -> list[float]:
     return [share / (1 - share) for share in shares if share < 1]
 
 
-def _by_ratio(measured: Measured, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[View]:
+def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[View]:
     """The results again, against the ratio that each method's batches had."""
     measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
     moved = []
@@ -124,13 +124,13 @@ def _by_ratio(measured: Measured, results: Sequence[_Answer], ratios: Sequence[_
         )
         if len(placed) > 1:
             moved.append(_Answer(answer.arm, tuple(x for x, _ in placed), tuple(numbers for _, numbers in placed)))
-    axes = ("positive to negative pairs in the batches", measured.metric.axis)
+    axes = ("positive to negative pairs in the batches", analysis.metric.axis)
     sentence = "The ratio is measured in the batches that each trial logged."
-    return [_view(measured, moved, axes, "by ratio of pairs", sentence)] if moved else []
+    return [_view(analysis, moved, axes, "by ratio of pairs", sentence)] if moved else []
 
 
-def _view(measured: Measured, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str) -> View:
-    names, (x_title, y_title) = [arm.name for arm in measured.arms], axes
+def _view(analysis: Analysis, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str) -> View:
+    names, (x_title, y_title) = [arm.name for arm in analysis.arms], axes
     series = [
         Series(
             answer.arm, arm_colour(names.index(answer.arm)), answer.values, answer.means,

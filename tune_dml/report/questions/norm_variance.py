@@ -17,8 +17,8 @@ from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.drawing.frame import Frame, Range, number_text
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text, plain, signed, words
 
@@ -31,7 +31,7 @@ _LINE = 17.0  # pixels between a dot and its name, and between two names
 class _Gain:
     """A configuration with a penalty on norms, beside that without."""
 
-    cell: MeasuredCell
+    cell: CellAnalysis
     without: str
     left: float
     """Variance of the norms over that without the penalty, at the end of training: mean of both over the seeds they share."""
@@ -40,15 +40,15 @@ class _Gain:
 
 
 @question(order=432, reads_traces=True, unanswered={"norm_variance": ()})
-def norm_variance(measured: Measured) -> Section | None:
+def norm_variance(analysis: Analysis) -> Section | None:
     """None with fewer than two losses, or four configurations, that were also trained without a penalty on norms."""
-    gains = _gains(measured)
+    gains = _gains(analysis)
     if len(gains) < _LEAST or len({gain.without for gain in gains}) < 2:
         return None
     sentence = _sentence(gains)
     figure = Figure(
         "norm-variance",
-        lambda narrow: _draw(measured, gains, narrow),
+        lambda narrow: _draw(analysis, gains, narrow),
         f"{sentence} A dot for each configuration: gain over the same loss without the penalty against the variance left.",
         "Variance of the raw embeddings' norms on training batches at the end, mean over seeds; left: cut most.",
     )
@@ -57,35 +57,35 @@ def norm_variance(measured: Measured) -> Section | None:
         "norm_variance": [{"cell": g.cell.label, "without": g.without, "left": g.left, "gain": g.gain} for g in gains]
     }
     return Section(
-        "norm-variance", title, "Norms and gains", (Text(sentence), figure, _table(measured, gains)), data=data
+        "norm-variance", title, "Norms and gains", (Text(sentence), figure, _table(analysis, gains)), data=data
     )
 
 
-def _gains(measured: Measured) -> list[_Gain]:
-    plain_ones = {_loss_of(cell): cell for cell in measured.cells if _penalty(cell) == "none"}
+def _gains(analysis: Analysis) -> list[_Gain]:
+    plain_ones = {_loss_of(cell): cell for cell in analysis.cells if _penalty(cell) == "none"}
     gains = []
-    for cell in measured.cells:
+    for cell in analysis.cells:
         other = plain_ones.get(_loss_of(cell))
         if other is not None and _penalty(cell) not in {None, "none"}:
             kept, known = _variances(cell), _variances(other)
             seeds = kept.keys() & known.keys() & cell.values.keys() & other.values.keys()
             if seeds and sum(known[seed] for seed in seeds) > 0 and sum(kept[seed] for seed in seeds) > 0:
                 left = sum(kept[seed] for seed in seeds) / sum(known[seed] for seed in seeds)
-                gain = measured.sign * float(np.mean([cell.values[seed] - other.values[seed] for seed in seeds]))
+                gain = analysis.sign * float(np.mean([cell.values[seed] - other.values[seed] for seed in seeds]))
                 gains.append(_Gain(cell, other.label, left, gain))
     return gains
 
 
-def _penalty(cell: MeasuredCell) -> object:
+def _penalty(cell: CellAnalysis) -> object:
     """The name of its penalty on norms; None of what another program ran."""
     return cell.cell.settings.get("regularizer.name")
 
 
-def _loss_of(cell: MeasuredCell) -> str:
+def _loss_of(cell: CellAnalysis) -> str:
     return canonical({key: value for key, value in cell.cell.settings.items() if key.startswith("loss.")})
 
 
-def _variances(cell: MeasuredCell) -> Mapping[int, float]:
+def _variances(cell: CellAnalysis) -> Mapping[int, float]:
     """Seed -> variance of the norms at the end of the trials that finished."""
     return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
 
@@ -102,20 +102,20 @@ def _sentence(gains: list[_Gain]) -> str:
     )
 
 
-def _draw(measured: Measured, gains: list[_Gain], narrow: bool) -> Canvas:
-    width, names = width_of(narrow), [arm.name for arm in measured.arms]
+def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
+    width, names = width_of(narrow), [arm.name for arm in analysis.arms]
     canvas = Canvas(width, 290)
     across = Range.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
     frame = Frame(canvas, 56, 34, width - 14, 240, Range.of([gain.gain for gain in gains] + [0.0]))
     frame.draw_y()
-    frame.name_y(f"gain in {measured.metric.axis}")
+    frame.name_y(f"gain in {analysis.metric.axis}")
     ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]
     frame.draw_x(ticks, "variance of norms, as a share of that without the penalty (log)")
     canvas.line([(frame.left, frame.up(0.0)), (frame.right, frame.up(0.0))], Pen("ink", 1.0, "5 3"))
     named: list[tuple[float, float]] = []
     for gain in sorted(gains, key=lambda gain: gain.left):
         place = names.index(gain.cell.cell.arm)
-        tip = f"{gain.cell.label}: {measured.metric.signed(gain.gain)} at {100 * gain.left:.2g}% of the variance"
+        tip = f"{gain.cell.label}: {analysis.metric.signed(gain.gain)} at {100 * gain.left:.2g}% of the variance"
         x, y = frame.at(across.share(gain.left)), frame.up(gain.gain)
         canvas.dot(x, y, Pen(arm_colour(place)), SHAPES[place % len(SHAPES)], size=4.0, text=tip)
         reach = text_width(gain.cell.label) / 2 + 4
@@ -126,13 +126,13 @@ def _draw(measured: Measured, gains: list[_Gain], narrow: bool) -> Canvas:
     return canvas
 
 
-def _table(measured: Measured, gains: list[_Gain]) -> Table:
+def _table(analysis: Analysis, gains: list[_Gain]) -> Table:
     rows = tuple(
         (
             words(gain.cell.label),
             words(gain.without),
             plain(float(f"{gain.left:.3g}")),
-            signed(measured.metric, gain.gain),
+            signed(analysis.metric, gain.gain),
         )
         for gain in sorted(gains, key=lambda gain: gain.left)
     )

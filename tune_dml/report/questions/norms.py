@@ -6,18 +6,18 @@ import math
 from statistics import pstdev
 
 from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.traces import Pair, ShownCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.traces import Pair, ShownCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, Text, View
 
 
 @question(order=430, reads_traces=True)
-def norms(measured: Measured) -> Section | None:
+def norms(analysis: Analysis) -> Section | None:
     """Histograms of both cells, the same pictures over training and how far they turned, and what cannot be shown."""
-    if measured.results.imported is not None:
+    if analysis.results.imported is not None:
         return None
-    pair = measured.pair
+    pair = analysis.pair
     body: list[Block] = [Text(text) for text in pair.missing]
     if pair.sides:
         body = [*body, _figure(pair)]

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from tune_dml.record.sealed import Opening
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell, best_cells
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words
@@ -55,37 +55,37 @@ class _OpenedTest:
 
 
 @question(order=500, unanswered={"opened_test": None})
-def opened_test(measured: Measured) -> Section | None:
+def opened_test(analysis: Analysis) -> Section | None:
     """The test metric that corresponds to the sweep's own; None while it is sealed, or where there is none."""
-    opening = measured.results.opening
-    opened = _opened(measured, opening) if opening else None
+    opening = analysis.results.opening
+    opened = _opened(analysis, opening) if opening else None
     if opened is None:
         return None
-    body = (Text(" ".join(opened.sentences)), _table(measured.metric, opened))
+    body = (Text(" ".join(opened.sentences)), _table(analysis.metric, opened))
     title = "Opened test metrics"
     return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
 
 
-def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
-    key = "test/" + measured.metric.key.partition("/")[2]
-    trials = [trial for cell in measured.cells for trial in cell.trials]
+def _opened(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
+    key = "test/" + analysis.metric.key.partition("/")[2]
+    trials = [trial for cell in analysis.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
-    cells = [cell for cell in measured.cells if cell.values and any(t.key in sealed for t in cell.trials)]
+    cells = [cell for cell in analysis.cells if cell.values and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
-    resolution = measured.results.resolution_of(key)
-    table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds, resolution=resolution)
-    bounds = all_pairs(table.values, measured.looks.level, table.noise)
+    resolution = analysis.results.resolution_of(key)
+    table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, analysis.seeds, resolution=resolution)
+    bounds = all_pairs(table.values, analysis.looks.level, table.noise)
     bars, metric = comparison_bars(bounds).tolist(), metric_name(key)
     rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     labels = [row.label for row in rows]
-    chosen = next(labels.index(cell.label) for cell in best_cells(measured.results) if cell.label in labels)
-    claimed = int(np.argmax([measured.sign * row.mean for row in rows]))
+    chosen = next(labels.index(cell.label) for cell in best_cells(analysis.results) if cell.label in labels)
+    claimed = int(np.argmax([analysis.sign * row.mean for row in rows]))
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
         ends = metric.change_ends(float(bounds.low[pair]), float(bounds.high[pair]))
         numbers = (float(bounds.estimate[pair]), *ends)
-        limit = float(at_most(table.values, measured.looks.level, table.noise)[pair])
+        limit = float(at_most(table.values, analysis.looks.level, table.noise)[pair])
         optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
     tau = math.nan
     if len(rows) > 2:
@@ -95,7 +95,7 @@ def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
-def _row(metric: MetricName, cell: MeasuredCell, test: Mapping[int, float], bar: float) -> _OpenedRow:
+def _row(metric: MetricName, cell: CellAnalysis, test: Mapping[int, float], bar: float) -> _OpenedRow:
     mean = float(np.mean(list(test.values()) or [math.nan]))
     validation = float(np.mean([cell.values[seed] for seed in test] or [math.nan]))
     return _OpenedRow(
@@ -108,7 +108,7 @@ def _row(metric: MetricName, cell: MeasuredCell, test: Mapping[int, float], bar:
     )
 
 
-def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]:
+def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]:
     """Seed -> test metric, of the trials that have a validation metric too."""
     both = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
     return {seed: value for seed, value in both.items() if math.isfinite(value)}

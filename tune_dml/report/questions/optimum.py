@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.drawing.charts import Bar, bars
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
@@ -53,19 +53,19 @@ class Optimum:
 
 
 @knob_question(order=210, unanswered={"optimum": None})
-def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
+def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """None when the knob's values have no order; an edge that can be extended is a finding.
 
     Without a title, so not on the page, where the values cannot be compared.
     """
-    verdict = locate_optimum(measured, knob)
+    verdict = locate_optimum(analysis, knob)
     if verdict is None:
         return None
-    sentence, steps = _sentence(verdict, knob), _steps(measured, knob, verdict)
-    chances = _chances(measured, knob)
+    sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
+    chances = _chances(analysis, knob)
     body: list[Block] = [_figure(knob, verdict, chances)] if chances else []
     body.append(Text(sentence, badge=_word(verdict)))
-    curve = _parabola(measured, knob)
+    curve = _parabola(analysis, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))
     if verdict.extend and not steps:
@@ -76,7 +76,7 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
         "optimum",
         "" if knob.isolated.problem else f"Where is the best {knob.symbol}?",
         "Optimum",
-        (*body, _table(measured, knob, verdict)),
+        (*body, _table(analysis, knob, verdict)),
         Card(_word(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
         (sentence,),
         findings=(sentence,) if open_edge else (),
@@ -95,7 +95,7 @@ def _word(verdict: Optimum) -> str:
     return {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
 
 
-def _plain(knob: MeasuredKnob, verdict: Optimum) -> str:
+def _plain(knob: KnobAnalysis, verdict: Optimum) -> str:
     """Where the best lies, as one would say it; empty while that is open."""
     if verdict.verdict == "edge":
         best = value_text(knob.level(verdict.best))
@@ -110,16 +110,16 @@ def _plain(knob: MeasuredKnob, verdict: Optimum) -> str:
     return ""
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: Optimum) -> tuple[Step, ...]:
     """Adds the next values beyond the edge; none when there is nothing to add, or the knob's values are not listed."""
     if not verdict.extend:
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35
-    return extend(measured.results, settles, urgency, values={knob.path: as_tried(knob, verdict.extend)})
+    return extend(analysis.results, settles, urgency, values={knob.path: as_tried(knob, verdict.extend)})
 
 
-def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
+def _chances(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
     """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
@@ -133,7 +133,7 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
-def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
+def _figure(knob: KnobAnalysis, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
     first, last = next(iter(chances)), list(chances)[-1]
     shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > _MOST_BARS else list(chances)
     items = []
@@ -153,13 +153,13 @@ def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) 
     )  # fmt: skip
 
 
-def locate_optimum(measured: Measured, knob: MeasuredKnob) -> Optimum | None:
+def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> Optimum | None:
     """Judge where the best value of a knob lies; None when its values have no order."""
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
-    best = max(trained, key=lambda label: measured.sign * knob.isolated.means[label], default="")
+    best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
     if knob.stopped:
         reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no number at the end"
         return Optimum("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
@@ -170,16 +170,16 @@ def locate_optimum(measured: Measured, knob: MeasuredKnob) -> Optimum | None:
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
     judged = judge_best(
-        knob.better.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
-        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(measured, knob),
+        knob.better.values, numbers_of(knob, table.labels), analysis.margin, alpha=sensitivity.alpha,
+        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(analysis, knob),
         crossed=knob.isolated.crossed, tuned=knob.isolated.tuned,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
-    best = max(candidates or trained, key=lambda label: measured.sign * knob.isolated.means[label])
+    best = max(candidates or trained, key=lambda label: analysis.sign * knob.isolated.means[label])
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
-    extend = () if diverges or not beyond else values_beyond(measured, knob, beyond)
+    extend = () if diverges or not beyond else values_beyond(analysis, knob, beyond)
     return Optimum(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
         judged.reason, best, side, tuple(candidates), tuple(within),
@@ -189,18 +189,18 @@ def locate_optimum(measured: Measured, knob: MeasuredKnob) -> Optimum | None:
     )  # fmt: skip
 
 
-def _pairs(measured: Measured, knob: MeasuredKnob) -> Bounds | None:
+def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
     """The intervals of the sensitivity verdict, larger is better, and what those against the baseline add to them.
 
     A value certainly above the baseline is better than a value certainly below it.
     """
     if knob.sensitivity.bounds is None:
         return None
-    bounds, labels = knob.sensitivity.bounds.times(measured.sign), knob.sensitivity.labels
-    against = {row.label: row for row in measured.against_baseline or ()}
+    bounds, labels = knob.sensitivity.bounds.times(analysis.sign), knob.sensitivity.labels
+    against = {row.label: row for row in analysis.against_baseline or ()}
     cells = dict(zip(knob.labels, knob.cells or knob.labels, strict=True))
     rows = [against.get(cells[label]) for label in labels]
-    ends = [sorted((measured.sign * row.low, measured.sign * row.high)) for row in rows if row and knob.cells]
+    ends = [sorted((analysis.sign * row.low, analysis.sign * row.high)) for row in rows if row and knob.cells]
     if len(ends) == len(labels):
         low, high = np.array(ends).T
         apart = low[:, None] - high[None, :]
@@ -213,7 +213,7 @@ def _side(place: str) -> Side:
     return "low" if place == "low edge" else "high" if place == "high edge" else ""
 
 
-def _edge_of_the_best(knob: MeasuredKnob, best: str, candidates: Sequence[str]) -> Side:
+def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
     """The side on which the best mean lies outermost, while it may be the best."""
     if len(knob.isolated.table.labels) < 3 or best not in candidates:
         return ""
@@ -221,7 +221,7 @@ def _edge_of_the_best(knob: MeasuredKnob, best: str, candidates: Sequence[str]) 
     return "low" if best == labels[0] else "high" if best == labels[-1] else ""
 
 
-def _diverged_beyond(knob: MeasuredKnob, trained: Sequence[str], side: Side) -> bool:
+def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
     """Whether a value beyond the edge of those that trained, or the edge itself, diverged."""
     if not side:
         return False
@@ -230,7 +230,7 @@ def _diverged_beyond(knob: MeasuredKnob, trained: Sequence[str], side: Side) -> 
     return any(point.diverged for point in outside)
 
 
-def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:
+def _sentence(verdict: Optimum, knob: KnobAnalysis) -> str:
     symbol = knob.symbol
     if verdict.verdict == "none":
         return f"No optimum of {symbol} to locate: {verdict.reason}."
@@ -261,20 +261,20 @@ def _named(verdict: Optimum) -> str:
     return text
 
 
-def _parabola(measured: Measured, knob: MeasuredKnob) -> Parabola | None:
+def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
     """A parabola through the values that trained; None where there are too few."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
     values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
     if len(values) < 5 or knob.axis == "ordered" or knob.stopped:
         return None
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
-    table = measured.sign * knob.isolated.table.values[rows]
+    table = analysis.sign * knob.isolated.table.values[rows]
     return fit_parabola(
         table, np.array(values), scale=scale, alpha=knob.sensitivity.alpha, resolution=knob.isolated.table.resolution
     )
 
 
-def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
+def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:
     where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
     return (
         f"A parabola through the curve suggests a top {where} (R² {curve.r2:.2f} for values left out). It assumes the "
@@ -282,10 +282,10 @@ def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
     )
 
 
-def _table(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> Table:
+def _table(analysis: Analysis, knob: KnobAnalysis, verdict: Optimum) -> Table:
     """How far each value is behind the best, at most."""
     entries = tuple(
-        (words(label), words("yes" if label in verdict.candidates else "no"), signed(measured.metric, bound))
+        (words(label), words("yes" if label in verdict.candidates else "no"), signed(analysis.metric, bound))
         for label, bound in verdict.behind
     )
     caption = f"Each value against the best. {verdict.algorithm}; {100 * (1 - verdict.alpha):.3g}% for all at once."

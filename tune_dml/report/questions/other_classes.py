@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words
@@ -36,35 +36,35 @@ class _HalfDifference:
 
 
 @question(order=347, reads_traces=True, unanswered={"reach": None})
-def other_classes(measured: Measured) -> Section | None:
+def other_classes(analysis: Analysis) -> Section | None:
     """Every cell against the baseline by R@1 of the same queries; None without a baseline, or where trials kept no hits."""
-    baseline = measured.baseline
-    others = [cell for cell in measured.cells if cell is not baseline and cell.values]
+    baseline = analysis.baseline
+    others = [cell for cell in analysis.cells if cell is not baseline and cell.values]
     if baseline is None or not others:
         return None
-    alpha = measured.looks.level / len(others)  # the cells share the error: the best one was chosen among them
+    alpha = analysis.looks.level / len(others)  # the cells share the error: the best one was chosen among them
     rows = [
         _HalfDifference(half, cell.label, difference)
         for half in _HALVES
-        if (kept := _kept(measured.results, baseline, half))
+        if (kept := _kept(analysis.results, baseline, half))
         for cell in others
-        if (difference := _reach(measured.results, cell, kept, half, alpha))
+        if (difference := _reach(analysis.results, cell, kept, half, alpha))
     ]
     if not rows:
         return None
-    body: list[Block] = [Text(_sentence(measured, rows, baseline.label))]
+    body: list[Block] = [Text(_sentence(analysis, rows, baseline.label))]
     body += [_table(half, rows, baseline.label, alpha) for half in _HALVES]
     title = "How far does it reach?"
     return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
 
 
-def _kept(results: Results, baseline: MeasuredCell, half: str) -> dict[int, Hits]:
+def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
     """Seed -> the hits of the baseline's trials that kept them."""
     trials = [trial for trial in baseline.trials if trial.status == "finished" and trial.seed in baseline.values]
     return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
 
 
-def _reach(results: Results, cell: MeasuredCell, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
+def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
     """Over the seeds under which both cells asked the same queries; None where there is none, or only one class."""
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
@@ -86,10 +86,10 @@ def _reach(results: Results, cell: MeasuredCell, kept: Mapping[int, Hits], half:
     return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
 
 
-def _sentence(measured: Measured, rows: list[_HalfDifference], baseline: str) -> str:
+def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) -> str:
     """Of the best cell that has hits, on the last half that is there: test where it has been opened."""
-    by_label = {cell.label: cell for cell in measured.cells}
-    best = max(rows, key=lambda row: (row.half == "test", measured.sign * by_label[row.label].mean))
+    by_label = {cell.label: cell for cell in analysis.cells}
+    best = max(rows, key=lambda row: (row.half == "test", analysis.sign * by_label[row.label].mean))
     metric, reached = metric_name(f"{best.half}/recall_at_1"), best.reach
     scope = f"{reached.classes} {_HALVES[best.half]} classes"
     ends = f"{metric.signed(reached.low)} to {metric.signed(reached.high)}"

@@ -10,12 +10,12 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.conditions import conditions_of, our_name
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.cell import MeasuredCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
-from tune_dml.report.printed.comparable import differences_in_words, differing
-from tune_dml.report.printed.metrics import our_metric
-from tune_dml.report.printed.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
+from tune_dml.report.published.comparable import differences_in_words, differing
+from tune_dml.report.published.metrics import our_metric
+from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
 from tune_dml.space import METHOD
@@ -28,7 +28,7 @@ class _PrintedArms:
     """The arms that a printed table has methods of."""
 
     published: PublishedCurve
-    cells: tuple[MeasuredCell, ...]
+    cells: tuple[CellAnalysis, ...]
     """The best cell of each of them."""
     printed: tuple[float, ...]
     reasons: tuple[str, ...]
@@ -40,11 +40,11 @@ class _PrintedArms:
 
 
 @question(order=330, unanswered={"printed_methods": ()})
-def printed_methods(measured: Measured) -> Section | None:
+def printed_methods(analysis: Analysis) -> Section | None:
     """One table, a column for each printed one, those on the same data set first."""
-    declared = [item for item in measured.results.plan.space.published if item.hyperparameter == METHOD]
-    same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(measured.results.plan.dataset))
-    tables = [arms for item in same_first if (arms := _arms(measured, published_curve(item))).cells]
+    declared = [item for item in analysis.results.plan.space.published if item.hyperparameter == METHOD]
+    same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(analysis.results.plan.dataset))
+    tables = [arms for item in same_first if (arms := _arms(analysis, published_curve(item))).cells]
     if not tables:
         return None
     apart: list[Block] = []
@@ -52,7 +52,7 @@ def printed_methods(measured: Measured) -> Section | None:
         apart += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
     differs = [arms for arms in tables if arms.reasons]
     level = f"Levels: not comparable with {len(differs)} of {len(tables)} printed tables ({{}})." if differs else ""
-    body: list[Block] = [_table(measured, tables), _orders(tables)]
+    body: list[Block] = [_table(analysis, tables), _orders(tables)]
     body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
     body += _other_metrics(tables)
     body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
@@ -65,13 +65,13 @@ def printed_methods(measured: Measured) -> Section | None:
     )
 
 
-def _arms(measured: Measured, published: PublishedCurve) -> _PrintedArms:
+def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     """The arms of the table's methods that have numbers, in its order."""
-    best = _best_cells(measured)
+    best = _best_cells(analysis)
     points = [point for point in published.points if str(point.x) in best]
     cells = tuple(best[str(point.x)] for point in points)
     reasons: dict[str, None] = {}
-    dataset = measured.results.plan.dataset
+    dataset = analysis.results.plan.dataset
     if our_name(dataset) != our_name(published.published.dataset):
         reasons[f"other data set: {dataset}, not {published.published.dataset}"] = None
     for point, cell in zip(points, cells, strict=True):
@@ -81,30 +81,30 @@ def _arms(measured: Measured, published: PublishedCurve) -> _PrintedArms:
     if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
         reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
     printed = tuple(point.y for point in points)
-    deviation = paper_deviation(measured, published)
+    deviation = paper_deviation(analysis, published)
     labels = [cell.label for cell in cells]
-    order = _order(measured, published, dict(zip(labels, printed, strict=True)), deviation)
+    order = _order(analysis, published, dict(zip(labels, printed, strict=True)), deviation)
     return _PrintedArms(published, cells, printed, tuple(reasons), order, deviation)
 
 
-def _best_cells(measured: Measured) -> dict[str, MeasuredCell]:
+def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:
     """The best cell of each arm with numbers."""
-    best: dict[str, MeasuredCell] = {}
-    for cell in measured.cells:
+    best: dict[str, CellAnalysis] = {}
+    for cell in analysis.cells:
         held = best.get(cell.cell.arm)
-        if cell.values and (held is None or measured.sign * (cell.mean - held.mean) > 0):
+        if cell.values and (held is None or analysis.sign * (cell.mean - held.mean) > 0):
             best[cell.cell.arm] = cell
     return best
 
 
 def _order(
-    measured: Measured, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
+    analysis: Analysis, published: PublishedCurve, printed: Mapping[str, float], deviation: PaperDeviation
 ) -> OrderAgreement | None:
     if len(printed) < 3:
         return None
-    labels, level = measured.table.labels, measured.looks.level
+    labels, level = analysis.table.labels, analysis.looks.level
     rows = {labels.index(label): number for label, number in printed.items()}
-    bounds = all_pairs(measured.table.values, level, measured.table.noise)
+    bounds = all_pairs(analysis.table.values, level, analysis.table.noise)
     if not np.isfinite(bounds.low[np.ix_(list(rows), list(rows))][np.triu_indices(len(rows), 1)]).any():
         return None
     return compare_orders(bounds, rows, published, deviation, level)
@@ -141,11 +141,11 @@ def _orders(tables: Sequence[_PrintedArms]) -> Table:
     return Table("printed-order", caption, columns, tuple(rows))
 
 
-def _table(measured: Measured, tables: Sequence[_PrintedArms]) -> Table:
-    metric = measured.metric
+def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
+    metric = analysis.metric
     columns = [dict(zip((cell.label for cell in arms.cells), arms.printed, strict=True)) for arms in tables]
     means = {cell.label: cell.mean for arms in tables for cell in arms.cells}
-    ranked = sorted(means, key=lambda label: -measured.sign * means[label])
+    ranked = sorted(means, key=lambda label: -analysis.sign * means[label])
     rows = tuple(
         (words(label), number(metric, means[label]), *(number(metric, c.get(label, math.nan)) for c in columns))
         for label in ranked

@@ -11,8 +11,8 @@ import numpy as np
 
 from trainables.evidence.record import Tile
 from trainables.evidence.sheet import rows_of
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.traces import Pair, ShownCell
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.traces import Pair, ShownCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 
@@ -23,11 +23,11 @@ _Row = tuple[Tile | None, ...]
 
 
 @question(order=440, reads_traces=True)
-def retrieval_sheets(measured: Measured) -> Section | None:
+def retrieval_sheets(analysis: Analysis) -> Section | None:
     """Rows of both sheets, with words for those who do not see them, feature maps where kept, and what cannot be shown."""
-    if measured.results.imported is not None:
+    if analysis.results.imported is not None:
         return None
-    pair = measured.pair
+    pair = analysis.pair
     chosen = _chosen(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
     missing = [
@@ -38,7 +38,7 @@ def retrieval_sheets(measured: Measured) -> Section | None:
     ]
     body: list[Block] = [Text(text) for text in (*pair.missing, *missing)]
     if photographs:
-        body = [Text(_sentence(measured, pair, chosen)), *body, Photographs(photographs, _LEGEND)]
+        body = [Text(_sentence(analysis, pair, chosen)), *body, Photographs(photographs, _LEGEND)]
     maps = tuple(_maps(side, side.evidence.maps) for side in pair.sides if side.evidence.maps)
     if maps:
         caption = (
@@ -68,7 +68,7 @@ def _alike(one: _Row, other: _Row) -> tuple[bool, int]:
     return right[0][:1] == right[1][:1], -abs(sum(right[0]) - sum(right[1]))
 
 
-def _sentence(measured: Measured, pair: Pair, chosen: Sequence[int]) -> str:
+def _sentence(analysis: Analysis, pair: Pair, chosen: Sequence[int]) -> str:
     first, side = pair.sides[0].evidence, next(side for side in pair.sides if side.evidence.drawn)
     if _of_pairs(side.evidence.rows):
         shown = f"The pairs of {first.part}, seed {pair.seed}, that were judged wrong with most confidence."
@@ -77,13 +77,13 @@ def _sentence(measured: Measured, pair: Pair, chosen: Sequence[int]) -> str:
         those = f"{len(chosen)} of {of} queries" if len(chosen) < of else f"The same {of} queries"
         more = ", those on which the two differ most" if len(chosen) < of else ""
         shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest pictures by cosine."
-        shown += _apart(measured, pair)
+        shown += _apart(analysis, pair)
     return f"{shown} An illustration: the verdicts above rest on all pictures and seeds."
 
 
-def _apart(measured: Measured, pair: Pair) -> str:
+def _apart(analysis: Analysis, pair: Pair) -> str:
     """Over all queries, how many each of the two alone finds; empty where that was not kept."""
-    kept = [measured.results.hits(side.key, "val") for side in pair.sides]
+    kept = [analysis.results.hits(side.key, "val") for side in pair.sides]
     if len(kept) < 2 or any(hits is None for hits in kept):
         return ""
     one, other = (hits for hits in kept if hits is not None)

@@ -5,42 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
 from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
 from tune_dml.report.steps import Step, chance_text, extend, more_seeds, not_worth_it
-from tune_dml.stats import Difference, Matters
-from tune_dml.stats.foresight import Outlook, outlook, sensitivity_is_decided
+from tune_dml.stats import Difference, SensitivityVerdict
+from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
 from tune_dml.text import counted, duration, value_text
 
 _INSTEAD = "Fewer values, a wider range or a larger margin"
 
 
 @knob_question(order=200)
-def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
+def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     """The verdict in words, what more seeds would decide, the curve, and every pairwise difference."""
-    verdict, ahead = knob.sensitivity, _ahead(measured, knob)
-    sentences = _sentences(measured, knob, ahead)
+    verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
+    sentences = _sentences(analysis, knob, ahead)
     body: list[Block] = []
-    drawn = next(other for other in measured.knobs if other is knob or (knob.arm and other.path == knob.path))
+    drawn = next(other for other in analysis.knobs if other is knob or (knob.arm and other.path == knob.path))
     if drawn is not knob:
         body.append(Text(f"The figure of {drawn.symbol}, above, shows the methods that share this knob together."))
     elif knob.points:
-        body.append(curve_figure(measured, knob, plain_sentence(measured, knob)))
+        body.append(curve_figure(analysis, knob, plain_sentence(analysis, knob)))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
-        (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
+        (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(analysis.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
-        plain=_in_the_answer(measured, knob),
+        plain=_in_the_answer(analysis, knob),
         hint=not_worth_it(ahead, _question(knob), _INSTEAD),
-        steps=_steps(measured, knob, ahead),
+        steps=_steps(analysis, knob, ahead),
         data={
             "path": knob.path,
             "arm": knob.arm or None,
@@ -62,41 +62,41 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     )
 
 
-def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
+def _in_the_answer(analysis: Analysis, knob: KnobAnalysis) -> str:
     """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
     unsure = [
         other
-        for other in measured.knobs
+        for other in analysis.knobs
         if other.sensitivity.largest and other.sensitivity.verdict == "undecided" and not other.unused
     ]
     few = 2 if knob.arm else 3
-    if len(measured.knobs) < few or len(unsure) < 2 or knob not in unsure:
-        return plain_sentence(measured, knob)
+    if len(analysis.knobs) < few or len(unsure) < 2 or knob not in unsure:
+        return plain_sentence(analysis, knob)
     symbols = [other.symbol for other in unsure]
     named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
-    return f"Whether {named} matter on {measured.results.plan.dataset} is open." if knob is unsure[0] else ""
+    return f"Whether {named} matter on {analysis.results.plan.dataset} is open." if knob is unsure[0] else ""
 
 
-def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
+def plain_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
     """The verdict as one would say it."""
     verdict = knob.sensitivity
     if knob.unused:
         same = f"its {len(_trained(knob))} values trained to the same numbers"
-        return f"{knob.symbol} changes nothing on {measured.results.plan.dataset} as it was run: {same}. Is it used?"
+        return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset} as it was run: {same}. Is it used?"
     if verdict.largest is None:
-        return _plain_without_noise(measured, knob)
-    return knob.among + _plain_with_noise(measured, knob, verdict.largest)
+        return _plain_without_noise(analysis, knob)
+    return knob.among + _plain_with_noise(analysis, knob, verdict.largest)
 
 
-def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Difference) -> str:
-    verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
-    where = measured.results.plan.dataset + knob.isolated.part
-    moved = _moved(measured, knob, largest.first, largest.second, largest.estimate)
+def _plain_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Difference) -> str:
+    verdict, metric, symbol = knob.sensitivity, analysis.metric, knob.symbol
+    where = analysis.results.plan.dataset + knob.isolated.part
+    moved = _moved(analysis, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
         return f"{symbol} matters on {where}: {moved}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
-        where = measured.results.plan.dataset + knob.isolated.average
+        where = analysis.results.plan.dataset + knob.isolated.average
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         diverged = any(point.diverged for point in knob.points)
@@ -113,17 +113,17 @@ def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Differenc
     return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
 
 
-def _plain_without_noise(measured: Measured, knob: MeasuredKnob) -> str:
+def _plain_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
     """What was seen where nothing says how noisy it is."""
-    symbol, where = knob.symbol, measured.results.plan.dataset
-    if knob.isolated.problem and len(measured.knobs) > 1:  # of which the best configuration says more
+    symbol, where = knob.symbol, analysis.results.plan.dataset
+    if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
         return ""
     trained = [point for point in knob.points if math.isfinite(point.mean)]
     if len(trained) < 2:
         verb = "Nothing can be said of" if not trained else "Nothing can be compared over"
         return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
     widest = _widest_within_a_seed(trained)
-    moved = f"{_moved(measured, knob, *widest)}, but " if widest else ""
+    moved = f"{_moved(analysis, knob, *widest)}, but " if widest else ""
     return f"{knob.among}Whether {symbol} matters on {where} is open: {moved}{knob.sensitivity.reason}."
 
 
@@ -141,45 +141,45 @@ def _widest_within_a_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float
     return max(gaps, key=lambda gap: gap[2], default=None)
 
 
-def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size: float) -> str:
+def _moved(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, size: float) -> str:
     """`R@1 falls 19 points from rho 1 to 0.1`: from the better value to the worse."""
-    if measured.sign * size < 0:
+    if analysis.sign * size < 0:
         first, second = second, first
-    if measured.metric.rough(abs(size)) == measured.metric.rough(0.0):
-        return f"{measured.metric.name} is the same at every {knob.symbol}"
+    if analysis.metric.rough(abs(size)) == analysis.metric.rough(0.0):
+        return f"{analysis.metric.name} is the same at every {knob.symbol}"
     better, worse = (value_text(knob.level(label)) for label in (first, second))
-    verb = "falls" if measured.sign > 0 else "rises"
-    return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
+    verb = "falls" if analysis.sign > 0 else "rises"
+    return f"{analysis.metric.name} {verb} {analysis.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, ahead: Outlook | None) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> tuple[Step, ...]:
     """More seeds where they are likely to decide; three for one."""
-    if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
+    if len(analysis.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
-        return extend(measured.results, settles, 45, seeds=3)
+        return extend(analysis.results, settles, 45, seeds=3)
     if ahead is None:
         return ()
-    return more_seeds(measured.results, f"{_question(knob)}{knob.isolated.average}", 40, ahead)
+    return more_seeds(analysis.results, f"{_question(knob)}{knob.isolated.average}", 40, ahead)
 
 
-def _question(knob: MeasuredKnob) -> str:
+def _question(knob: KnobAnalysis) -> str:
     """What more seeds may decide: of values that did not all train, only that those that did differ."""
     return f"{'that' if _some_lost(knob) else 'whether'} {knob.symbol} matters"
 
 
-def _some_lost(knob: MeasuredKnob) -> bool:
+def _some_lost(knob: KnobAnalysis) -> bool:
     """Whether a value diverged or was stopped, so that "does not matter" cannot be said."""
     return any(point.diverged or point.stopped for point in knob.points)
 
 
-def _ahead(measured: Measured, knob: MeasuredKnob) -> Outlook | None:
+def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
     """What further seeds would decide of an undecided verdict; None when it is not for want of seeds."""
     verdict, crossed = knob.sensitivity, knob.isolated.crossed
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
     if _flat_for_those_that_trained(knob):
         return None
-    share, tuned = verdict.alpha / measured.looks.level, knob.isolated.tuned
+    share, tuned = verdict.alpha / analysis.looks.level, knob.isolated.tuned
     table = knob.isolated.table.with_numbers()
     rows: tuple[int, ...] = ()
     values, step = table.values, table.resolution
@@ -190,24 +190,24 @@ def _ahead(measured: Measured, knob: MeasuredKnob) -> Outlook | None:
     decided = sensitivity_is_decided(
         verdict.margin, rows=rows, tuned=tuned is not None, resolution=step, flat_decides=not _some_lost(knob)
     )
-    return outlook(
-        values, len(measured.seeds), lambda seeds: share * measured.looks.level_at(seeds), decided,
+    return forecast_seeds(
+        values, len(analysis.seeds), lambda seeds: share * analysis.looks.level_at(seeds), decided,
         scale=verdict.margin, resolution=step,
     )  # fmt: skip
 
 
-def _sentences(measured: Measured, knob: MeasuredKnob, ahead: Outlook | None) -> list[str]:
+def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
-    sentences = [_unused(knob) if knob.unused else knob.among + _verdict(measured.metric, knob)]
+    sentences = [_unused(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
         sentences.append(
-            _more_seeds(measured, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob), _INSTEAD)
+            _more_seeds(analysis, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob), _INSTEAD)
         )
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
 
 
-def _unused(knob: MeasuredKnob) -> str:
+def _unused(knob: KnobAnalysis) -> str:
     """What is said in place of a verdict where nothing was varied."""
     return (
         f"{knob.symbol} changed nothing: its {len(_trained(knob))} values trained to the same numbers under every seed, to the "
@@ -215,19 +215,19 @@ def _unused(knob: MeasuredKnob) -> str:
     )
 
 
-def _trained(knob: MeasuredKnob) -> list[CurvePoint]:
+def _trained(knob: KnobAnalysis) -> list[CurvePoint]:
     """The values that have a number."""
     return [point for point in knob.points if point.seeds]
 
 
-def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:
+def _flat_for_those_that_trained(knob: KnobAnalysis) -> bool:
     """Whether more seeds could at most show that the values that trained do not differ, while others diverged."""
     largest = knob.sensitivity.largest
     below = largest is not None and abs(largest.estimate) < knob.sensitivity.margin
     return below and any(point.diverged for point in knob.points)
 
 
-def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
+def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     verdict, symbol, average = knob.sensitivity, knob.symbol, knob.isolated.average
     diverged = [point.label for point in knob.points if point.diverged]
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
@@ -254,7 +254,7 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     return text + beside
 
 
-def _but_unknown(knob: MeasuredKnob) -> str:
+def _but_unknown(knob: KnobAnalysis) -> str:
     """The values that are listed and have no number, of which a verdict over all the others says nothing."""
     unknown = [point.label for point in knob.points if not math.isfinite(point.mean)]
     return f"; nothing is known of {_listed(unknown)}" if unknown else ""
@@ -264,7 +264,7 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(labels) if len(labels) <= 6 else f"{len(labels)} values"
 
 
-def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
+def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
     high, low, size = largest.first, largest.second, largest.estimate
     near, far = largest.low, largest.high
     if size < 0:
@@ -285,7 +285,7 @@ def _limit(metric: MetricName, largest: Difference) -> str:
     return f", and by itself certainly at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
-def _lost(knob: MeasuredKnob) -> str:
+def _lost(knob: KnobAnalysis) -> str:
     """Every trial without a number, by reason; empty when there is none."""
     labels: dict[str, list[str]] = {}
     for point in knob.points:
@@ -299,17 +299,17 @@ def _lost(knob: MeasuredKnob) -> str:
     return f"Lost: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(measured: Measured, ahead: Outlook) -> str:
-    more = ahead.seeds - len(measured.seeds)
-    seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
-    trials = more * len(measured.cells)
+def _more_seeds(analysis: Analysis, ahead: Forecast) -> str:
+    more = ahead.seeds - len(analysis.seeds)
+    seconds = [trial.seconds for trial in analysis.results.trials if trial.status == "finished" and trial.seconds > 0]
+    trials = more * len(analysis.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     return (
         f"{counted(more, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance_text(ahead.chance)}."
     )
 
 
-def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
+def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
         (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
@@ -325,7 +325,7 @@ def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
 
 
-def _against_margin(difference: Difference, verdict: Matters) -> str:
+def _against_margin(difference: Difference, verdict: SensitivityVerdict) -> str:
     """By the simultaneous intervals; where every difference is below the margin, each is."""
     if difference.at_least > verdict.margin:
         return "larger"

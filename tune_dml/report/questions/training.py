@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
-from tune_dml.report.measured.traces import Change, Histories
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.questions.caveats import LAST
@@ -29,17 +29,17 @@ class _Rule:
 
 
 @knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
-def training(measured: Measured, knob: MeasuredKnob) -> Section:
+def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
     """The curves of each value of the knob and the baseline, means and ranges over seeds; what was not logged is missing."""
-    histories = measured.histories[knob.key]
-    changes = histories.changes(measured.metric.key, LAST)
-    gaining = _gaining(measured, changes)
-    sentence = _sentence(measured, histories, changes)
-    rules = _rules(measured, knob, histories)
-    panels = histories.panels((measured.metric.key, _LOSS))
+    histories = analysis.histories[knob.key]
+    changes = histories.changes(analysis.metric.key, LAST)
+    gaining = _gaining(analysis, changes)
+    sentence = _sentence(analysis, histories, changes)
+    rules = _rules(analysis, knob, histories)
+    panels = histories.panels((analysis.metric.key, _LOSS))
     body: list[Block] = []
     if panels:
-        sentences = {measured.metric.key: sentence, _LOSS: _of_loss(histories)}
+        sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
         caption = (
             "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
         )
@@ -49,49 +49,49 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
     else:
         body.append(Text(sentence))
     if rules:
-        body += [Text(_of_rules(rules)), _table(measured, knob, rules)]
+        body += [Text(_of_rules(rules)), _table(analysis, knob, rules)]
     return Section(
         "training",
         f"How did training go, for each {knob.symbol}?",
         "Training",
         tuple(body),
-        steps=_steps(measured, knob, gaining),
+        steps=_steps(analysis, knob, gaining),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
 
-def _gaining(measured: Measured, changes: Sequence[Change]) -> dict[str, float]:
+def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
     """Label -> what it still gained in the last quarter, of those that gained more than the margin."""
-    return {change.label: change.size for change in changes if measured.sign * change.size > measured.margin}
+    return {change.label: change.size for change in changes if analysis.sign * change.size > analysis.margin}
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float]) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, knob: KnobAnalysis, gaining: dict[str, float]) -> tuple[Step, ...]:
     """Return a new sweep with longer training, after anything that the present one can still show."""
-    if not gaining or knob is not measured.knobs[0]:
+    if not gaining or knob is not analysis.knobs[0]:
         return ()
-    return train_longer(measured.results, "whether the answer is the same once training has converged", 5)
+    return train_longer(analysis.results, "whether the answer is the same once training has converged", 5)
 
 
-def _sentence(measured: Measured, histories: Histories, changes: Sequence[Change]) -> str:
-    metric = measured.metric
+def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change]) -> str:
+    metric = analysis.metric
     if metric.key not in histories.keys:
         return f"No trial logged {metric.label} while it trained, so there is no curve to show."
     period = _period(changes)
     if not period:
         return "Every trial was evaluated too rarely to tell whether training had settled."
-    gaining = _gaining(measured, changes)
+    gaining = _gaining(analysis, changes)
     if not gaining:
         return (
             f"Over {period} of training no value gained more than the margin of "
-            f"{metric.amount(measured.margin)}: longer training would hardly change the picture."
+            f"{metric.amount(analysis.margin)}: longer training would hardly change the picture."
         )
-    most = max(gaining, key=lambda label: measured.sign * gaining[label])
+    most = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
     more = f", and of {others} more {'value' if others == 1 else 'values'} by more than the margin" if others else ""
     return (
         f"Still gaining: over {period} of training {metric.label} of {most} moved by "
         f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
-        + f"{more} (margin {metric.amount(measured.margin)}). Longer training may change the order."
+        + f"{more} (margin {metric.amount(analysis.margin)}). Longer training may change the order."
     )
 
 
@@ -111,9 +111,9 @@ def _of_loss(histories: Histories) -> str:
     return f"The training loss ends lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
 
 
-def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tuple[_Rule, ...]:
+def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:
     """Last evaluation, each seed's best one, and the one best for the mean of seeds; empty with one evaluation."""
-    key, sign = measured.metric.key, measured.sign
+    key, sign = analysis.metric.key, analysis.sign
     by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:
         trials = [[sign * row[key] for row in rows if key in row] for rows in histories.by_label[point.label]]
@@ -144,13 +144,13 @@ def _of_rules(rules: Sequence[_Rule]) -> str:
     return f"Which value leads depends on the evaluation that is made to count: {named}."
 
 
-def _table(measured: Measured, knob: MeasuredKnob, rules: Sequence[_Rule]) -> Table:
+def _table(analysis: Analysis, knob: KnobAnalysis, rules: Sequence[_Rule]) -> Table:
     labels = [label for label, _ in rules[0].scores]
     rows: tuple[tuple[Entry, ...], ...] = tuple(
-        (words(label), *(number(measured.metric, dict(rule.scores)[label]) for rule in rules)) for label in labels
+        (words(label), *(number(analysis.metric, dict(rule.scores)[label]) for rule in rules)) for label in labels
     )
     caption = (
-        f"{measured.metric.axis} by the evaluation that counts: the last one; the best of each seed, then the mean "
+        f"{analysis.metric.axis} by the evaluation that counts: the last one; the best of each seed, then the mean "
         "(mean of max); the best of the mean over seeds (max of mean). The latter two choose with what they report."
     )
     columns = ("value", *(rule.name for rule in rules))

@@ -8,9 +8,9 @@ import numpy as np
 
 from tune_dml.record.resolution import resolution_of
 from tune_dml.report.drawing.charts import HeatCell, heat
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
-from tune_dml.report.measured.looks import ALPHA
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.analysis.looks import ALPHA
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes
@@ -22,9 +22,9 @@ _FINE = 0.01
 
 
 @question(order=340, unanswered={"trust": None})
-def trust(measured: Measured) -> Section | None:
+def trust(analysis: Analysis) -> Section | None:
     """The assumptions behind the verdicts, with what the sweep says of them; None before any trial has ended."""
-    looks = measured.looks
+    looks = analysis.looks
     if not looks.seeds[-1]:
         return None
     text = (
@@ -32,17 +32,17 @@ def trust(measured: Measured) -> Section | None:
         "and seeds may react differently to a knob. The statements of one table hold all at once, over all looks at it, "
         f"at an error of {100 * ALPHA:g}%."
     )
-    facts = [("Looks", _looks(measured)), ("Error", _error(measured)), ("Seeds", _seeds(measured))]
-    facts += [("Resolution", step) for step in _resolution(measured)]
-    facts += [("Race", race) for race in _race(measured)]
-    facts += [("Stopped early", stopped) for stopped in _stopped(measured)]
-    facts += [(f"Noise over {knob.symbol}", noise) for knob in measured.knobs if (noise := _noise(knob))]
+    facts = [("Looks", _looks(analysis)), ("Error", _error(analysis)), ("Seeds", _seeds(analysis))]
+    facts += [("Resolution", step) for step in _resolution(analysis)]
+    facts += [("Race", race) for race in _race(analysis)]
+    facts += [("Stopped early", stopped) for stopped in _stopped(analysis)]
+    facts += [(f"Noise over {knob.symbol}", noise) for knob in analysis.knobs if (noise := _noise(knob))]
     return Section(
         "trust",
         "Can I trust it?",
         "Trust",
         (
-            *_figures(measured),
+            *_figures(analysis),
             Fold("What is assumed, the looks taken and the error spent", (Text(text), Facts(tuple(facts)))),
         ),
         data={
@@ -52,22 +52,22 @@ def trust(measured: Measured) -> Section | None:
                 "level": looks.level,
                 "error_spent": looks.spent,
                 "error_allowed": ALPHA,
-                "resolution": measured.resolution,
-                "epsilon": {knob.key: knob.sensitivity.epsilon for knob in measured.knobs},
-                "prior_df": {knob.key: knob.sensitivity.prior_df for knob in measured.knobs},
+                "resolution": analysis.resolution,
+                "epsilon": {knob.key: knob.sensitivity.epsilon for knob in analysis.knobs},
+                "prior_df": {knob.key: knob.sensitivity.prior_df for knob in analysis.knobs},
             }
         },
     )
 
 
-def _figures(measured: Measured) -> tuple[Figure, ...]:
+def _figures(analysis: Analysis) -> tuple[Figure, ...]:
     """Every trial's number, less what its seed adds to all cells: a seed or a cell that stands out shows."""
-    table, metric = measured.table, measured.metric
+    table, metric = analysis.table, analysis.metric
     if len(table.labels) < 2 or len(table.seeds) < 2 or not np.isfinite(table.values).any():
         return ()
     filled = fill_holes(table.values)[0]
     less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
-    reasons = {(cell.label, trial.seed): why for cell in measured.cells for trial, why in cell.failures}
+    reasons = {(cell.label, trial.seed): why for cell in analysis.cells for trial, why in cell.failures}
     rows = list(range(min(len(table.labels), max(4, _MOST_FIELDS // len(table.seeds)))))
 
     def cell(row: int, column: int) -> HeatCell:
@@ -92,8 +92,8 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
     )
 
 
-def _looks(measured: Measured) -> str:
-    looks = measured.looks
+def _looks(analysis: Analysis) -> str:
+    looks = analysis.looks
     if not looks.recorded:
         return "not on record: one is assumed"
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
@@ -102,8 +102,8 @@ def _looks(measured: Measured) -> str:
     return f"{times}, at {seeds}; planned before the first: {looks.planned}"
 
 
-def _error(measured: Measured) -> str:
-    looks = measured.looks
+def _error(analysis: Analysis) -> str:
+    looks = analysis.looks
     if not looks.recorded:
         return f"{100 * ALPHA:g}%, all of it for this look: had somebody looked and gone on, it would be more"
     return (
@@ -113,23 +113,23 @@ def _error(measured: Measured) -> str:
     )
 
 
-def _seeds(measured: Measured) -> str:
-    trials = measured.results.trials
-    lost = sum(len(cell.failures) for cell in measured.cells)
-    text = f"{len(measured.seeds)}, the same in every cell"
+def _seeds(analysis: Analysis) -> str:
+    trials = analysis.results.trials
+    lost = sum(len(cell.failures) for cell in analysis.cells)
+    text = f"{len(analysis.seeds)}, the same in every cell"
     text += (
         f"; {lost} of {len(trials)} trials gave no number, which widens intervals and erases nothing" if lost else ""
     )
-    if len(measured.seeds) == 2:
+    if len(analysis.seeds) == 2:
         text += ". Two seeds give each pair one degree of freedom: only large differences among few values can be told"
     return text
 
 
-def _resolution(measured: Measured) -> list[str]:
+def _resolution(analysis: Analysis) -> list[str]:
     """What one query moves the metric by, or its numbers show, and what seeds that come out equal are taken for."""
-    metric, step = measured.metric, measured.resolution
-    known = resolution_of(metric.key, (trial.metrics for trial in measured.results.trials)) > 0
-    finite = [value for cell in measured.cells for value in cell.values.values()]
+    metric, step = analysis.metric, analysis.resolution
+    known = resolution_of(metric.key, (trial.metrics for trial in analysis.results.trials)) > 0
+    finite = [value for cell in analysis.cells for value in cell.values.values()]
     if not step or (not known and step < _FINE * float(np.ptp(finite or [0.0]))):
         return []
     floor = "no seeds, however alike, count as varying by less than half of it"
@@ -143,23 +143,23 @@ def _resolution(measured: Measured) -> list[str]:
     return [f"nobody says what {metric.label} moves in; its numbers show steps of about {size}; {floor}"]
 
 
-def _race(measured: Measured) -> list[str]:
+def _race(analysis: Analysis) -> list[str]:
     """When and why cells stopped, and that the page judges by all the race's blocks."""
-    race = measured.results.race
+    race = analysis.results.race
     if race is None or not race.settled:
         return []
-    labels = {cell.cell.digest: cell.label for cell in measured.cells}
+    labels = {cell.cell.digest: cell.label for cell in analysis.cells}
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
     together = "The verdicts above keep what the intervals of all its blocks say together, each at its level"
     return [f"{stops}. {together}"]
 
 
-def _stopped(measured: Measured) -> list[str]:
+def _stopped(analysis: Analysis) -> list[str]:
     """Which cells were stopped and where, and what the statements of the others are worth."""
-    if not measured.stopped:
+    if not analysis.stopped:
         return []
     reasons: dict[str, list[str]] = {}
-    for cell in measured.stopped:
+    for cell in analysis.stopped:
         reason = next(trial.reason for trial in cell.trials if trial.status == "stopped")
         reasons.setdefault(reason.partition(":")[0], []).append(f"{cell.label} ({reason.partition(': ')[2]})")
     listed = "; ".join(f"{at}: {', '.join(labels)}" for at, labels in reasons.items())
@@ -170,7 +170,7 @@ def _stopped(measured: Measured) -> list[str]:
     ]
 
 
-def _noise(knob: MeasuredKnob) -> str:
+def _noise(knob: KnobAnalysis) -> str:
     verdict = knob.sensitivity
     if verdict.noise is None:
         return ""

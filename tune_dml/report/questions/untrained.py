@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tune_dml.record.results import Results, TrialResult
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 
 
 @question(order=148, unanswered={"untrained": ()})
-def untrained(measured: Measured) -> Section | None:
+def untrained(analysis: Analysis) -> Section | None:
     """None where every configuration had a loss at some step that was logged."""
     labels = [
-        cell.label for cell in measured.cells if cell.trials and all(_idle(measured.results, t) for t in cell.trials)
+        cell.label for cell in analysis.cells if cell.trials and all(_idle(analysis.results, t) for t in cell.trials)
     ]
     if not labels:
         return None

@@ -11,7 +11,7 @@ from trainables.errors import ConfigError
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.record.results import Results, results_of
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words
@@ -38,14 +38,14 @@ class _Component:
 
 
 @question(order=345, unanswered={"variance": None})
-def variance(measured: Measured) -> Section | None:
+def variance(analysis: Analysis) -> Section | None:
     """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
-    own = _varied(measured.results.plan)
-    beside, shared = _beside(measured.results)
+    own = _varied(analysis.results.plan)
+    beside, shared = _beside(analysis.results)
     if own == "all" and not set(beside) - {"all"}:
         return None
     components = tuple(_component(source, results, shared) for source, results in beside.items())
-    sentences, metric = _sentences(own, components, measured), measured.metric
+    sentences, metric = _sentences(own, components, analysis), analysis.metric
     title = "Where does the noise come from?"
     return Section(
         "variance",
@@ -128,14 +128,14 @@ def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     }
 
 
-def _sentences(own: str, components: tuple[_Component, ...], measured: Measured) -> list[str]:
-    metric, first = measured.metric, measured.seeds[0]
+def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis) -> list[str]:
+    metric, first = analysis.metric, analysis.seeds[0]
     sentences = []
     if own != "all":
         changed = " and ".join(_NAMES[source] for source in SOURCES if source in own.split(" and "))
         sentences.append(
             f"A seed of this sweep changes {f'{changed} alone' if changed else 'nothing'}: its verdicts hold for "
-            f"{_held(measured.results.plan)}."
+            f"{_held(analysis.results.plan)}."
         )
     known = [component for component in components if component.trial.known]
     sentences += [

@@ -15,8 +15,8 @@ from scipy.stats import kendalltau
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.record.results import Results
-from tune_dml.report.measured import Measured, measure
-from tune_dml.report.measured.knob import MeasuredKnob, level_key, same_value
+from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import Bounds
 
@@ -74,10 +74,10 @@ class Transfer:
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredStudy:
+class StudyAnalysis:
     """The sweeps of a study."""
 
-    sweeps: tuple[Measured, ...]
+    sweeps: tuple[Analysis, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class MeasuredStudy:
         )
 
 
-def measure_study(results: Sequence[Results], margin: float | None = None) -> MeasuredStudy:
+def analyse_study(results: Sequence[Results], margin: float | None = None) -> StudyAnalysis:
     """Put sweeps of one space together. Raises ConfigError unless they share metric, goal and some knob."""
     first, *others = results
     problems = []
@@ -123,10 +123,10 @@ def measure_study(results: Sequence[Results], margin: float | None = None) -> Me
     repeated = sorted({name for name in names if names.count(name) > 1})
     problems += [Problem("SWEEP", "a sweep may be named once", name, "Remove the repeat.") for name in repeated]
     raise_if_any(problems)
-    return MeasuredStudy(tuple(measure(item, margin) for item in results))
+    return StudyAnalysis(tuple(analyse(item, margin) for item in results))
 
 
-def _tuning(sweep: Measured, knob: MeasuredKnob) -> Tuning:
+def _tuning(sweep: Analysis, knob: KnobAnalysis) -> Tuning:
     table = knob.isolated.table
     values = sweep.sign * table.values
     means = {label: sweep.sign * mean for label, mean in knob.isolated.means.items() if math.isfinite(mean)}
@@ -140,7 +140,7 @@ def _tuning(sweep: Measured, knob: MeasuredKnob) -> Tuning:
     )  # fmt: skip
 
 
-def _default(sweep: Measured, knob: MeasuredKnob) -> tuple[str, np.ndarray | None]:
+def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | None]:
     """What one would take without tuning, and its metric by seed: the paper's best value where it was tried."""
     table = knob.isolated.table
     for curve in knob.published:
@@ -159,7 +159,7 @@ def _default(sweep: Measured, knob: MeasuredKnob) -> tuple[str, np.ndarray | Non
     return "", None
 
 
-def _gain(values: np.ndarray, default: np.ndarray, sweep: Measured) -> Gain:
+def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> Gain:
     """The cross-fitted gain of the best row over another one, which is never chosen where a row is better."""
     both = np.vstack([values, default])
     kept = both[:, np.isfinite(both).all(0)]
@@ -169,7 +169,7 @@ def _gain(values: np.ndarray, default: np.ndarray, sweep: Measured) -> Gain:
     return Gain(float(best.mean), float(best.low), float(best.high))
 
 
-def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: MeasuredKnob) -> Transfer:
+def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: KnobAnalysis) -> Transfer:
     theirs = {level_key(other.level(label)): label for label in other.isolated.table.labels}
     mine = {level_key(knob.level(label)): label for label in knob.isolated.table.labels}
     shared = [key for key in mine if key in theirs]
@@ -190,7 +190,7 @@ def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: Meas
     return Transfer(*names, "", tau, low, high, _gain(values, row, second), theirs[carried])
 
 
-def _signs(knob: MeasuredKnob, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """For every pair of values: the sign of the difference of means, and 1, -1 where it is certain, else 0."""
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     pairs = np.triu_indices(len(rows), 1)

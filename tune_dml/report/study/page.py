@@ -11,14 +11,14 @@ from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.questions.sensitivity import plain_sentence
 from tune_dml.report.section import Block, Figure, Section, Table, Text, plain, signed, words
-from tune_dml.report.study.findings import Gain, MeasuredStudy, Transfer, Tuning
+from tune_dml.report.study.findings import Gain, StudyAnalysis, Transfer, Tuning
 from tune_dml.report.summary import Answer
 from tune_dml.text import duration
 
 SCHEMA = "tune_dml.study/1"
 
 
-def study_data(study: MeasuredStudy) -> dict[str, Any]:
+def study_data(study: StudyAnalysis) -> dict[str, Any]:
     """Everything as JSON; null where a number does not exist."""
     body = {
         "schema": SCHEMA,
@@ -41,20 +41,20 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def study_sentences(study: MeasuredStudy) -> tuple[str, ...]:
+def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
     """Each sweep's verdict, then what carries over, then what tuning gains."""
     lines = list(_verdicts(study, named=True))
     lines += [_carried(study, item) for item in study.transfers]
     return (*lines, *(_gained(study, item) for item in study.tunings))
 
 
-def _verdicts(study: MeasuredStudy, *, named: bool) -> tuple[str, ...]:
+def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
     """Each sweep's verdict on each of its knobs, by the sweep's name if so wanted."""
     said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))]
     return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in said)
 
 
-def _carried(study: MeasuredStudy, item: Transfer) -> str:
+def _carried(study: StudyAnalysis, item: Transfer) -> str:
     metric = study.sweeps[0].metric
     where = f"From {item.first} to {item.second}"
     if item.refusal:
@@ -67,7 +67,7 @@ def _carried(study: MeasuredStudy, item: Transfer) -> str:
     return f"{where}, {order}; {worth} ({_ends(study, lost)}) over {item.carried}, which is best in {item.first}."
 
 
-def _gained(study: MeasuredStudy, item: Tuning) -> str:
+def _gained(study: StudyAnalysis, item: Tuning) -> str:
     metric, blind = study.sweeps[0].metric, item.mistunability
     parts = []
     if item.tunability is not None and math.isfinite(item.tunability.estimate):
@@ -82,17 +82,17 @@ def _gained(study: MeasuredStudy, item: Tuning) -> str:
     return f"{item.sweep}: {'; '.join(parts)}; {near}."
 
 
-def _ends(study: MeasuredStudy, gain: Gain) -> str:
+def _ends(study: StudyAnalysis, gain: Gain) -> str:
     metric = study.sweeps[0].metric
     return f"{metric.signed(gain.low)} to {metric.signed(gain.high)}" if math.isfinite(gain.low) else "no interval"
 
 
-def write_study(study: MeasuredStudy, folder: Path) -> tuple[Path, Path]:
+def write_study(study: StudyAnalysis, folder: Path) -> tuple[Path, Path]:
     """`study.html` and `study.json` in a folder, made if missing."""
     return write_page(folder, "study", _page(study), study_data(study))
 
 
-def _page(study: MeasuredStudy) -> str:
+def _page(study: StudyAnalysis) -> str:
     spaces = list(dict.fromkeys(sweep.results.plan.space.title for sweep in study.sweeps))
     datasets = list(dict.fromkeys(sweep.results.plan.dataset for sweep in study.sweeps))
     facts = tuple(
@@ -111,7 +111,7 @@ def _page(study: MeasuredStudy) -> str:
     return page_of(head, [_transfer(study), _tuning(study)])
 
 
-def _transfer(study: MeasuredStudy) -> Section:
+def _transfer(study: StudyAnalysis) -> Section:
     metric = study.sweeps[0].metric
     rows = tuple(
         (words(t.knob), words(t.first), words(t.second), plain(t.shared), plain(round(t.tau, 3)), plain(t.low), plain(t.high),
@@ -141,7 +141,7 @@ def _transfer(study: MeasuredStudy) -> Section:
     )  # fmt: skip
 
 
-def _tuning(study: MeasuredStudy) -> Section:
+def _tuning(study: StudyAnalysis) -> Section:
     metric = study.sweeps[0].metric
     rows = tuple(
         (words(t.sweep), words(t.dataset), words(t.knob), words(t.best), words(t.default or "-"),
@@ -180,7 +180,7 @@ def _tuning(study: MeasuredStudy) -> Section:
     )
 
 
-def _figure(study: MeasuredStudy, known: list[Tuning]) -> Figure:
+def _figure(study: StudyAnalysis, known: list[Tuning]) -> Figure:
     metric = study.sweeps[0].metric
     items = [
         Whisker(

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from tune_dml.papers.published import PublishedCurve, PublishedPoint
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.conditions import conditions_of, our_name
-from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob, level_key, same_value
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value
 
 _ALIASES = {
@@ -50,7 +50,7 @@ _SELECTED = {
 }
 
 
-def printed_at(knob: MeasuredKnob, published: PublishedCurve) -> dict[str, float]:
+def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, float]:
     """Label -> the printed number at each of our values that has a mean and is printed."""
     theirs = published.values()
     numbers = {
@@ -62,23 +62,23 @@ def printed_at(knob: MeasuredKnob, published: PublishedCurve) -> dict[str, float
 
 
 def reasons_against(
-    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
     """What differs between the two studies and sets the level of the metric."""
-    theirs, settings = published.published, measured.settings
-    plan, selection = measured.results.plan, str(settings.get("data.split", "class_disjoint"))
+    theirs, settings = published.published, analysis.settings
+    plan, selection = analysis.results.plan, str(settings.get("data.split", "class_disjoint"))
     pairs = [
         ("data set", plan.dataset, theirs.dataset, our_name(plan.dataset) == our_name(theirs.dataset)),
         _pair("backbone", settings.get("model.backbone"), theirs.backbone),
         _pair("embedding size", settings.get("model.embedding_dim"), _embedding_dim(knob, published, printed)),
-        _pair("metric", measured.metric.name, theirs.metric),
+        _pair("metric", analysis.metric.name, theirs.metric),
     ]
     reasons = [
         f"other {what}: {ours}, not {number}"
         for what, ours, number, same in pairs
         if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
     ]
-    reasons += _differing(measured, knob, published, printed)
+    reasons += _differing(analysis, knob, published, printed)
     if theirs.selection != "unknown" and _SELECTED[selection] != _SELECTED[theirs.selection]:
         reasons.append(f"other selection: ours {_SELECTED[selection]}, the paper's {_SELECTED[theirs.selection]}")
     return tuple(reasons)
@@ -88,7 +88,7 @@ def _pair(what: str, ours: object, printed: object) -> tuple[str, object, object
     return what, ours, printed, _letters(ours) == _letters(printed)
 
 
-def _embedding_dim(knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
+def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
     """The embedding size of the printed numbers: of their rows where these say it, else of the table."""
     rows = [point.row for point in _matched(knob, published, printed).values()]
     sizes = {row.hyperparameters.get("embedding_dim", published.published.embedding_dim) for row in rows}
@@ -96,7 +96,7 @@ def _embedding_dim(knob: MeasuredKnob, published: PublishedCurve, printed: Mappi
 
 
 def _differing(
-    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
     """Every condition of the printed numbers that some cell behind our curve does not meet; the knob itself apart."""
     by_values: dict[tuple[str, str, str], list[str]] = {}
@@ -106,7 +106,7 @@ def _differing(
         if conditions is None:
             continue
         differing: dict[str, tuple[list[Value], Value]] = {}
-        for cell in _cells_at(measured, knob, label):
+        for cell in _cells_at(analysis, knob, label):
             for path, (ours, theirs) in conditions.differing(cell.settings).items():
                 differing.setdefault(path, ([], theirs))[0].append(ours)
         for path, (values, theirs) in differing.items():
@@ -125,20 +125,20 @@ def _importance(path: str) -> int:
     return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
 
 
-def _matched(knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
+def _matched(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
     """Label of ours -> the printed point at its value."""
     return {label: point for label in printed for point in published.points if same_value(knob.level(label), point.x)}
 
 
-def _cells_at(measured: Measured, knob: MeasuredKnob, label: str) -> list[Cell]:
+def _cells_at(analysis: Analysis, knob: KnobAnalysis, label: str) -> list[Cell]:
     """The cells behind a value of the knob: several where other knobs are searched too."""
-    cells = [cell.cell for cell in measured.cells if cell.cell.arm == knob.arm]
+    cells = [cell.cell for cell in analysis.cells if cell.cell.arm == knob.arm]
     key = level_key(knob.level(label))
     return [cell for cell in cells if knob.path in cell.knobs and level_key(cell.knobs[knob.path]) == key]
 
 
 def unknown_conditions(
-    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Conditions that neither paper nor released code says, by what ours are."""
     varied: dict[str, None] = {}
@@ -147,7 +147,7 @@ def unknown_conditions(
         if conditions is None:
             return ("how its method was trained",)
         for path in conditions.unprinted:
-            values = dict.fromkeys(_in_words(cell.settings.get(path)) for cell in _cells_at(measured, knob, label))
+            values = dict.fromkeys(_in_words(cell.settings.get(path)) for cell in _cells_at(analysis, knob, label))
             varied[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
     return tuple(varied)
 

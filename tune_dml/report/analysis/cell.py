@@ -18,7 +18,7 @@ from tune_dml.stats.table import SeedTable
 
 
 @dataclass(frozen=True)
-class MeasuredCell:
+class CellAnalysis:
     """A cell with what its trials gave."""
 
     cell: Cell
@@ -60,7 +60,7 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredArm:
+class ArmAnalysis:
     """An arm with what its cells gave."""
 
     name: str
@@ -68,10 +68,10 @@ class MeasuredArm:
     baseline: bool
     knobs: tuple[Knob, ...]
     """Those that are searched in it, scientific first."""
-    cells: tuple[MeasuredCell, ...]
+    cells: tuple[CellAnalysis, ...]
 
     @property
-    def trained(self) -> tuple[MeasuredCell, ...]:
+    def trained(self) -> tuple[CellAnalysis, ...]:
         """The cells of which some trial has a number and none diverged: those that can be its best."""
         return tuple(cell for cell in self.cells if cell.values and not cell.diverged)
 
@@ -117,7 +117,7 @@ class RaceFindings:
         return tuple(label for label, row in self.rows.items() if self.race.lost[row])
 
 
-def race_findings(results: Results, cells: Sequence[MeasuredCell]) -> RaceFindings | None:
+def race_findings(results: Results, cells: Sequence[CellAnalysis]) -> RaceFindings | None:
     """None without a race that has judged."""
     race, plan = results.race, results.plan
     if race is None or not race.judged:

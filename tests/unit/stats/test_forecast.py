@@ -5,21 +5,21 @@ import time
 import numpy as np
 import pytest
 
-from tune_dml.stats import SeedTable, judge_matters
+from tune_dml.stats import SeedTable, judge_sensitivity
 from tune_dml.stats.best import judge_best
-from tune_dml.stats.foresight import (
+from tune_dml.stats.forecast import (
     EVEN,
-    Outlook,
+    Forecast,
     _choose,
     _continuations,
     _looks_ahead,
     best_is_known,
-    fresh_outlook,
-    outlook,
+    forecast_fresh_seeds,
+    forecast_seeds,
     pairs_are_decided,
     sensitivity_is_decided,
 )
-from tune_dml.stats.matters import FullGrid
+from tune_dml.stats.sensitivity import FullGrid
 
 LEVEL = 0.016
 """Of a second look."""
@@ -35,7 +35,7 @@ def table_of(values):
 
 
 def ahead(values, decided, level=LEVEL):
-    return outlook(values, values.shape[1], lambda _: level, decided, scale=1.0)
+    return forecast_seeds(values, values.shape[1], lambda _: level, decided, scale=1.0)
 
 
 TRUTHS = [np.zeros(6), np.linspace(0, 4, 6), [0, 0, 0, 3, 0, 0], [0, 0, 0, 1.5, 0, 0]]
@@ -92,7 +92,7 @@ def test_future_values_move_in_the_steps_of_the_metric():
 def test_many_tables_are_judged_as_the_report_judges_one():
     for seed in range(30):
         values = noisy([0, 0.5, 1.5, 2.5], 6, seed=seed, sd=0.7)
-        verdict = judge_matters(table_of(values), 1.0, alpha=LEVEL).verdict
+        verdict = judge_sensitivity(table_of(values), 1.0, alpha=LEVEL).verdict
         assert sensitivity_is_decided(1.0)(values[None], LEVEL)[0] == (verdict != "undecided")
         assert sensitivity_is_decided(1.0, flat_decides=False)(values[None], LEVEL)[0] == (verdict == "sensitive")
         best = judge_best(values, range(4), 1.0, alpha=LEVEL)
@@ -104,7 +104,7 @@ def test_averages_over_a_grid_are_judged_as_the_report_judges_them():
     for seed in range(30):
         values = noisy([0, 0, 0.6, 1, 2, 2], 5, seed=seed, sd=0.6)
         averages = table_of(values.reshape(3, 2, 5).mean(1))
-        verdict = judge_matters(averages, 1.0, alpha=LEVEL, crossed=FullGrid(values, rows)).verdict
+        verdict = judge_sensitivity(averages, 1.0, alpha=LEVEL, crossed=FullGrid(values, rows)).verdict
         verdicts.add(verdict)
         assert sensitivity_is_decided(1.0, rows=rows)(values[None], LEVEL)[0] == (verdict != "undecided")
     assert verdicts == {"sensitive", "undecided"}
@@ -123,10 +123,10 @@ def test_a_smaller_level_promises_less():
 
 
 def test_the_look_with_the_most_chance_per_seed_is_chosen_of_those_that_are_likely_to_decide():
-    assert _choose([Outlook(4, 0.52), Outlook(5, 0.9), Outlook(8, 0.95)]) == Outlook(5, 0.9)
-    assert _choose([Outlook(4, 0.3), Outlook(8, EVEN)]) == Outlook(8, EVEN)
-    hopeless = _choose([Outlook(8, 0.4), Outlook(4, 0.3)])
-    assert hopeless == Outlook(8, 0.4)
+    assert _choose([Forecast(4, 0.52), Forecast(5, 0.9), Forecast(8, 0.95)]) == Forecast(5, 0.9)
+    assert _choose([Forecast(4, 0.3), Forecast(8, EVEN)]) == Forecast(8, EVEN)
+    hopeless = _choose([Forecast(8, 0.4), Forecast(4, 0.3)])
+    assert hopeless == Forecast(8, 0.4)
     assert not hopeless.worth_it
 
 
@@ -138,18 +138,18 @@ def test_looks_reach_three_times_the_seeds_that_have_run():
 
 def test_nothing_is_foretold_without_noise():
     assert ahead(noisy([0, 1, 2], 1), sensitivity_is_decided(1.0)) is None
-    assert fresh_outlook(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None
+    assert forecast_fresh_seeds(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None
 
 
 def test_a_lead_that_luck_explains_is_not_expected_to_hold():
     """The winner of twenty equal cells leads by as much as a cell that truly does."""
     values = noisy([0] * 20, 4, seed=2)
     winner = int(values[1:].mean(1).argmax()) + 1
-    among_many = fresh_outlook(values, (winner, 0), (5,), scale=1.0).chance
-    alone = fresh_outlook(values[[0, winner]], (1, 0), (5,), scale=1.0).chance
+    among_many = forecast_fresh_seeds(values, (winner, 0), (5,), scale=1.0).chance
+    alone = forecast_fresh_seeds(values[[0, winner]], (1, 0), (5,), scale=1.0).chance
     assert among_many < 0.25
     assert among_many < alone / 2
-    clear = fresh_outlook(noisy([0, 0, 6], 4), (2, 0), (5, 8, 12), scale=1.0)
+    clear = forecast_fresh_seeds(noisy([0, 0, 6], 4), (2, 0), (5, 8, 12), scale=1.0)
     assert clear.seeds == 5
     assert clear.chance > 0.9
 

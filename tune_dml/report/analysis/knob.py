@@ -13,11 +13,11 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
-from tune_dml.report.measured.alike import changes_nothing
-from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings
+from tune_dml.report.analysis.alike import changes_nothing
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
-from tune_dml.stats import IsolatedKnob, Matters, Point, SeedTable, isolate, judge_matters
+from tune_dml.stats import IsolatedKnob, SensitivityVerdict, Point, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
@@ -53,7 +53,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredKnob:
+class KnobAnalysis:
     """One knob with the others out of the way: its curve, and what the statistics say of it."""
 
     knob: Knob
@@ -67,7 +67,7 @@ class MeasuredKnob:
     """`isolated.table` with larger numbers better."""
     raced: RaceStanding | None
     """What a race has found of the table's rows."""
-    sensitivity: Matters
+    sensitivity: SensitivityVerdict
     points: tuple[CurvePoint, ...]
     baseline: CurvePoint | None
     published: tuple[PublishedCurve, ...]
@@ -137,15 +137,15 @@ class MeasuredKnob:
         return dict(zip(self.labels, self.levels, strict=True))
 
 
-class MeasuredSweep(Protocol):
-    """What a knob is measured in; `Measured` is one."""
+class SweepFigures(Protocol):
+    """What a knob is measured in; `Analysis` is one."""
 
     @property
     def results(self) -> Results:
         """What is on record."""
 
     @property
-    def cells(self) -> tuple[MeasuredCell, ...]:
+    def cells(self) -> tuple[CellAnalysis, ...]:
         """Every cell."""
 
     @property
@@ -177,46 +177,46 @@ class MeasuredSweep(Protocol):
         """The baseline, if there is one."""
 
 
-def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: float) -> MeasuredKnob:
+def analyse_knob(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
     """Isolate a knob within an arm and judge whether it matters there, at the error `alpha`."""
     tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
     labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
-    at_level: dict[str, list[MeasuredCell]] = {label: [] for label in labels.values()}
+    at_level: dict[str, list[CellAnalysis]] = {label: [] for label in labels.values()}
     for cell in tried:
         at_level[labels[level_key(cell.cell.knobs[knob.path])]].append(cell)
-    isolated = _isolated(measured, arm, knob, labels)
+    isolated = _isolated(analysis, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
-    failed = _failed_in_race(measured, at_level)
-    raced = _raced(measured, at_level, isolated.table.labels)
-    sensitivity = judge_matters(
-        isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, failed=failed,
-        crossed=isolated.crossed, tuned=isolated.tuned, sign=measured.sign, raced=raced,
+    failed = _failed_in_race(analysis, at_level)
+    raced = _raced(analysis, at_level, isolated.table.labels)
+    sensitivity = judge_sensitivity(
+        isolated.table, analysis.margin, alpha=alpha, diverged=diverged, stopped=stopped, failed=failed,
+        crossed=isolated.crossed, tuned=isolated.tuned, sign=analysis.sign, raced=raced,
     )  # fmt: skip
-    unused = measured.results.imported is None and changes_nothing(arm, knob)
+    unused = analysis.results.imported is None and changes_nothing(arm, knob)
     if isolated.problem:
         sensitivity = replace(sensitivity, reason=isolated.problem)
     elif unused:
         sensitivity = replace(sensitivity, verdict="undecided", reason=_UNUSED, flat=False)
-    bars, seeds = _bars(measured, at_level, sensitivity), _isolated_seeds(isolated.table)
+    bars, seeds = _bars(analysis, at_level, sensitivity), _isolated_seeds(isolated.table)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
         mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
         point = point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
         points.append(replace(point, seeds=seeds.get(label) or point.seeds))
-    return MeasuredKnob(
+    return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
-        isolated.table.times(measured.sign), raced, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
+        isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
+        analysis.baseline_point, _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
     )  # fmt: skip
 
 
-def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
-    space = measured.results.plan.space
+def _isolated(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
+    space = analysis.results.plan.space
     paths = [other.path for other in arm.knobs if other.path != knob.path]
     if paths and any(cell.stopped for cell in arm.cells):
-        return IsolatedKnob(SeedTable.of({}, measured.seeds), {}, "", _CHOSEN)
+        return IsolatedKnob(SeedTable.of({}, analysis.seeds), {}, "", _CHOSEN)
     others = [path for path in paths if not space.is_nuisance(path)]
     nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
@@ -229,44 +229,44 @@ def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Map
         for cell in arm.cells
         if knob.path in cell.cell.knobs
     ]
-    return isolate(points, labels, measured.seeds, measured.sign, measured.resolution)
+    return isolate(points, labels, analysis.seeds, analysis.sign, analysis.resolution)
 
 
 def _raced(
-    measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], rows: Sequence[str]
+    analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]
 ) -> RaceStanding | None:
     """What a race has found of the values in `rows`, where each is one cell."""
-    if measured.race is None or any(len(cells) > 1 for cells in at_level.values()):
+    if analysis.race is None or any(len(cells) > 1 for cells in at_level.values()):
         return None
-    return measured.race.of([at_level[row][0].label for row in rows])
+    return analysis.race.of([at_level[row][0].label for row in rows])
 
 
-def _failed_in_race(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]]) -> list[str]:
+def _failed_in_race(analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
     """The values that a race could not settle because trials of a cell failed again and again, or all of them."""
-    if measured.race is None:
+    if analysis.race is None:
         return []
-    lost, failed = measured.race.lost, []
+    lost, failed = analysis.race.lost, []
     for label, cells in at_level.items():
         without = any(cell.failures for cell in cells) and not any(cell.values or cell.diverged for cell in cells)
         failed += [label] if without or any(cell.label in lost for cell in cells) else []
     return failed
 
 
-def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
+def _bars(analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict) -> dict[str, float]:
     """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
     if all(len(cells) == 1 for cells in at_level.values()):
-        return {label: measured.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
+        return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
     if matters.bounds is None:
         return {}
     return dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
 
 
-def _only_cells(at_level: Mapping[str, list[MeasuredCell]]) -> tuple[str, ...]:
+def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:
     cells = [cell.label for cells in at_level.values() for cell in cells]
     return tuple(cells) if len(cells) == len(at_level) else ()
 
 
-def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, bar: float) -> CurvePoint:
+def point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, bar: float) -> CurvePoint:
     """A point of a curve, with everything its trials gave."""
     seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
@@ -283,13 +283,13 @@ def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]
     return dict(zip(table.labels, numbers, strict=True))
 
 
-def _published(measured: MeasuredSweep, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+def _published(analysis: SweepFigures, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
     """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol.
 
     A curve of a method that is an arm's name belongs to that arm.
     """
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
-    plan = measured.results.plan
+    plan = analysis.results.plan
     along = [item for item in plan.space.published if item.hyperparameter != METHOD]
     named = [item for item in along if item.hyperparameter in names]
     if not named and len(plan.space.scientific or plan.space.knobs) == 1:
@@ -305,7 +305,7 @@ def _letters(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _ordered(knob: Knob, cells: list[MeasuredCell]) -> tuple[Value, ...]:
+def _ordered(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
     """The values that were tried: numbers ascending, names in the order of the grid."""
     tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
     numbers = [value for value in tried if is_number(value)]

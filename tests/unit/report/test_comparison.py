@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers.toys import STEEP, write_sweep
 
-from tune_dml.report.compared import compare_sweeps, write_comparison
-from tune_dml.report.compared.page import comparison_data, sentences
+from tune_dml.report.comparison import compare_sweeps, write_comparison
+from tune_dml.report.comparison.page import comparison_data, sentences
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.conditions import conditions_of, our_name, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
-from tune_dml.report.printed.comparable import differences_in_words
-from tune_dml.report.printed.metrics import our_metric
+from tune_dml.report.published.comparable import differences_in_words
+from tune_dml.report.published.metrics import our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.text import is_number
 

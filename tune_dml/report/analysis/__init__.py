@@ -12,10 +12,10 @@ from trainables.errors import raise_if_any
 from tune_dml.planning.request import margin_problems, paper_sd_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
-from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
-from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
-from tune_dml.report.measured.looks import Looks, looks_of
-from tune_dml.report.measured.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings
+from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, analyse_knob, point_of
+from tune_dml.report.analysis.looks import Looks, looks_of
+from tune_dml.report.analysis.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
@@ -38,13 +38,13 @@ class AgainstBaseline:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Analysis:
     """Everything the questions of the report ask."""
 
     results: Results
     metric: MetricName
     margin: float
-    cells: tuple[MeasuredCell, ...]
+    cells: tuple[CellAnalysis, ...]
     paper_sd: float | None = None
     """Run-to-run standard deviation of the papers' numbers, as the user gives it; None: not known."""
 
@@ -78,11 +78,11 @@ class Measured:
         return next((cell.cell.settings for cell in self.cells if cell.cell.arm == arm), {})
 
     @cached_property
-    def arms(self) -> tuple[MeasuredArm, ...]:
+    def arms(self) -> tuple[ArmAnalysis, ...]:
         """The methods that were compared, in their order, with their cells; of a space without arms, it and its baseline."""
         plan = self.results.plan
         return tuple(
-            MeasuredArm(
+            ArmAnalysis(
                 arm.name,
                 arm.baseline,
                 plan.knobs_of(arm.name),
@@ -92,7 +92,7 @@ class Measured:
         )
 
     @cached_property
-    def baseline(self) -> MeasuredCell | None:
+    def baseline(self) -> CellAnalysis | None:
         """The baseline cell, if the space has one; the one with the best mean, where something was tuned in it too."""
         cells = [cell for cell in self.cells if cell.cell.baseline]
         return (
@@ -100,7 +100,7 @@ class Measured:
         )
 
     @cached_property
-    def baselines(self) -> tuple[MeasuredCell, ...]:
+    def baselines(self) -> tuple[CellAnalysis, ...]:
         """Every baseline cell with a number: several where something was tuned in the baseline too."""
         return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
@@ -122,7 +122,7 @@ class Measured:
         return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
 
     @cached_property
-    def stopped(self) -> tuple[MeasuredCell, ...]:
+    def stopped(self) -> tuple[CellAnalysis, ...]:
         """The cells that were stopped early, behind others, and have no number at the end."""
         return tuple(cell for cell in self.cells if cell.stopped is not None)
 
@@ -159,7 +159,7 @@ class Measured:
             return {}
         return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
 
-    def bar(self, cell: MeasuredCell) -> tuple[float, float]:
+    def bar(self, cell: CellAnalysis) -> tuple[float, float]:
         """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""
         half = self.bars.get(cell.label, math.nan)
         return self.metric.level_ends(cell.mean - half, cell.mean + half)
@@ -183,7 +183,7 @@ class Measured:
             rows.append(AgainstBaseline(difference.first, shared, difference.estimate, *ends, verdict))
         return tuple(rows)
 
-    def against(self, cell: MeasuredCell) -> AgainstBaseline | None:
+    def against(self, cell: CellAnalysis) -> AgainstBaseline | None:
         """A cell's difference to the baseline; None for the baseline itself and where there is none."""
         return self._against.get(cell.label)
 
@@ -192,13 +192,13 @@ class Measured:
         return {row.label: row for row in self.against_baseline or ()}
 
     @cached_property
-    def knobs(self) -> tuple[MeasuredKnob, ...]:
+    def knobs(self) -> tuple[KnobAnalysis, ...]:
         """The scientific knobs of each arm (all of them when none is scientific); they share the error (Bonferroni)."""
         space = self.results.plan.space
         searched = [
             (arm, knob) for arm in self.arms if not arm.baseline for knob in space.scientific_of(space.arm(arm.name))
         ]
-        return tuple(measure_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
+        return tuple(analyse_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
 
     @cached_property
     def baseline_point(self) -> CurvePoint | None:
@@ -238,7 +238,7 @@ class Measured:
         return pair_of(self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing)
 
 
-def measure(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Measured:
+def analyse(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Analysis:
     """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
     location = f"{plan.space.name}.margin" if margin is None else "--margin"
@@ -248,19 +248,19 @@ def measure(results: Results, margin: float | None = None, paper_sd: float | Non
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
-    return Measured(results, metric_name(metric), margin, cells, paper_sd)
+    return Analysis(results, metric_name(metric), margin, cells, paper_sd)
 
 
-def _differences(measured: Measured) -> tuple[Difference, ...]:
+def _differences(analysis: Analysis) -> tuple[Difference, ...]:
     """Every other cell minus the baseline's only cell, or minus the best of several."""
-    table, level, labels = measured.table, measured.looks.level, [cell.label for cell in measured.baselines]
-    raced = measured.race.of(table.labels) if measured.race else None
+    table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
+    raced = analysis.race.of(table.labels) if analysis.race else None
     if len(labels) > 1:
-        return compare_all_with_best_of(table, labels, sign=measured.sign, alpha=level, raced=raced)
+        return compare_all_with_best_of(table, labels, sign=analysis.sign, alpha=level, raced=raced)
     return compare_all_with(table, labels[0], alpha=level, raced=raced)
 
 
-def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:
+def _measured_cell(trials: list[TrialResult], metric: str) -> CellAnalysis:
     values: dict[int, float] = {}
     failures: list[tuple[TrialResult, str]] = []
     for trial in trials:
@@ -272,4 +272,4 @@ def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:
             failures.append((trial, f"finished without a finite {metric}"))
         elif trial.status == "finished":
             values[trial.seed] = float(number)
-    return MeasuredCell(trials[0].cell, tuple(trials), values, tuple(failures))
+    return CellAnalysis(trials[0].cell, tuple(trials), values, tuple(failures))

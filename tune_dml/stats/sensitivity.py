@@ -72,7 +72,7 @@ class FullGrid:
 
 
 @dataclass(frozen=True, eq=False)
-class Matters:
+class SensitivityVerdict:
     """The verdict and everything it rests on."""
 
     verdict: Literal["sensitive", "insensitive", "undecided"]
@@ -99,7 +99,7 @@ class Matters:
     algorithm: str = ALGORITHM
 
 
-def judge_matters(
+def judge_sensitivity(
     table: SeedTable,
     margin: float,
     *,
@@ -111,7 +111,7 @@ def judge_matters(
     tuned: TunedLevels | None = None,
     sign: float = 1,
     raced: RaceStanding | None = None,
-) -> Matters:
+) -> SensitivityVerdict:
     """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
 
     Args:
@@ -133,7 +133,7 @@ def judge_matters(
     cells = crossed.values if crossed is not None else tuned.values if tuned is not None else values
     lacking = _lacking(cells, len(labels))
     if lacking:
-        return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
+        return SensitivityVerdict("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
     if crossed is not None:
         cell_noise = fit_pairs(crossed.values, crossed.resolution)
@@ -154,7 +154,7 @@ def judge_matters(
     effect = bool(np.maximum(bounds.low, -bounds.high).max() > 0)
     differences = tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown)
     known = noise if noise.testable.any() else None  # averages with holes may share no two seeds although cells do
-    return Matters(
+    return SensitivityVerdict(
         verdict, reason, margin, alpha, effect, flat, _difference(labels, bounds, limits, *pair), differences,
         float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, known,
         ALGORITHM if tuned is None else TUNED,

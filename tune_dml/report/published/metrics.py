@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.measured import Measured, measure
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.knob import KnobAnalysis
 
 _METRICS = {
     "NMI": "val/nmi",
@@ -32,23 +32,23 @@ def our_metric(printed: str) -> str | None:
     return _METRICS.get(printed)
 
 
-def by_printed_metrics(measured: Measured, knob: MeasuredKnob) -> Iterator[tuple[str, Measured, MeasuredKnob]]:
+def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Analysis, KnobAnalysis]]:
     """Each further validation metric that is printed along the knob and was measured: its name, the sweep by it, the knob there.
 
     None of a race, which stopped cells by the sweep's own metric: by another one its intervals would not hold.
     """
-    if measured.race is not None:
+    if analysis.race is not None:
         return
-    logged = {key for trial in measured.results.trials for key in trial.metrics} - {measured.results.plan.metric}
+    logged = {key for trial in analysis.results.trials for key in trial.metrics} - {analysis.results.plan.metric}
     for name in dict.fromkeys(name for curve in knob.published for name in curve.others):
         key = our_metric(name)
         if key in logged and key.startswith("val/"):
-            judged = _judged_by(measured, key, [curve for curve in knob.published if name in curve.others], name)
+            judged = _judged_by(analysis, key, [curve for curve in knob.published if name in curve.others], name)
             yield name, judged, next(other for other in judged.knobs if other.key == knob.key)
 
 
-def _judged_by(measured: Measured, key: str, curves: list[PublishedCurve], name: str) -> Measured:
-    plan = measured.results.plan
+def _judged_by(analysis: Analysis, key: str, curves: list[PublishedCurve], name: str) -> Analysis:
+    plan = analysis.results.plan
     published = tuple(replace(curve.published, metric=name) for curve in curves)
     space = replace(plan.space, metric=key, published=published)
-    return measure(replace(measured.results, plan=replace(plan, space=space)), measured.margin, measured.paper_sd)
+    return analyse(replace(analysis.results, plan=replace(plan, space=space)), analysis.margin, analysis.paper_sd)

@@ -45,7 +45,7 @@ _TAUS = np.geomspace(0.01, 100.0, 48)
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """The further seeds that are worth running, if any."""
 
     seeds: int
@@ -59,9 +59,9 @@ class Outlook:
         return self.chance >= EVEN
 
 
-def outlook(
+def forecast_seeds(
     values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
-) -> Outlook | None:
+) -> Forecast | None:
     """Choose the next look; None where fewer than two seeds tell nothing of noise.
 
     Args:
@@ -77,15 +77,15 @@ def outlook(
     drawn = _continuations(values, max(further), scale=scale, resolution=resolution)
     if drawn is None:
         return None
-    found: list[Outlook] = []
+    found: list[Forecast] = []
     for seeds, more in zip(reversed(looks), reversed(further), strict=True):
-        found.append(Outlook(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
+        found.append(Forecast(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
         if not found[-1].worth_it:  # fewer seeds show less
             break
     return _choose(found)
 
 
-def fresh_outlook(
+def forecast_fresh_seeds(
     values: Array,
     pair: tuple[int, int],
     counts: Sequence[int],
@@ -93,7 +93,7 @@ def fresh_outlook(
     scale: float,
     resolution: float = 0.0,
     alpha: float = 0.05,
-) -> Outlook | None:
+) -> Forecast | None:
     """How many fresh seeds show that the first cell of a pair beats the second by a paired t interval, larger is better.
 
     The other cells say how far the first one's lead is luck: it was chosen among them.
@@ -106,7 +106,7 @@ def fresh_outlook(
     for count in counts:
         seen = fresh[..., :count]
         beats = all_pairs(seen, alpha, fit_pairs(seen, resolution)).low[..., 0, 1] > 0
-        found.append(Outlook(count, float(beats.mean())))
+        found.append(Forecast(count, float(beats.mean())))
     return _choose(found)
 
 
@@ -118,7 +118,7 @@ def _looks_ahead(now: int) -> list[int]:
     return looks
 
 
-def _choose(found: Sequence[Outlook]) -> Outlook:
+def _choose(found: Sequence[Forecast]) -> Forecast:
     """The most chance per seed in all, of those that are worth it; where none is, the most seeds.
 
     Seeds in all, and not further ones: a look that decides nothing has spent some of the error, and comes with another one.
@@ -135,7 +135,7 @@ def sensitivity_is_decided(
     resolution: float = 0.0,
     flat_decides: bool = True,
 ) -> Verdict:
-    """Return whether tables get a verdict on the knob, as `judge_matters` gives it.
+    """Return whether tables get a verdict on the knob, as `judge_sensitivity` gives it.
 
     Args:
         margin: the smallest difference that matters.

@@ -11,10 +11,10 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.planning.conditions import our_name
-from tune_dml.report.measured import Measured
+from tune_dml.report.analysis import Analysis
 from tune_dml.stats.equivalence import OrderAgreement, judge_order
 from tune_dml.stats.noise import typical_noise
-from tune_dml.stats.printed import ASSUMED_SD
+from tune_dml.stats.published import ASSUMED_SD
 from tune_dml.stats.simultaneous import Bounds
 
 
@@ -29,18 +29,18 @@ class PaperDeviation:
         return f"run s.d. {self.sd:.2g}, {self.origin}"
 
 
-def paper_deviation(measured: Measured, published: PublishedCurve) -> PaperDeviation:
+def paper_deviation(analysis: Analysis, published: PublishedCurve) -> PaperDeviation:
     """Choose the deviation: `--paper-sd`, else half a point, or ours where it is larger and was measured on the same data.
 
     No paper here prints one. Ours is the noise of a trial beyond what its seed adds to all cells: papers test on fixed
     classes, so the seed's effect on our validation classes is not in their numbers. Other data have another number of
     queries, and therefore other noise. A metric that is no percentage has no usual deviation: ours stands for it.
     """
-    if measured.paper_sd is not None:
-        return PaperDeviation(measured.paper_sd, "as given")
-    noise = typical_noise(measured.table.noise) if measured.table.testable else None
-    same_data = our_name(measured.results.plan.dataset) == our_name(published.published.dataset)
-    assumed = ASSUMED_SD if measured.metric.percent else 0.0
+    if analysis.paper_sd is not None:
+        return PaperDeviation(analysis.paper_sd, "as given")
+    noise = typical_noise(analysis.table.noise) if analysis.table.testable else None
+    same_data = our_name(analysis.results.plan.dataset) == our_name(published.published.dataset)
+    assumed = ASSUMED_SD if analysis.metric.percent else 0.0
     if noise is not None and (same_data or not assumed) and noise[0] > assumed:
         return PaperDeviation(noise[0], "as ours")
     return PaperDeviation(ASSUMED_SD, "assumed")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tune_dml.record.results import TrialResult
-from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
 from tune_dml.space import Knob
 
 _LOSS = "train/loss"
 
 
-def alike(cells: Sequence[MeasuredCell]) -> tuple[tuple[MeasuredCell, ...], ...]:
+def alike(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]:
     """Groups of two and more cells that have the same numbers, to the last digit, under every seed that two of them share.
 
     Judged by what validation measured of the network, and its last loss: rounded counts alone may agree by chance, a loss of 0
     says that nothing was learnt (`questions.untrained`).
     """
     first: dict[tuple[object, ...], int] = {}
-    groups: dict[int, list[MeasuredCell]] = {}
+    groups: dict[int, list[CellAnalysis]] = {}
     for place, cell in enumerate(cells):
         marks = [mark for trial in cell.trials if (mark := _mark(trial))]
         known = next((first[mark] for mark in marks if mark in first), place)
@@ -30,16 +30,16 @@ def alike(cells: Sequence[MeasuredCell]) -> tuple[tuple[MeasuredCell, ...], ...]
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _same_numbers(one: MeasuredCell, other: MeasuredCell) -> bool:
+def _same_numbers(one: CellAnalysis, other: CellAnalysis) -> bool:
     """Whether two cells share a seed, and have the same numbers under all that they share."""
     here, there = ({trial.seed: mark for trial in cell.trials if (mark := _mark(trial))} for cell in (one, other))
     shared = here.keys() & there.keys()
     return bool(shared) and all(here[seed] == there[seed] for seed in shared)
 
 
-def changes_nothing(arm: MeasuredArm, knob: Knob) -> bool:
+def changes_nothing(arm: ArmAnalysis, knob: Knob) -> bool:
     """Whether all values of a knob, the other knobs as they are, trained to the same numbers: at least two did."""
-    at_others: dict[tuple[str, ...], list[MeasuredCell]] = {}
+    at_others: dict[tuple[str, ...], list[CellAnalysis]] = {}
     for cell in arm.cells:
         if knob.path in cell.cell.knobs and cell.values:
             others = tuple(f"{path}={value!r}" for path, value in cell.cell.knobs.items() if path != knob.path)

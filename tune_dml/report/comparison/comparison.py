@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.measured import Measured, measure
-from tune_dml.report.measured.cell import MeasuredCell as Cell
+from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.contrasts import estimate_contrasts
@@ -61,7 +61,7 @@ class Refusal:
 class Comparison:
     """Several sweeps side by side; the first is what the others are compared with."""
 
-    sweeps: tuple[Measured, ...]
+    sweeps: tuple[Analysis, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Comparison:
 
 def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> Comparison:
     """Put sweeps side by side; `margin` defaults to each sweep's own. Writes nothing."""
-    return Comparison(tuple(measure(item, margin) for item in results))
+    return Comparison(tuple(analyse(item, margin) for item in results))
 
 
 def on_the_same_data(results: Sequence[Results]) -> list[Results]:
@@ -158,7 +158,7 @@ def _settings(results: Results) -> dict[str, Value]:
     return {**shared, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.space.knobs}}
 
 
-def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:
+def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
     """Why two sweeps do not compare; empty where they do."""
     ours, theirs = first.results.plan, second.results.plan
     reasons = []
@@ -191,7 +191,7 @@ def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:
     return ()
 
 
-def _matched(first: Measured, second: Measured) -> list[tuple[Cell, Cell]]:
+def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:
     """The cells at equal values of every knob that either sweep searches; baseline with baseline."""
     paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.space.knobs}
     theirs: dict[tuple[object, ...], Cell] = {}
@@ -210,7 +210,7 @@ def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
 
 
 def _judged(
-    reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]], alpha: float
+    reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
     """All differences as contrasts of one table, so that they share the noise and the error."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tune_dml.report.compared.comparison import Comparison, PairedDifference
+from tune_dml.report.comparison.comparison import Comparison, PairedDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words

@@ -21,7 +21,7 @@ ASSUMED_SD = 0.5
 
 
 @dataclass(frozen=True)
-class PrintedOptimum:
+class PublishedOptimum:
     """The verdict on one printed curve."""
 
     verdict: Literal["low edge", "high edge", "interior", "undecided"]
@@ -46,7 +46,7 @@ class PrintedOptimum:
         return f"{where[self.verdict]}, if the run s.d. is at most {self.holds_up_to:.2g}"
 
 
-def judge_printed(
+def judge_published(
     knob: Sequence[float],
     scores: Sequence[float],
     *,
@@ -54,7 +54,7 @@ def judge_printed(
     runs: int = 1,
     goal: Literal["maximize", "minimize"] = "maximize",
     alpha: float = 0.05,
-) -> PrintedOptimum:
+) -> PublishedOptimum:
     """Judge at least three printed numbers along a knob. Raises ValueError for fewer, or unless run_sd > 0."""
     if len(scores) < 3:
         raise ValueError(f"at least three printed values are needed, but got {len(scores)}")
@@ -72,6 +72,6 @@ def judge_printed(
     place: Literal["low edge", "high edge", "interior"] = (
         "interior" if not at_edge else "low edge" if best == 0 else "high edge"
     )
-    return PrintedOptimum(
+    return PublishedOptimum(
         place if run_sd < limit else "undecided", float(np.asarray(knob)[order[best]]), run_sd, float(limit)
     )
