@@ -11,8 +11,8 @@ from simulated_sweeps import Array, rate, simulate
 
 from tune_dml.stats.best import judge_best
 from tune_dml.stats.looks import race_level
+from tune_dml.stats.racing import Outcomes, RaceState, judge_block, next_look
 from tune_dml.stats.sensitivity import judge_sensitivity
-from tune_dml.stats.racing import Outcomes, Race, judge_block, next_look
 from tune_dml.stats.table import SeedTable
 
 _NOISE = ("iid", "one cell 5x", "t3", "slope", "discrete")
@@ -86,9 +86,9 @@ def race_with_failures(numbers: Array, lost: Mask, means: Array, resolution: flo
         state = judge_block(outcomes, since, _MARGIN, level, state, resolution=resolution)
         over = state.ended | (seeds == _SEEDS)
         for row in np.flatnonzero(over):
-            one = Race(*(getattr(state, field.name)[row] for field in fields(state)))
+            one = RaceState(*(getattr(state, field.name)[row] for field in fields(state)))
             wrong[going[row]], right[going[row]] = _said(outcomes.values[row], one, level, means, resolution)
-        state = Race(*(getattr(state, field.name)[~over] for field in fields(state)))
+        state = RaceState(*(getattr(state, field.name)[~over] for field in fields(state)))
         going, runs = going[~over], state.runs
     return _Row(wrong, right, used)
 
@@ -99,7 +99,7 @@ def _outcomes(numbers: Array, lost: Mask, ran: Mask, *, before: bool) -> Outcome
     return replace(found, diverged=failed, failed=none) if before else found
 
 
-def _said(values: Array, race: Race, level: float, means: Array, resolution: float) -> tuple[bool, bool]:
+def _said(values: Array, race: RaceState, level: float, means: Array, resolution: float) -> tuple[bool, bool]:
     """Whether a report says something false, and whether the race is decided and the report says what is true."""
     raced, rows = race.of(range(_CELLS), _MARGIN), np.flatnonzero(np.isfinite(values).any(1))
     table = SeedTable(tuple(map(str, rows)), tuple(range(values.shape[1])), values[rows], resolution=resolution)

@@ -9,7 +9,7 @@ import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
 
 from tune_dml.stats.looks import race_level
-from tune_dml.stats.racing import Race, next_look, standing
+from tune_dml.stats.racing import RaceState, next_look, standing
 from tune_dml.stats.simultaneous import all_pairs
 
 DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
@@ -65,18 +65,18 @@ def run_race(
     return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()), float(missed.mean()))
 
 
-def _some(state: Race, kept: Array) -> Race:
-    return Race(*(getattr(state, field.name)[kept] for field in fields(state)))
+def _some(state: RaceState, kept: Array) -> RaceState:
+    return RaceState(*(getattr(state, field.name)[kept] for field in fields(state)))
 
 
-def _misses(values: Array, means: Array, level: float, state: Race) -> Array:
+def _misses(values: Array, means: Array, level: float, state: RaceState) -> Array:
     """Whether an interval of a report is wrong: those of its own look, narrowed by the race's."""
     found, true = all_pairs(values, level), means[:, None] - means
     low, high = np.maximum(found.low, state.low), np.minimum(found.high, state.high)
     return np.asarray(((low > true + 1e-9) | (high < true - 1e-9)).any((1, 2)))
 
 
-def _by_all_pairs(state: Race, margin: float) -> Race:
+def _by_all_pairs(state: RaceState, margin: float) -> RaceState:
     """The same, "tied" by the simultaneous intervals too."""
     at = state.leader[:, None, None]
     behind = np.take_along_axis(state.high, at, 1)[:, 0]

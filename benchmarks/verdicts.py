@@ -42,10 +42,10 @@ from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.published import judge_published
 from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.simultaneous import against, all_pairs, at_most
 
 PRINTED = (

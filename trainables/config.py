@@ -61,7 +61,7 @@ Value = float | int | str | bool | None
 Knobs = dict[str, Any]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A named part of the configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -81,7 +81,7 @@ class Section(BaseModel):
         return {name: _plain(getattr(self, name)) for name in self.own_fields()}
 
 
-class MethodSection(Section):
+class MethodSection(ConfigSection):
     """A section that names methods."""
 
     parameters: dict[str, Knobs] = Field(default_factory=dict)
@@ -136,7 +136,7 @@ class RegularizerConfig(MethodSection):
     schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
 
 
-class MemoryConfig(Section):
+class MemoryConfig(ConfigSection):
     """Embeddings of earlier batches that a loss of pairs compares each batch with (cross-batch memory)."""
 
     size: Annotated[int, Field(ge=0, description="pictures remembered; 0 is the loss alone")] = 0
@@ -144,7 +144,7 @@ class MemoryConfig(Section):
     weight: Annotated[float, Field(gt=0, description="weight of the loss against the memory")] = 1.0
 
 
-class BatchConfig(Section):
+class BatchConfig(ConfigSection):
     """The global batch and how its pictures are drawn."""
 
     sampler: str = "m_per_class"
@@ -241,7 +241,7 @@ class OptimConfig(MethodSection):
     ] = 0.0
 
 
-class TrainingConfig(Section):
+class TrainingConfig(ConfigSection):
     """How long to train, when to judge, and how to compute."""
 
     steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")] = 300
@@ -267,7 +267,7 @@ class TrainingConfig(Section):
         return max(1, round(self.epochs * steps_per_epoch))
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(ConfigSection):
     """What is measured, and which evaluation counts."""
 
     ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 2, 4, 8)
@@ -303,7 +303,7 @@ class EvaluationConfig(Section):
     ] = "scores"
 
 
-class SeedsConfig(Section):
+class SeedsConfig(ConfigSection):
     """Sources of chance that do not follow the trial's seed: each is held at a seed of its own, and varies no more."""
 
     init: Annotated[
@@ -317,7 +317,7 @@ class SeedsConfig(Section):
     ] = None
 
 
-class TrialConfig(Section):
+class TrialConfig(ConfigSection):
     """Everything that determines a trial's numbers, apart from the data's content."""
 
     task: TaskConfig = TaskConfig()
@@ -339,7 +339,7 @@ class TrialConfig(Section):
         own: int | None = getattr(self.seeds, source)
         return self.seed if own is None else own
 
-    def sections(self) -> Iterator[tuple[str, Section]]:
+    def sections(self) -> Iterator[tuple[str, ConfigSection]]:
         """Each section with its name."""
         return ((name, getattr(self, name)) for name in SECTIONS)
 
@@ -353,10 +353,10 @@ class TrialConfig(Section):
         return settings_digest(self.settings())
 
 
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[ConfigSection]] = {
     name: info.annotation
     for name, info in TrialConfig.model_fields.items()
-    if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+    if isinstance(info.annotation, type) and issubclass(info.annotation, ConfigSection)
 }
 
 

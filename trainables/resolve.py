@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
+from trainables.config import SECTIONS, ConfigSection, MethodSection, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
 from trainables.registries import KINDS, knob_keys, method_named, methods_chosen, methods_of, presets_of
@@ -143,7 +143,7 @@ class Layered:
             raise ConfigError(_placed(p, origins[p.place]) if p.place in origins else p for p in problems)
         return Resolved(config, self)
 
-    def draft(self) -> tuple[TrialConfig, Mapping[str, Section], list[Problem]]:
+    def draft(self) -> tuple[TrialConfig, Mapping[str, ConfigSection], list[Problem]]:
         """A configuration of the sections that are sound in themselves, these sections, and the problems of the others."""
         problems = list(self.problems)
         sound = {}
@@ -236,7 +236,7 @@ def _placed(problem: Problem, origin: str) -> Problem:
 
 
 @lru_cache(_SECTION_MEMORY)
-def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
+def _section(part: _Part) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
     """One section from its settings, None where it is not sound, and its problems."""
     model, name = SECTIONS[part.section], part.section
     known = list(model.own_fields())
@@ -290,7 +290,7 @@ def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, di
     return parameters, problems
 
 
-def _cross_checks(config: TrialConfig, sound: Mapping[str, Section]) -> list[Problem]:
+def _cross_checks(config: TrialConfig, sound: Mapping[str, ConfigSection]) -> list[Problem]:
     """Rules that tie settings together and need no data.
 
     A section that is not sound in itself has its defaults in `config`; what follows from those is nobody's problem.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.results import Results
-    from tune_dml.report.comparison import Comparison
+    from tune_dml.report.comparison import SweepComparison
 
 ORDER = 80
 EXAMPLES = """
@@ -109,7 +109,7 @@ def _full_name(results: Results, word: str, storage: Path) -> str:
 class _ShownComparison:
     """A comparison on the screen."""
 
-    comparison: Comparison
+    comparison: SweepComparison
     page: Path | None
 
     def data(self) -> dict[str, Any]:

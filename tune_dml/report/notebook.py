@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.results import Results
-from tune_dml.report.drawing.paper import matplotlib_figure
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import best_cells
+from tune_dml.report.drawing.paper import matplotlib_figure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Figure, Section, figures_of
 from tune_dml.report.summary import answer_of

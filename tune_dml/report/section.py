@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.naming import MetricName
 from tune_dml.report.steps import Step
 from tune_dml.space import Value
@@ -101,7 +101,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class View:
+class FigureView:
     """One of several ways to see a figure; the reader chooses."""
 
     title: str
@@ -139,15 +139,15 @@ class Figure:
     caption: str
     title: str = ""
     """On the first view's tab, where there are others."""
-    others: tuple[View, ...] = ()
+    others: tuple[FigureView, ...] = ()
     toggles: tuple[Toggle, ...] = ()
     sentence: str = ""
     """Below the first view."""
 
     @cached_property
-    def views(self) -> tuple[View, ...]:
+    def views(self) -> tuple[FigureView, ...]:
         """The first view and the others."""
-        return (View(self.title, self.draw, self.description, self.sentence), *self.others)
+        return (FigureView(self.title, self.draw, self.description, self.sentence), *self.others)
 
     @cached_property
     def drawn(self) -> tuple[tuple[str, str], ...]:
@@ -173,7 +173,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandBlock:
     """A command, ready to run."""
 
     kind: ClassVar = "command"
@@ -197,7 +197,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Listing:
+class WordTable:
     """A table of words that only the page has, folded; `columns` may be empty."""
 
     kind: ClassVar = "listing"
@@ -235,7 +235,7 @@ class Photographs:
     caption: str
 
 
-Block = Text | Heading | Command | Notes | Facts | Listing | Table | Figure | Photographs | Fold
+Block = Text | Heading | CommandBlock | Notes | Facts | WordTable | Table | Figure | Photographs | Fold
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tune_dml.record.judgement import Judgement
 from tune_dml.record.results import Results
-from tune_dml.report.description import judgement_of
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.description import judgement_of
 from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section

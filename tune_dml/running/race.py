@@ -133,7 +133,7 @@ class RacingProposals:
             return race_level([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
         return race_level([look.seeds for look in looks], planned=looks[0].planned)
 
-    def _standing(self) -> racing.Race:
+    def _standing(self) -> racing.RaceState:
         """Judge every look so far again, each at its level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
@@ -146,7 +146,7 @@ class RacingProposals:
         resolution = resolution_in(plan.metric, [[self.state.trial(key).metrics for key in row] for row in keys])
         return racing.replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
 
-    def _settle(self, standing: racing.Race) -> None:
+    def _settle(self, standing: racing.RaceState) -> None:
         """Write down which cells stop and which go on again."""
         stopped = standing.settled | standing.lost
         for number, cell in enumerate(self.plan.cells):
@@ -163,7 +163,7 @@ class RacingProposals:
                 why = "it has been tried again" if before.why in {"failed", "diverged"} else tied
                 self._say(f"goes on: {cell.label} after {seeds} seeds: {why}")
 
-    def _settled_cell(self, standing: racing.Race, number: int) -> SettledCell:
+    def _settled_cell(self, standing: racing.RaceState, number: int) -> SettledCell:
         why, against, effect = _reason(standing, number)
         cells = self.plan.cells
         label = "" if against is None else cells[against].label
@@ -189,7 +189,7 @@ class RacingProposals:
         self._on_block()
 
 
-def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | None]:
+def _reason(standing: racing.RaceState, cell: int) -> tuple[Why, int | None, float | None]:
     """Why a cell stops, the cell it was judged against, and by how much."""
     if standing.diverged[cell] or standing.lost[cell]:
         return "diverged" if standing.diverged[cell] else "failed", None, None

@@ -5,8 +5,14 @@ docs/verdicts.md has what each verdict claims.
 """
 
 from tune_dml.stats.best import Best, judge_best
-from tune_dml.stats.isolation import IsolatedKnob, Point, isolate
-from tune_dml.stats.sensitivity import Difference, SensitivityVerdict, compare_all_with, compare_all_with_best_of, judge_sensitivity
+from tune_dml.stats.isolation import IsolatedKnob, KnobPoint, isolate
+from tune_dml.stats.sensitivity import (
+    Difference,
+    SensitivityVerdict,
+    compare_all_with,
+    compare_all_with_best_of,
+    judge_sensitivity,
+)
 from tune_dml.stats.table import ExcludedCell, SeedTable
 
 __all__ = [
@@ -14,9 +20,9 @@ __all__ = [
     "Difference",
     "ExcludedCell",
     "IsolatedKnob",
-    "SensitivityVerdict",
-    "Point",
+    "KnobPoint",
     "SeedTable",
+    "SensitivityVerdict",
     "compare_all_with",
     "compare_all_with_best_of",
     "isolate",

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.sensitivity import FullGrid
 from tune_dml.stats.noise import PairNoise, fit_pairs
 from tune_dml.stats.racing import RaceStanding
+from tune_dml.stats.sensitivity import FullGrid
 from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
 from tune_dml.stats.tuned import TunedLevels
 

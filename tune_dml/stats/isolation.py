@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.sensitivity import FullGrid
 from tune_dml.stats.selection import best_first
+from tune_dml.stats.sensitivity import FullGrid
 from tune_dml.stats.table import SeedTable
 from tune_dml.stats.tuned import TunedLevels, tuned_levels
 
@@ -28,7 +28,7 @@ _UNCROSSED = "its values were not tried with the same settings of the other knob
 
 
 @dataclass(frozen=True)
-class Point:
+class KnobPoint:
     """One cell as seen from the knob in question."""
 
     level: Hashable
@@ -72,7 +72,7 @@ class IsolatedKnob:
 
 
 def isolate(
-    points: Sequence[Point],
+    points: Sequence[KnobPoint],
     labels: Mapping[Hashable, str],
     seeds: Sequence[int],
     sign: float = 1,
@@ -120,7 +120,7 @@ def _over(used: int, tried: int) -> str:
     return f"averaged over the {used} {have}" if used > 1 else f"at the one {have}"
 
 
-def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
+def _shared_settings(points: Sequence[KnobPoint], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
     """Others -> nuisance settings that were tried with every value that trained, and gave each some number."""
     tried: dict[Hashable, set[tuple[Hashable, Hashable]]] = {level: set() for level in trained}
     for point in points:

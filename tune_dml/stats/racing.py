@@ -46,7 +46,7 @@ _HELD_LEAD = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Race:
+class RaceState:
     """Where the race stands: arrays of shape (..., m), (..., m, m) or (...), for one or many tables."""
 
     low: Array
@@ -123,7 +123,7 @@ class RaceStanding:
 
     low: Array
     high: Array
-    """As of `Race`."""
+    """As of `RaceState`."""
     at_most: Array
     """[i, k]: the difference is at most this large, of the pairs with the best cell at once."""
     behind: Array
@@ -145,11 +145,11 @@ def standing(
     values: Array,
     margin: float,
     level: float,
-    so_far: Race | None = None,
+    so_far: RaceState | None = None,
     *,
     compared: Mask | None = None,
     resolution: float = 0.0,
-) -> Race:
+) -> RaceState:
     """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
 
     `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
@@ -183,7 +183,7 @@ def standing(
     above = ~counts & ~matters[..., None] & (np.take_along_axis(low, to_leader, -1)[..., 0] > margin)
     tied = np.asarray(~worse & (((leads_by < margin) & (trails_by < margin)) | above))
     none = np.zeros(worse.shape, dtype=bool)
-    return Race(low, high, ahead, leader, np.asarray(worse), tied, matters, none, none)
+    return RaceState(low, high, ahead, leader, np.asarray(worse), tied, matters, none, none)
 
 
 def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tuple[Array, Array, Array, Array]:
@@ -231,11 +231,11 @@ def judge_block(
     since: int,
     margin: float,
     level: float,
-    so_far: Race | None = None,
+    so_far: RaceState | None = None,
     *,
     compared: Mask | None = None,
     resolution: float = 0.0,
-) -> Race:
+) -> RaceState:
     """Judge a table after another block of seeds, the first of which is number `since`; see `standing`.
 
     The numbers of cells that diverged or failed so often that they stopped are left out from then on.
@@ -255,7 +255,7 @@ def replay(
     *,
     compared: Mask,
     resolution: float = 0.0,
-) -> Race:
+) -> RaceState:
     """Judge every look of one table's race again, in order; looks after its end are not needed.
 
     Args:

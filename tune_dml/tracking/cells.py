@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tune_dml.record.state import TrialState
-from tune_dml.tracking.projection import Point, RunStatus, numbers
+from tune_dml.tracking.projection import MetricPoint, RunStatus, numbers
 
 
-def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[Point, ...]:
+def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint, ...]:
     """The mean over seeds as each trial ended, in the order of their ends; the step counts the seeds that have a number.
 
     The last is the report's mean, to the digit: the same values in the same order.
@@ -20,7 +20,7 @@ def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[Point, ...]:
     ended = sorted(
         (trial.ended.time, trial.key) for trial in trials if trial.ended and math.isfinite(values[trial.key])
     )
-    points: list[Point] = []
+    points: list[MetricPoint] = []
     for count, (time, _) in enumerate(ended, start=1):
         known = {key for _, key in ended[:count]}
         mean = float(np.mean([value for key, value in values.items() if key in known]))

@@ -21,7 +21,7 @@ from typing import Any
 
 from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
-from tune_dml.tracking.projection import Point, RunStatus, milliseconds
+from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
 
 _REQUEST_TIMEOUT = "10"
@@ -52,7 +52,7 @@ class RunSnapshot:
     status: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    points: Sequence[Point]
+    points: Sequence[MetricPoint]
 
 
 @contextlib.contextmanager
@@ -249,17 +249,17 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
     return RunSnapshot(run.info.status, dict(run.data.params), dict(run.data.tags), points)
 
 
-def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[Point, ...]:
+def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[MetricPoint, ...]:
     """Return every point of some metrics of a run."""
     return tuple(
-        Point(name, point.value, point.step, point.timestamp)
+        MetricPoint(name, point.value, point.step, point.timestamp)
         for name in metrics
         for point in client.get_metric_history(run_id, name)
     )
 
 
 def log_in_batches(
-    client: Any, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    client: Any, run_id: str, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
     """Below MLflow's limits: 1000 entities in all, 100 parameters, 100 tags."""
     from mlflow.entities import Metric, Param, RunTag
@@ -272,7 +272,7 @@ def log_in_batches(
 
 
 def log_news(
-    client: Any, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    client: Any, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
     """Metrics, and of the parameters and tags those that the run does not have yet."""
     missing = {name: value for name, value in params.items() if name not in run.params}

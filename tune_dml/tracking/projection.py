@@ -39,7 +39,7 @@ _METRIC_NAME = re.compile(r"[^\w\-. :/]")  # what MLflow does not allow in a nam
 
 
 @dataclass(frozen=True)
-class Point:
+class MetricPoint:
     """One metric value."""
 
     name: str
@@ -56,7 +56,7 @@ class Row:
     offset: int
     """Where it ends in the history."""
     step: int
-    points: tuple[Point, ...]
+    points: tuple[MetricPoint, ...]
 
 
 @dataclass
@@ -125,7 +125,9 @@ class TrialRun:
             seen.add(step)
         return rows
 
-    def _shown(self, points: Sequence[Point], names: set[str], asked: Collection[str] = ()) -> tuple[Point, ...]:
+    def _shown(
+        self, points: Sequence[MetricPoint], names: set[str], asked: Collection[str] = ()
+    ) -> tuple[MetricPoint, ...]:
         """The points that have a place beside the metrics `names`, which grow by theirs; those `asked` for always have."""
         chosen = []
         for point in points:
@@ -143,14 +145,14 @@ class TrialRun:
             self.names.update(point.name for point in row.points)
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
-    def news(self) -> tuple[list[Row], tuple[Point, ...]]:
+    def news(self) -> tuple[list[Row], tuple[MetricPoint, ...]]:
         """Return the unread rows, and their points with those of the end; `taken` then marks the rows as read."""
         rows = self.unread()
         ahead = replace(self, history=replace(self.history), names=set(self.names), steps=dict(self.steps))
         ahead.taken(rows)
         return rows, (*(point for row in rows for point in row.points), *ahead.closing_points())
 
-    def every_point(self) -> tuple[Point, ...]:
+    def every_point(self) -> tuple[MetricPoint, ...]:
         """Return all points that the trial's run should have, read from the beginning."""
         return TrialRun(self.state, replace(self.history, offset=0), self.metric).news()[1]
 
@@ -160,7 +162,7 @@ class TrialRun:
         new = [index for index, row in enumerate(rows) if row.points]
         self.taken(rows[: new[count - 1] + 1] if 0 < count <= len(new) else rows[: count and len(rows)])
 
-    def closing_points(self) -> tuple[Point, ...]:
+    def closing_points(self) -> tuple[MetricPoint, ...]:
         """The metrics that the trial is judged by, as far as no row of its history shows them; never the sealed ones."""
         ended = self.state.ended
         if ended is None or (step := ended.end.step) is None:
@@ -168,7 +170,7 @@ class TrialRun:
         points = self._shown(_points(self.state.metrics, step, ended.time), set(self.names), self.state.rescored)
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
-    def sealed_points(self, sweep: Path) -> tuple[Point, ...]:
+    def sealed_points(self, sweep: Path) -> tuple[MetricPoint, ...]:
         """The test metrics of an opened sweep, at the step and the time that were fixed when the trial ended."""
         ended = self.state.ended
         if ended is None:
@@ -322,7 +324,7 @@ class Projection:
             "level": "sweep",
         }
 
-    def parent_points(self) -> tuple[Point, ...]:
+    def parent_points(self) -> tuple[MetricPoint, ...]:
         """Return how many trials have ended, and how, at the time of the last end: a replay repeats the same points."""
         trials = [trial for key, trial in self.state.recorded.items() if key not in self.state.confirming]
         counts = Counter(trial.status for trial in trials)
@@ -364,16 +366,16 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _points(row: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
+def _points(row: Mapping[str, Any], step: int, time: float) -> tuple[MetricPoint, ...]:
     """The numbers of a row as metrics, those of sealed ones excepted."""
     figures = {name: value for name, value in without_sealed(row).items() if name not in {"step", "time"}}
     return numbers(figures, step, float(row.get("time", time)))
 
 
-def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
+def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[MetricPoint, ...]:
     """Figures as metrics, at a time in seconds. What is no number (a note in words) has no place among them."""
     return tuple(
-        Point(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
+        MetricPoint(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
         for name, value in figures.items()
         if isinstance(value, int | float)
     )

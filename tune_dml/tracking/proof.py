@@ -13,7 +13,7 @@ from tune_dml.text import counted
 from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import RunSnapshot, read_run
-from tune_dml.tracking.projection import Point, Projection, TrialRun, milliseconds
+from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, milliseconds
 from tune_dml.tracking.trial_runs import contents_of
 
 Located = tuple[str, int, int, str]
@@ -90,7 +90,7 @@ class Proof:
             name = f"trial {run.key}" + (f" ({one.title})" if planned else "")
             yield _Expected(run.key, name, one.status, one.params, one.tags, _as_stored(self._points_of(run)))
 
-    def _points_of(self, run: TrialRun) -> Iterable[Point]:
+    def _points_of(self, run: TrialRun) -> Iterable[MetricPoint]:
         """Every point that a trial's run should have, read from the beginning."""
         yield from run.every_point()
         if self._projection.state.opened is not None:
@@ -148,7 +148,7 @@ def _wrong(expected: _Expected, stored: RunSnapshot, missing: frozenset[Located]
         yield f"{counted(foreign, 'point')} beside the ledger's"
 
 
-def _as_stored(points: Iterable[Point]) -> frozenset[Located]:
+def _as_stored(points: Iterable[MetricPoint]) -> frozenset[Located]:
     return frozenset((point.name, point.step, point.time, _word(point.value)) for point in points)
 
 

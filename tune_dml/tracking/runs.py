@@ -33,7 +33,7 @@ from tune_dml.tracking.client import (
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
-from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, numbers
+from tune_dml.tracking.projection import MetricPoint, Projection, Row, RunStatus, TrialRun, numbers
 from tune_dml.tracking.store import check
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
@@ -74,7 +74,7 @@ class RunPusher:
         self._projection = projection
         self._books = books
         self._runs: dict[str, MlflowRun] = {}
-        self._shown: dict[str, set[Point]] = {}
+        self._shown: dict[str, set[MetricPoint]] = {}
         """What the runs of cells and of the sweep itself are known to have."""
         self._standing: dict[str, object] = {}
         """Where the trials of a cell stood when its run was brought up to date."""
@@ -204,7 +204,7 @@ class RunPusher:
             self._standing[run.id] = standing
 
     def _push_new(
-        self, run: MlflowRun, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+        self, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
         """Points that are not known to be there; of those that are MLflow would keep one."""
         known = self._shown.setdefault(run.id, set())
@@ -241,7 +241,7 @@ class RunPusher:
                 self._push_new(run, said, {}, {NOTE: cell_note(projection, cell, finding.text)})
 
 
-def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:
+def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[MetricPoint, ...]:
     """Figures as of the last event that they follow from; those that say nothing are left out."""
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 

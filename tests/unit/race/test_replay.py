@@ -7,8 +7,8 @@ import pytest
 from helpers.tables import table_of
 
 from tune_dml.stats.best import judge_best
+from tune_dml.stats.racing import MOST_FAILED, Outcomes, RaceState, next_look, replay, standing
 from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
-from tune_dml.stats.racing import MOST_FAILED, Outcomes, Race, next_look, replay, standing
 from tune_dml.stats.simultaneous import all_pairs
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
@@ -179,5 +179,5 @@ def test_tied_cells_keep_their_share_until_the_knob_matters():
         kept, going = ~race.decided, going[~race.decided]
         stopped = ~race.runs[kept]
         values[going, :, seeds:] = np.where(stopped[..., None], np.nan, values[going, :, seeds:])
-        race = Race(*(getattr(race, field.name)[kept] for field in fields(race)))
+        race = RaceState(*(getattr(race, field.name)[kept] for field in fields(race)))
     assert wrong / 400 <= 0.06

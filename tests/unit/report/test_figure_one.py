@@ -5,8 +5,8 @@ import re
 import pytest
 from helpers.toys import ETA, RHO, crossed, rho_space, write_sweep
 
-from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.analysis import analyse
+from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions._curve import curve_figure
 
 GRID = dict.fromkeys(crossed((0.01, 0.1, 0.5), (0.25, 1.0)), 70.0)

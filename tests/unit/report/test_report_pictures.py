@@ -15,9 +15,9 @@ from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import results_of
 from tune_dml.report import write_report
-from tune_dml.report.drawing.frame import Range
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Change, Histories
+from tune_dml.report.drawing.frame import AxisRange
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Photographs, Text
 
@@ -303,8 +303,8 @@ def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path)
 
 
 def test_steps_and_counts_are_whole_numbers_where_there_is_a_single_one():
-    assert [text for _, text in Range.of([5.0, 5.0], pad=0.02).whole_ticks(5)] == ["5"]
-    assert [text for _, text in Range.of([0.0, 3.0]).whole_ticks(8)] == ["0", "1", "2", "3"]
+    assert [text for _, text in AxisRange.of([5.0, 5.0], pad=0.02).whole_ticks(5)] == ["5"]
+    assert [text for _, text in AxisRange.of([0.0, 3.0]).whole_ticks(8)] == ["0", "1", "2", "3"]
 
 
 def test_a_page_without_printed_curves_speaks_of_none(tmp_path):

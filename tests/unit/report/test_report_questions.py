@@ -16,7 +16,7 @@ from tune_dml.report.section import Section
 TOY = '''
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.questions import knob_question, question
-from tune_dml.report.section import Card, Command, Entry, Figure, Heading, Notes, Section, Table, Text, words
+from tune_dml.report.section import Card, CommandBlock, Entry, Figure, Heading, Notes, Section, Table, Text, words
 from tune_dml.report.steps import Step
 
 @question(order=305)
@@ -31,7 +31,8 @@ def seeds(analysis):
     figure = Figure("seeds", draw, "A number.", "Drawn by a toy.")
     return Section(
         "seeds", "How many seeds are there?", "Seeds",
-        (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)), Command("tune-dml x"), table, figure),
+        (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)),
+         CommandBlock("tune-dml x"), table, figure),
         card=Card("some", "better", "Are there seeds?", f"{n} seeds."),
         verdicts=(f"{n} seeds.",), findings=("too few",), plain="Seeds are some.",
         steps=(Step("tune-dml extend", "nothing", 1, 99),), data={"toy": {"seeds": n}},

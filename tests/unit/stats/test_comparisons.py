@@ -7,7 +7,7 @@ import pytest
 from helpers.tables import table_of
 from scipy import stats
 
-from tune_dml.stats import Point, SeedTable, isolate, judge_sensitivity
+from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.contrasts import fill_holes
 from tune_dml.stats.power import detectable_difference, half_width
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
@@ -59,8 +59,8 @@ def test_half_widths_are_those_of_the_intervals(cells: int) -> None:
     assert half_width(seeds=1, sd=1.0) == math.inf
 
 
-def points(values: dict[tuple[object, object, object], list[float]]) -> list[Point]:
-    return [Point(a, b, c, dict(enumerate(numbers))) for (a, b, c), numbers in values.items()]
+def points(values: dict[tuple[object, object, object], list[float]]) -> list[KnobPoint]:
+    return [KnobPoint(a, b, c, dict(enumerate(numbers))) for (a, b, c), numbers in values.items()]
 
 
 def test_isolation_averages_scientific_knobs_and_keeps_their_cells() -> None:
@@ -85,7 +85,7 @@ def test_a_lost_seed_of_an_average_is_made_up_for() -> None:
 
 def test_main_effects_are_judged_by_the_noise_of_the_cells() -> None:
     values = np.random.default_rng(0).normal(size=(6, 5)) + np.array([0, 0, 10, 10, 20, 20])[:, None]
-    cells = [Point(i // 2, i % 2, (), dict(enumerate(row))) for i, row in enumerate(values.tolist())]
+    cells = [KnobPoint(i // 2, i % 2, (), dict(enumerate(row))) for i, row in enumerate(values.tolist())]
     found = isolate(cells, {0: "a", 1: "b", 2: "c"}, range(5))
     verdict = judge_sensitivity(found.table, 1.0, crossed=found.crossed)
     assert verdict.verdict == "sensitive"
@@ -146,10 +146,10 @@ def test_values_that_were_not_crossed_have_no_table() -> None:
 
 
 def test_values_without_numbers_are_no_rows_and_do_not_break_the_crossing() -> None:
-    cells = [Point("x", 1, (), {0: 1.0}), Point("y", 1, (), {}), Point("z", 1, (), {0: 3.0})]
+    cells = [KnobPoint("x", 1, (), {0: 1.0}), KnobPoint("y", 1, (), {}), KnobPoint("z", 1, (), {0: 3.0})]
     found = isolate(cells, {"x": "x", "y": "y", "z": "z"}, (0,))
     assert found.table.labels == ("x", "z")
-    assert isolate([Point("x", 1, (), {})], {"x": "x"}, (0,)).table.labels == ()
+    assert isolate([KnobPoint("x", 1, (), {})], {"x": "x"}, (0,)).table.labels == ()
 
 
 def test_infinite_values_are_refused() -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from tune_dml.record.resolution import resolution_in, resolution_of
-from tune_dml.stats import IsolatedKnob, Point, SeedTable, compare_all_with, isolate, judge_best, judge_sensitivity
+from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, compare_all_with, isolate, judge_best, judge_sensitivity
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.classes import reach_of
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
@@ -114,7 +114,7 @@ def _grid(table: SeedTable) -> np.ndarray:
 def _averaged(table: SeedTable) -> IsolatedKnob:
     """The rows as averages over two values of another knob, which changes nothing."""
     rows = list(zip(table.labels, table.values.tolist(), strict=True))
-    points = [Point(label, other, (), dict(enumerate(row))) for other in (0, 1) for label, row in rows]
+    points = [KnobPoint(label, other, (), dict(enumerate(row))) for other in (0, 1) for label, row in rows]
     labels = {label: label for label in table.labels}
     return isolate(points, labels, table.seeds, resolution=table.resolution)
 

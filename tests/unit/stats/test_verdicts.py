@@ -10,11 +10,11 @@ from tune_dml.papers.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.published import judge_published
 from tune_dml.stats.racing import next_look, standing
 from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
 from tune_dml.stats.simultaneous import all_pairs, half_widths
 
 nan = np.nan

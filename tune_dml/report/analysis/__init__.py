@@ -25,7 +25,7 @@ _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped
 
 
 @dataclass(frozen=True)
-class AgainstBaseline:
+class BaselineDifference:
     """A cell minus the baseline, within seeds, with its simultaneous interval; infinite where the data say nothing."""
 
     label: str
@@ -165,7 +165,7 @@ class Analysis:
         return self.metric.level_ends(cell.mean - half, cell.mean + half)
 
     @cached_property
-    def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
+    def against_baseline(self) -> tuple[BaselineDifference, ...] | None:
         """Every other cell against the best of the baseline's; None without one, or when it has no numbers."""
         if self.baseline is None or not self.baseline.values:
             return None
@@ -180,15 +180,15 @@ class Analysis:
             )
             ends = self.metric.change_ends(difference.low, difference.high)
             shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
-            rows.append(AgainstBaseline(difference.first, shared, difference.estimate, *ends, verdict))
+            rows.append(BaselineDifference(difference.first, shared, difference.estimate, *ends, verdict))
         return tuple(rows)
 
-    def against(self, cell: CellAnalysis) -> AgainstBaseline | None:
+    def against(self, cell: CellAnalysis) -> BaselineDifference | None:
         """A cell's difference to the baseline; None for the baseline itself and where there is none."""
         return self._against.get(cell.label)
 
     @cached_property
-    def _against(self) -> Mapping[str, AgainstBaseline]:
+    def _against(self) -> Mapping[str, BaselineDifference]:
         return {row.label: row for row in self.against_baseline or ()}
 
     @cached_property

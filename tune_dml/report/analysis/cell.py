@@ -12,7 +12,7 @@ import numpy as np
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
-from tune_dml.stats.racing import Outcomes, Race, RaceStanding, replay
+from tune_dml.stats.racing import Outcomes, RaceStanding, RaceState, replay
 from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
 
@@ -98,7 +98,7 @@ def best_cells(results: Results) -> list[Cell]:
 class RaceFindings:
     """Where a sweep's race stands: its looks once more, each at its level, so that verdicts agree with it."""
 
-    race: Race
+    race: RaceState
     rows: dict[str, int]
     """Label -> the cell's row."""
     margin: float

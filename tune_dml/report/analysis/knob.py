@@ -17,7 +17,7 @@ from tune_dml.report.analysis.alike import changes_nothing
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
-from tune_dml.stats import IsolatedKnob, SensitivityVerdict, Point, SeedTable, isolate, judge_sensitivity
+from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, SensitivityVerdict, isolate, judge_sensitivity
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
@@ -220,7 +220,7 @@ def _isolated(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, labels: Mapp
     others = [path for path in paths if not space.is_nuisance(path)]
     nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
-        Point(
+        KnobPoint(
             level_key(cell.cell.knobs[knob.path]),
             tuple(level_key(cell.cell.knobs.get(path)) for path in others),
             tuple(level_key(cell.cell.knobs.get(path)) for path in nuisance),
@@ -252,7 +252,9 @@ def _failed_in_race(analysis: SweepFigures, at_level: Mapping[str, list[CellAnal
     return failed
 
 
-def _bars(analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict) -> dict[str, float]:
+def _bars(
+    analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
+) -> dict[str, float]:
     """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
     if all(len(cells) == 1 for cells in at_level.values()):
         return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}

@@ -58,7 +58,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class SweepComparison:
     """Several sweeps side by side; the first is what the others are compared with."""
 
     sweeps: tuple[Analysis, ...]
@@ -123,9 +123,9 @@ class Comparison:
         return _judged(self.sweeps[0], pairs, self.level) if pairs else ()
 
 
-def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> Comparison:
+def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> SweepComparison:
     """Put sweeps side by side; `margin` defaults to each sweep's own. Writes nothing."""
-    return Comparison(tuple(analyse(item, margin) for item in results))
+    return SweepComparison(tuple(analyse(item, margin) for item in results))
 
 
 def on_the_same_data(results: Sequence[Results]) -> list[Results]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tune_dml.report.comparison.comparison import Comparison, PairedDifference
+from tune_dml.report.comparison.comparison import PairedDifference, SweepComparison
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.page import Head, page_of, write_page
+from tune_dml.report.page import PageHead, page_of, write_page
 from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.summary import Answer
 from tune_dml.text import counted, duration, value_text
@@ -19,7 +19,7 @@ _MOST_WHISKERS = 40
 """Differences that one figure shows: the largest."""
 
 
-def comparison_data(comparison: Comparison) -> dict[str, Any]:
+def comparison_data(comparison: SweepComparison) -> dict[str, Any]:
     """Everything as JSON; null where a number does not exist."""
     return {
         "schema": SCHEMA,
@@ -45,7 +45,7 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def sentences(comparison: Comparison) -> tuple[str, ...]:
+def sentences(comparison: SweepComparison) -> tuple[str, ...]:
     """What the comparison says, in plain words; what cannot be compared first."""
     first = comparison.names[0]
     lines = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
@@ -58,7 +58,7 @@ def sentences(comparison: Comparison) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _verdict(comparison: Comparison, name: str, rows: list[PairedDifference]) -> str:
+def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference]) -> str:
     metric, first = comparison.sweeps[0].metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))
@@ -70,12 +70,12 @@ def _verdict(comparison: Comparison, name: str, rows: list[PairedDifference]) ->
     return f"{name} is certainly {' and '.join(parts)} of {of} than {first}; {most}."
 
 
-def write_comparison(comparison: Comparison, folder: Path) -> tuple[Path, Path]:
+def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, Path]:
     """`comparison.html` and `comparison.json` in a folder, made if missing."""
     return write_page(folder, "comparison", _page(comparison), comparison_data(comparison))
 
 
-def _page(comparison: Comparison) -> str:
+def _page(comparison: SweepComparison) -> str:
     names = comparison.names
     facts = tuple(
         (name, f"{budget.cells} cells, {budget.trials} finished trials, {duration(budget.seconds)}")
@@ -83,14 +83,14 @@ def _page(comparison: Comparison) -> str:
     )
     answer = Answer(sentences(comparison), None, "", facts)
     title = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    head = Head(
+    head = PageHead(
         title, "Comparison of sweeps", title, answer, f"Compared within seeds; {names[0]} is what the others are compared with.",
         "comparison.json (every number in full precision)",
     )  # fmt: skip
     return page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
 
 
-def _what_differs(comparison: Comparison) -> Section:
+def _what_differs(comparison: SweepComparison) -> Section:
     rows = tuple(
         (words(path), *(words(value_text(value)) for value in values))
         for path, values in comparison.differences.items()
@@ -105,7 +105,7 @@ def _what_differs(comparison: Comparison) -> Section:
     return Section("differs", "What differs?", "What differs", tuple(body))
 
 
-def _differences(comparison: Comparison) -> Section:
+def _differences(comparison: SweepComparison) -> Section:
     metric, rows = comparison.sweeps[0].metric, comparison.paired
     body: list[Block] = [
         Text(f"{item.sweep} is not compared: {'; '.join(item.reasons)}.", badge="refused")
@@ -119,7 +119,7 @@ def _differences(comparison: Comparison) -> Section:
     return Section("paired", f"How far apart is {metric.name}, seed by seed?", "Paired differences", tuple(body))
 
 
-def _figure(comparison: Comparison) -> Figure:
+def _figure(comparison: SweepComparison) -> Figure:
     metric = comparison.sweeps[0].metric
     several = len({row.sweep for row in comparison.paired}) > 1
     kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:_MOST_WHISKERS]
@@ -139,7 +139,7 @@ def _figure(comparison: Comparison) -> Figure:
     )  # fmt: skip
 
 
-def _caption(comparison: Comparison) -> str:
+def _caption(comparison: SweepComparison) -> str:
     more = len(comparison.paired) - _MOST_WHISKERS
     return (
         f"Differences within seeds at equal knobs, with {100 * (1 - comparison.level):.3g}% intervals that hold at once."
@@ -147,7 +147,7 @@ def _caption(comparison: Comparison) -> str:
     )
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(comparison: SweepComparison) -> Table:
     metric = comparison.sweeps[0].metric
     rows = tuple(
         (words(row.sweep), words(row.point), plain(row.seeds), signed(metric, row.difference), signed(metric, row.low),
@@ -158,7 +158,7 @@ def _table(comparison: Comparison) -> Table:
     return Table("paired", _caption(comparison), columns, rows, folded="Every difference")
 
 
-def _cells(comparison: Comparison) -> Section:
+def _cells(comparison: SweepComparison) -> Section:
     blocks = []
     for index, (name, sweep) in enumerate(zip(comparison.names, comparison.sweeps, strict=True)):
         rows: list[tuple[Entry, ...]] = []

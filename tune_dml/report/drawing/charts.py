@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
-from tune_dml.report.drawing.frame import RULE, Frame, Range, number_text
+from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
 
 _TALL = 195.0
 """Pixels of the vertical axis of lines."""
@@ -40,10 +40,10 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
     canvas = Canvas(width, _TALL + 84 + 18 * len(rows))
     every = [number for item in series for number in (*item.low, *item.high, *item.mean)]
-    span = Range.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
+    span = AxisRange.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
     frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span)
     xs = [x for item in series for x in item.xs]
-    horizontal = Range.of(xs, pad=0.02)
+    horizontal = AxisRange.of(xs, pad=0.02)
     frame.draw_y()
     frame.name_y(y_title)
     counted = all(float(x).is_integer() for x in xs)
@@ -61,7 +61,7 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
     return canvas
 
 
-def _draw_series(frame: Frame, horizontal: Range, item: Series, index: int, log: bool) -> None:
+def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
     at = [frame.at(horizontal.share(item.xs[i])) for i in kept]
     upper = [(x, frame.up(item.high[i])) for x, i in zip(at, kept, strict=True)]
@@ -170,11 +170,11 @@ def whiskers(
     left = min(max((text_width(item.label) for item in items), default=0.0) + 16, width * 0.42)
     canvas = Canvas(width, 14 + row * len(items) + 50)
     middles = [item.middle for item in items if math.isfinite(item.middle)]
-    core = Range.of([*middles, *([0.0] if zero else []), *([-band, band] if band else [])])
+    core = AxisRange.of([*middles, *([0.0] if zero else []), *([-band, band] if band else [])])
     room = 1.2 * (core.high - core.low)
     ends = [min(max(end, core.low - room), core.high + room) for item in items for end in (item.low, item.high)]
-    span = Range.of([*middles, *(end for end in ends if math.isfinite(end)), core.low, core.high], pad=0.03)
-    frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), Range(0, 1))
+    span = AxisRange.of([*middles, *(end for end in ends if math.isfinite(end)), core.low, core.high], pad=0.03)
+    frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), AxisRange(0, 1))
     if band:
         shaded = (frame.at(span.share(-band)), frame.at(span.share(band)))
         canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, Pen("margin", opacity=0.18), text="the margin")
@@ -266,9 +266,9 @@ def critical_differences(
     half = -(-len(items) // 2)
     top = 16.0 + 11.0 * len(joined)
     canvas = Canvas(width, top + 44 + row * half + 14)
-    span = Range.of([item.middle for item in items], pad=0.12)
+    span = AxisRange.of([item.middle for item in items], pad=0.12)
     room = min(150.0, 0.3 * width)
-    frame = Frame(canvas, room, top, width - room, top + 1, Range(0, 1))
+    frame = Frame(canvas, room, top, width - room, top + 1, AxisRange(0, 1))
     ranked = sorted(range(len(items)), key=lambda place: items[place].middle)
     for height, group in enumerate(joined):
         ends = sorted(frame.at(span.share(items[place].middle)) for place in group)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import RAMP
-from tune_dml.report.drawing.frame import RULE, Frame, KnobAxis, Range, number_text
-from tune_dml.report.analysis.knob import Axis
+from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, KnobAxis, number_text
 from tune_dml.space import Value
 
 
@@ -46,7 +46,7 @@ def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration],
     rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
     each = -(-len(knobs) // rows)
     canvas = Canvas(width, height * rows)
-    span = Range.of([cell.score for cell in cells])
+    span = AxisRange.of([cell.score for cell in cells])
     for row, start in enumerate(range(0, len(knobs), each)):
         part, lower = slice(start, start + each), height * row
         places = [left + (right - left) / len(axes[part]) * i for i in range(len(axes[part]) + 1)]
@@ -91,8 +91,8 @@ def _upright(
 def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
     """Configurations in the order in which they were proposed, and the best of those before."""
     canvas = Canvas(width_of(narrow), 300)
-    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, Range.of([cell.score for cell in cells]))
-    across = Range(0.5, len(cells) + 0.5)
+    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.score for cell in cells]))
+    across = AxisRange(0.5, len(cells) + 0.5)
     frame.draw_y()
     frame.name_y(score)
     best, steps = -math.inf, []
@@ -116,7 +116,7 @@ def alone(
     columns = 1 if narrow else min(len(knobs), 3)
     width = width_of(narrow)
     canvas = Canvas(width, 290.0 * -(-len(knobs) // columns))
-    span = Range.of([cell.score for cell in cells])
+    span = AxisRange.of([cell.score for cell in cells])
     for place, knob in enumerate(knobs):
         left, top = (place % columns) * width / columns, 290.0 * (place // columns)
         frame = Frame(canvas, left + 52, top + 36, left + width / columns - 12, top + 236, span)

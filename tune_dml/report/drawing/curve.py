@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import apart, width_of
-from tune_dml.report.drawing.frame import Frame, KnobAxis, Range
-from tune_dml.report.analysis.knob import Axis
+from tune_dml.report.drawing.frame import AxisRange, Frame, KnobAxis
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
@@ -54,7 +54,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Arm:
+class CurveArm:
     """A line of levels: the sweep's own, or one for each of its arms."""
 
     name: str
@@ -97,7 +97,7 @@ class CurvePicture:
     """Ours and the printed ones, in order."""
     connected: bool
     """Whether a line between values means something."""
-    arms: tuple[Arm, ...]
+    arms: tuple[CurveArm, ...]
     printed: tuple[PublishedLine, ...]
     baseline: str
     """Empty where differences are to the mean over values."""
@@ -160,7 +160,7 @@ def _lost(level: Level, kind: str) -> int:
     return sum(count for status, count in level.lost if (status if status in others else "failed") == kind)
 
 
-def _span(shown: CurvePicture) -> Range:
+def _span(shown: CurvePicture) -> AxisRange:
     """Seeds, means and printed curves whole; intervals as far as they do not squeeze the rest."""
     core = [dot.difference for level in _levels(shown) for dot in level.dots]
     core += [y for curve in shown.printed for _, y in curve.differences]
@@ -168,7 +168,7 @@ def _span(shown: CurvePicture) -> Range:
     low, high = min(core), max(core)
     reach = 0.35 * (high - low)
     ends = [end for level in _levels(shown) for end in (level.low, level.high) if math.isfinite(end)]
-    return Range.of([*core, *(min(max(end, low - reach), high + reach) for end in ends)], pad=0.05)
+    return AxisRange.of([*core, *(min(max(end, low - reach), high + reach) for end in ends)], pad=0.05)
 
 
 def _ground(shown: CurvePicture, frame: Frame) -> None:
@@ -209,7 +209,7 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: PublishedLine) -> float:
     return at[-1][1]
 
 
-def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm, shift: float) -> None:
+def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: CurveArm, shift: float) -> None:
     """`shift`: pixels by which it stands beside its values, so that the intervals of several arms do not cover each other."""
     placed = [(frame.at(axis.share(level.value)) + shift, level) for level in arm.levels]
     canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
@@ -339,7 +339,7 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     core = [dot.absolute for level in levels for dot in level.dots] + [level.absolute for level in levels]
     core += [shown.baseline_mean] if shown.baseline else []
     core += [value for _, value in shown.floors]
-    frame = Frame(canvas, *box, Range.of(core))
+    frame = Frame(canvas, *box, AxisRange.of(core))
     axis = KnobAxis(shown.axis, shown.values, frame.width)
     frame.draw_y(most=5)
     frame.name_y(shown.metric.axis)
@@ -370,7 +370,7 @@ def _printed_panel(
 ) -> None:
     colour = f"printed{curve.place % 4}"
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
-    frame = Frame(canvas, *box, Range.of(numbers))
+    frame = Frame(canvas, *box, AxisRange.of(numbers))
     axis = KnobAxis(shown.axis, shown.values, frame.width)
     frame.draw_y(most=5)
     frame.name_y(_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))

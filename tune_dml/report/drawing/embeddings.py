@@ -12,7 +12,7 @@ from trainables.evidence.record import Histogram, Look
 from tune_dml.report.drawing.canvas import Canvas, Pen
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import arm_colour
-from tune_dml.report.drawing.frame import Frame, Range, number_text
+from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: 
     """One above the other on one horizontal axis; `shown` are titles and histograms."""
     width, tall = width_of(narrow), 76.0
     canvas = Canvas(width, 10 + (tall + 38) * len(shown) + 32)
-    span = Range.of([end for _, counted in shown for end in (counted.low, counted.high)], pad=0.03)
+    span = AxisRange.of([end for _, counted in shown for end in (counted.low, counted.high)], pad=0.03)
     for index, (title, counted) in enumerate(shown):
         top = 34 + (tall + 38) * index
         edges = np.linspace(counted.low, counted.high, len(counted.counts) + 1)
         share = (100 * np.array(counted.counts) / max(sum(counted.counts), 1) / np.diff(edges)).tolist()
-        frame = Frame(canvas, 56, top, width - 14, top + tall, Range(0.0, 1.08 * max(share) or 1.0))
+        frame = Frame(canvas, 56, top, width - 14, top + tall, AxisRange(0.0, 1.08 * max(share) or 1.0))
         frame.draw_y(most=3)
         frame.name_y(f"{title}, % per unit")
         at = [frame.at(span.share(edge)) for edge in edges.tolist()]
@@ -55,8 +55,8 @@ def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
     columns = 1 if narrow else len(shown)
     width, tall = width_of(narrow) / columns, 190.0
     canvas = Canvas(columns * width, (tall + 84) * (len(shown) // columns))
-    vertical = Range.of([norm for item in shown for look in item.looks for norm in look.norms])
-    across = Range.of([float(look.step) for item in shown for look in item.looks], pad=0.02)
+    vertical = AxisRange.of([norm for item in shown for look in item.looks for norm in look.norms])
+    across = AxisRange.of([float(look.step) for item in shown for look in item.looks], pad=0.02)
     for index, item in enumerate(shown):
         left, top = (0.0, 34 + (tall + 84) * index) if narrow else (width * index, 34.0)
         frame = Frame(canvas, left + 56, top, left + width - 14, top + tall, vertical)

@@ -23,7 +23,7 @@ _MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
-class Range:
+class AxisRange:
     """What an axis spans."""
 
     low: float
@@ -31,7 +31,9 @@ class Range:
     scale: Scale = "linear"
 
     @classmethod
-    def of(cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06, least: float = 0.0) -> Range:
+    def of(
+        cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06, least: float = 0.0
+    ) -> AxisRange:
         """Around finite numbers with some room; `least` is the smallest span."""
         finite = [number for number in numbers if math.isfinite(number)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
@@ -95,9 +97,9 @@ class KnobAxis:
         self._keys = [repr(_plain(value)) for value in self.values]
         numbers = [float(value) for value in self.values if is_number(value)]
         self.equal = kind == "ordered" or len(numbers) < len(self.values)
-        self._range = Range(0.0, 1.0)
+        self._range = AxisRange(0.0, 1.0)
         if not self.equal and numbers:
-            self._range = Range.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
+            self._range = AxisRange.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
             at = sorted(self._range.share(number) * width for number in numbers)
             crowded = any(after - before < _CLOSEST for before, after in pairwise(at))
             self.crowded = crowded and len(numbers) <= _MOST_NAMED
@@ -134,7 +136,7 @@ class Frame:
     top: float
     right: float
     bottom: float
-    y: Range
+    y: AxisRange
 
     @property
     def width(self) -> float:

@@ -14,10 +14,10 @@ from typing import Literal
 
 from trainables.files import write_whole
 from tune_dml.record.results import Results
+from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.paper import printed
 from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
 from tune_dml.report.export.verdicts import verdicts_text
-from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import slug
 from tune_dml.report.page import page_text, writable
 from tune_dml.report.questions import answers

@@ -18,9 +18,9 @@ from typing import Any
 from trainables.errors import raise_if_any
 from trainables.files import write_whole
 from tune_dml.planning.request import folder_problems
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
-from tune_dml.report.analysis import Analysis
 from tune_dml.report.section import Entry, Section, Table
 from tune_dml.report.summary import Answer, answer_of
 
@@ -31,7 +31,7 @@ _MOST_CHOICES = 16
 
 
 @dataclass(frozen=True)
-class Head:
+class PageHead:
     """What a page begins and ends with."""
 
     name: str
@@ -60,7 +60,7 @@ def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
     )
     title = plan.space.title or plan.name
     answer = answer_of(analysis, sections)
-    return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(analysis.knobs) > 1), sections)
+    return page_of(PageHead(plan.name, kicker, title, answer, footer, downloads, len(analysis.knobs) > 1), sections)
 
 
 def writable(folder: Path) -> Path:
@@ -79,7 +79,7 @@ def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> t
     return html_file, json_file
 
 
-def page_of(head: Head, sections: Sequence[Section]) -> str:
+def page_of(head: PageHead, sections: Sequence[Section]) -> str:
     """The HTML text of any page: head, every section that has a title, and the closed appendix."""
     from jinja2 import Environment, StrictUndefined
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
-    Arm,
+    CurveArm,
     CurvePicture,
     Level,
     PublishedLine,
@@ -21,12 +23,10 @@ from tune_dml.report.drawing.curve import (
     draw_differences,
     thinned,
 )
-from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.published.comparable import published_at, reasons_against
 from tune_dml.report.published.metrics import by_published_metrics
-from tune_dml.report.section import Figure, Toggle, View
+from tune_dml.report.section import Figure, FigureView, Toggle
 from tune_dml.space import Published, Value
 from tune_dml.stats.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.stats.simultaneous import Bounds
@@ -42,7 +42,7 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
         Toggle(f"printed-{curve.place}", _legend(source, curve), f"printed{curve.place % 4}")
         for source, curve in zip(places, shown.printed, strict=True)
     )
-    absolute = View(
+    absolute = FigureView(
         "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(analysis.metric, knob),
         "Values as measured." + " Each printed curve has a vertical axis of its own." * bool(shown.printed),
     )  # fmt: skip
@@ -57,11 +57,13 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
     )
 
 
-def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> View:
+def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> FigureView:
     """The same by another metric that is printed along the knob."""
     shown = _picture(analysis, knob, places)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
-    return View(name, lambda narrow: draw_differences(shown, narrow=narrow), _described(analysis.metric, knob), text)
+    return FigureView(
+        name, lambda narrow: draw_differences(shown, narrow=narrow), _described(analysis.metric, knob), text
+    )
 
 
 def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
@@ -99,12 +101,12 @@ def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]
     )
 
 
-def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[Arm, ...]:
+def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[CurveArm, ...]:
     """The knob's own curve, and those of the other methods that have the same knob."""
     names = [arm.name for arm in analysis.arms]
     others = [other for other in analysis.knobs if knob.arm and other is not knob and other.path == knob.path]
     return tuple(
-        Arm(
+        CurveArm(
             shown.arm, arm_colour(names.index(shown.arm)) if shown.arm else "mean",
             thinned(_levels(analysis, shown), analysis.seeds),
         )

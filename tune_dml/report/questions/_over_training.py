@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.analysis.traces import Panel
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.drawing.charts import Series, lines
 from tune_dml.report.drawing.colours import series_colours
-from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Panel
-from tune_dml.report.section import Figure, View
+from tune_dml.report.section import Figure, FigureView
 
 _WIDE = 20.0
 """A figure whose means are further apart than this ratio has a logarithmic axis."""
@@ -27,7 +27,7 @@ def figure_of(
     return Figure(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
 
 
-def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> View:
+def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> FigureView:
     labels = [line.label for line in panel.lines]
     valued = [label for label in labels if label in knob.labels]
     colours = dict(zip(valued, series_colours(len(valued), knob.numeric), strict=True))
@@ -42,4 +42,4 @@ def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> View:
         return lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)
 
     description = f"{sentence} {panel.metric.label} over training, for each value: {', '.join(labels)}.".strip()
-    return View(panel.metric.name, draw, description, sentence)
+    return FigureView(panel.metric.name, draw, description, sentence)

@@ -41,7 +41,7 @@ class PointGap:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CurveAgreement:
     """One knob's curve against a published one."""
 
     published: PublishedCurve
@@ -112,7 +112,7 @@ def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     )
 
 
-def _plain(comparisons: Sequence[Comparison]) -> str:
+def _plain(comparisons: Sequence[CurveAgreement]) -> str:
     """What became of the papers' order, once for all the curves of which the same is true."""
     told: dict[str, list[str]] = {}
     for comparison in comparisons:
@@ -121,7 +121,7 @@ def _plain(comparisons: Sequence[Comparison]) -> str:
     return " ".join(f"{outcome} ({'; '.join(where)})." for outcome, where in told.items())
 
 
-def _where(comparison: Comparison) -> str:
+def _where(comparison: CurveAgreement) -> str:
     dataset = comparison.published.published.dataset
     return f"{dataset}, {_differs(comparison.reasons)}" if comparison.reasons else dataset
 
@@ -133,7 +133,7 @@ def _differs(reasons: Sequence[str]) -> str:
     return f"another {named[0]}" if named else "another data set"
 
 
-def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) -> Comparison:
+def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) -> CurveAgreement:
     means, printed = knob.isolated.means, published_at(knob, published)
     reasons, alpha = reasons_against(analysis, knob, published, printed), knob.sensitivity.alpha
     level = None if reasons or not printed else _level(analysis, knob, published, printed, alpha)
@@ -154,7 +154,7 @@ def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) 
     order = _order(knob, published, printed, deviation)
     unprinted = unknown_conditions(analysis, knob, published, printed)
     caveats = _caveats(published, level, unprinted)
-    return Comparison(
+    return CurveAgreement(
         published, verdict, reasons, unprinted, caveats, points, level, order, deviation, alpha,
     )  # fmt: skip
 
@@ -201,7 +201,7 @@ def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: 
     return tuple(caveats)
 
 
-def _sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
+def _sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
     source = comparison.published.source
     if comparison.level is None:
         level = [f"Not comparable in level with {source}: {differing(comparison.reasons)}."]
@@ -212,7 +212,7 @@ def _sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
     return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, comparison.deviation)]
 
 
-def _level_sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
+def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
     source, metric = comparison.published.source, analysis.metric
     margin = metric.amount(analysis.margin)
     sentence = {
@@ -235,7 +235,7 @@ def _level_sentences(comparison: Comparison, analysis: Analysis) -> list[str]:
     ]
 
 
-def _order_sentence(comparison: Comparison) -> str:
+def _order_sentence(comparison: CurveAgreement) -> str:
     order, count = comparison.order, len(comparison.points)
     if count < 3:
         return f"The orders cannot be compared: {count} shared values, and three are needed."
@@ -255,7 +255,7 @@ def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> l
     return [f"The published curve by itself: {printed.sentence}."]
 
 
-def _table(metric: MetricName, comparison: Comparison, name: str) -> Table:
+def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:
     """Ours and the paper's, value by value."""
     rows = tuple(
         (words(f"{p.value:g}" if isinstance(p.value, float) else p.value), number(metric, p.ours),
@@ -268,7 +268,7 @@ def _table(metric: MetricName, comparison: Comparison, name: str) -> Table:
     return table.without(["low", "high"]) if comparison.level is None else table
 
 
-def _data(comparison: Comparison, analysis: Analysis) -> dict[str, object]:
+def _data(comparison: CurveAgreement, analysis: Analysis) -> dict[str, object]:
     level, order = comparison.level, comparison.order
     return {
         **{name: value for name, value in vars(comparison).items() if name not in {"level", "order"}},

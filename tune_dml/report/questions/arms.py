@@ -8,20 +8,33 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
-from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
+from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
+from tune_dml.report.section import (
+    Block,
+    Card,
+    Figure,
+    FigureView,
+    Section,
+    Table,
+    Text,
+    ends,
+    number,
+    plain,
+    signed,
+    words,
+)
 from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
 from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
-from tune_dml.stats.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.stats.paired import Interval, cell_interval
 from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.stats.tuned import TunedLevels
 
@@ -367,7 +380,7 @@ def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
         )  # fmt: skip
     groups = _not_told_apart(analysis, compared)
     joined = "; ".join(" and ".join(compared.arms[i].arm for i in group) for group in groups) or "none"
-    line = View(
+    line = FigureView(
         "told apart", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
         f"{_plain(analysis, compared)} Methods that are not told apart: {joined}.",
         f"Bars join methods of which no two are certainly different: {joined}.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tune_dml.report.analysis import Analysis, BaselineDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.analysis import AgainstBaseline, Analysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, plain, signed, words
 from tune_dml.stats.simultaneous import ALGORITHM
@@ -54,7 +54,7 @@ def _algorithm(analysis: Analysis) -> str:
     return TUNED if len(analysis.baselines) > 1 else ALGORITHM
 
 
-def _word(rows: Sequence[AgainstBaseline]) -> str:
+def _word(rows: Sequence[BaselineDifference]) -> str:
     """The verdict in a word or two."""
     verdicts: list[str] = [row.verdict for row in rows]
     unanimous = next((word for word in _WORDS if verdicts and verdicts.count(word) == len(verdicts)), "")
@@ -62,7 +62,7 @@ def _word(rows: Sequence[AgainstBaseline]) -> str:
     return unanimous or (f"better at {better} of {len(verdicts)}" if better else "mixed" if verdicts else "undecided")
 
 
-def _sentence(analysis: Analysis, name: str, rows: Sequence[AgainstBaseline]) -> str:
+def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
     if max((row.n for row in rows), default=0) < 2:
         return f"Undecided against {name}: one seed gives no noise estimate."
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
@@ -86,7 +86,7 @@ def _compared(analysis: Analysis) -> str:
     return ("method", "value")[len(analysis.knobs)] if len(analysis.knobs) < 2 else "configuration"
 
 
-def _table(analysis: Analysis, name: str, rows: Sequence[AgainstBaseline]) -> Table:
+def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> Table:
     metric = analysis.metric
     entries = tuple(
         (words(row.label), plain(row.n), signed(metric, row.difference),
@@ -99,7 +99,7 @@ def _table(analysis: Analysis, name: str, rows: Sequence[AgainstBaseline]) -> Ta
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
 
 
-def _plain(analysis: Analysis, name: str, rows: Sequence[AgainstBaseline]) -> str:
+def _plain(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
     """Whether anything beats the baseline, as one would say it."""
     knobs = analysis.knobs
     what = knobs[0].symbol if len(knobs) == 1 else _compared(analysis)
@@ -136,7 +136,7 @@ def _short(analysis: Analysis, labels: Sequence[str]) -> list[str]:
     return [f"{analysis.knobs[0].symbol} {values[0]}", *values[1:]]
 
 
-def _figure(analysis: Analysis, name: str, rows: Sequence[AgainstBaseline], sentence: str) -> Figure:
+def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], sentence: str) -> Figure:
     """The cells by how far they are from the baseline, the best first."""
     metric = analysis.metric
     marks = {"better": ("circle", "good"), "worse": ("cross", "bad"), "undecided": ("diamond", "base")}

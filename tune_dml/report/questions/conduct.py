@@ -20,11 +20,11 @@ from tune_dml.report.section import (
     Entry,
     Facts,
     Heading,
-    Listing,
     Notes,
     Section,
     Table,
     Text,
+    WordTable,
     ends,
     number,
     plain,
@@ -40,7 +40,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Failure:
+class LostTrial:
     """One trial without a result."""
 
     label: str
@@ -57,7 +57,7 @@ def conduct(analysis: Analysis) -> Section:
     """The facts of the sweep; its failures are findings."""
     results, plan = analysis.results, analysis.results.plan
     failures = [
-        Failure(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
+        LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
         for cell in analysis.cells
         for t, why in cell.failures
     ]
@@ -66,7 +66,7 @@ def conduct(analysis: Analysis) -> Section:
     body: list[Block] = [Facts(_facts(analysis)), Text(_progress(analysis)), _table_of_failures(failures)]
     body += [Heading("Notes"), Notes(notes)] if notes else []
     body += [_table_of_cells(analysis), *_settings(analysis)]
-    body += [Listing("Provenance: code, versions, machine", "Provenance", (), provenance)] if provenance else []
+    body += [WordTable("Provenance: code, versions, machine", "Provenance", (), provenance)] if provenance else []
     return Section(
         "run",
         "What was run, and what failed",
@@ -155,7 +155,7 @@ def _settings(analysis: Analysis) -> list[Block]:
         (f"Settings of the protocol ({len(protocol)})", protocol),
         (f"Settings left as they are ({len(rest)})", rest),
     )
-    return [Listing(title, "Settings", columns, listed) for title, listed in named if listed]
+    return [WordTable(title, "Settings", columns, listed) for title, listed in named if listed]
 
 
 def _provisional(analysis: Analysis) -> str:
@@ -233,7 +233,7 @@ def _progress(analysis: Analysis) -> str:
     return text
 
 
-def _table_of_failures(failures: list[Failure]) -> Table:
+def _table_of_failures(failures: list[LostTrial]) -> Table:
     rows = tuple(
         (words(f.label), plain(f.seed), words(f.status, mark=f.status), words(f.reason), plain(f.attempts),
          Entry(f.key, None, ((f.key, f"#trial-{f.key}"),)), words(f.run_id or "-"))

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, signed, words
 from tune_dml.stats.arms import BestOfArms, at_best
@@ -28,7 +28,7 @@ _MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
-class Gain:
+class ArmGain:
     """An arm less the arm over which it may gain, or one such gain less another, with its simultaneous interval."""
 
     arm: str
@@ -49,8 +49,8 @@ class Gain:
 class _Gains:
     """The declared contrasts, as they were judged."""
 
-    gains: tuple[Gain, ...]
-    differences: tuple[Gain, ...]
+    gains: tuple[ArmGain, ...]
+    differences: tuple[ArmGain, ...]
     lost: tuple[str, ...]
     """Arms of which no configuration trained."""
     algorithm: str
@@ -113,7 +113,7 @@ def _judge(analysis: Analysis) -> _Gains | None:
     low, high = np.minimum(low, high), np.maximum(low, high)
     numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
     rows = [
-        Gain(arm, other, *found, _verdict(analysis, *found[1:]))
+        ArmGain(arm, other, *found, _verdict(analysis, *found[1:]))
         for (arm, other), found in zip([*judged, *larger], numbers, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
@@ -134,7 +134,7 @@ def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
     return "gains" if low > 0 else "loses" if high < 0 else "open"
 
 
-def _of(rows: Sequence[Gain], verdict: Verdict) -> list[Gain]:
+def _of(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
     return [row for row in rows if row.verdict == verdict]
 
 
@@ -151,9 +151,9 @@ def _style(found: _Gains) -> str:
     return "better" if gain else "worse" if lose else "undecided"
 
 
-def _groups(rows: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
+def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
     """(what is added, "") or ("", the arm that others are compared with) -> its gains, in the order of the arms."""
-    groups: dict[tuple[str, str], list[Gain]] = {}
+    groups: dict[tuple[str, str], list[ArmGain]] = {}
     for row in rows:
         groups.setdefault((row.added, "") if row.added else ("", row.against), []).append(row)
     return groups
@@ -167,7 +167,7 @@ def _plain(analysis: Analysis, found: _Gains) -> list[str]:
     return said
 
 
-def _group(analysis: Analysis, added: str, against: str, rows: Sequence[Gain]) -> str:
+def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]) -> str:
     """Say it as `SEC gains with 2 of 5 (Triplet +1.20, TML +1.00); it loses with none; 3 are open`."""
     up, down = _of(rows, "gains"), _of(rows, "loses")
     within, unsure = _of(rows, "within the margin"), _of(rows, "open")
@@ -184,18 +184,18 @@ def _group(analysis: Analysis, added: str, against: str, rows: Sequence[Gain]) -
     return "; ".join(parts) + "."
 
 
-def _verb(rows: Sequence[Gain], verb: str) -> str:
+def _verb(rows: Sequence[ArmGain], verb: str) -> str:
     return verb if len(rows) > 1 else f"{verb}s"
 
 
-def _listed(analysis: Analysis, rows: Sequence[Gain], added: str) -> str:
+def _listed(analysis: Analysis, rows: Sequence[ArmGain], added: str) -> str:
     if not rows or len(rows) > _MOST_NAMED:
         return ""
     named = ((row.against if added else row.arm, analysis.metric.signed(row.estimate)) for row in rows)
     return f" ({', '.join(f'{name} {amount}' for name, amount in named)})"
 
 
-def _single(analysis: Analysis, row: Gain) -> str:
+def _single(analysis: Analysis, row: ArmGain) -> str:
     amount = analysis.metric.rough(abs(row.estimate))
     return {
         "gains": f"{row.arm} gains {amount} over {row.against}.",
@@ -205,7 +205,7 @@ def _single(analysis: Analysis, row: Gain) -> str:
     }[row.verdict]
 
 
-def _difference(analysis: Analysis, row: Gain) -> str:
+def _difference(analysis: Analysis, row: ArmGain) -> str:
     metric, both = analysis.metric, f"that of {row.against}"
     amount = metric.rough(abs(row.estimate))
     return {
@@ -231,11 +231,11 @@ def _sentences(analysis: Analysis, found: _Gains) -> list[str]:
     return sentences
 
 
-def _label(row: Gain, *, difference: bool) -> str:
+def _label(row: ArmGain, *, difference: bool) -> str:
     return f"{row.arm} rather than {row.against}" if difference else f"{row.arm} over {row.against}"
 
 
-def _rows(found: _Gains) -> list[tuple[str, Gain]]:
+def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
     """Every comparison by what is added, so that the losses of one method stand together."""
     grouped = [row for rows in _groups(found.gains).values() for row in rows]
     pairs = [(_label(row, difference=True), row) for row in found.differences]

@@ -9,10 +9,10 @@ from itertools import combinations
 
 import numpy as np
 
-from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
 from tune_dml.report.analysis.knob import level_key
+from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Figure, Heading, Section, Table, Text, words

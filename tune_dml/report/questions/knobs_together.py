@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
-from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
+from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
+from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Figure, Section, View
+from tune_dml.report.section import Block, Figure, FigureView, Section
 from tune_dml.text import value_text
 
 _MOST_LINES = 300
@@ -65,7 +65,7 @@ def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[S
     return axes
 
 
-def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[View]:
+def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[FigureView]:
     knobs, sign, score = _searched(analysis, cells), analysis.sign, analysis.metric.axis
     kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MOST_LINES]
     best = kept[0]
@@ -74,13 +74,13 @@ def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[View]:
     if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
         views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], seen))
     views.append(
-        View(
+        FigureView(
             "parallel coordinates", lambda narrow: parallel(knobs, kept, score, narrow=narrow),
             f"{seen} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", seen,
         )
     )  # fmt: skip
     views.append(
-        View(
+        FigureView(
             "each knob alone", lambda narrow: alone(knobs, kept, sign, score, narrow=narrow),
             f"{seen} Every configuration at its value of each knob, and the best of each value.",
             "Every configuration at its value of each knob; the line joins the best of each value.",
@@ -89,13 +89,15 @@ def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[View]:
     if analysis.results.plan.search.num_samples:
         place = next(index for index, cell in enumerate(cells, 1) if cell is best)
         when = f"The best of {len(cells)} configurations was number {place}."
-        views.append(View("best so far", lambda narrow: best_so_far(cells, sign, score, narrow=narrow), when, when))
+        views.append(
+            FigureView("best so far", lambda narrow: best_so_far(cells, sign, score, narrow=narrow), when, when)
+        )
     return views
 
 
 def _map(
     analysis: Analysis, cells: list[TriedConfiguration], down: KnobAnalysis, across: KnobAnalysis, seen: str
-) -> View:
+) -> FigureView:
     by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
 
     def field(row: object, column: object) -> HeatCell:
@@ -106,7 +108,7 @@ def _map(
 
     fields = [[field(row, column) for column in across.levels] for row in down.levels]
     rows, columns = [value_text(level) for level in down.levels], [value_text(level) for level in across.levels]
-    return View(
+    return FigureView(
         "map", lambda narrow: heat(rows, columns, fields, (down.symbol, across.symbol), narrow=narrow),
         f"{seen} Means of {analysis.metric.label} by {down.symbol} and {across.symbol}.", seen,
     )  # fmt: skip

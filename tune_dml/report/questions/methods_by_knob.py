@@ -12,14 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from tune_dml.report.drawing.charts import Series, lines
-from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.analysis.traces import Rows
+from tune_dml.report.drawing.charts import Series, lines
+from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Figure, Section, View
+from tune_dml.report.section import Figure, FigureView, Section
 from tune_dml.text import value_text
 
 _OF_BATCHES = {"batch.batch_size", "batch.instances_per_class"}
@@ -113,7 +113,7 @@ def _ratio_of_pairs(rows: Rows) -> list[float]:
     return [share / (1 - share) for share in shares if share < 1]
 
 
-def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[View]:
+def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[FigureView]:
     """The results again, against the ratio that each method's batches had."""
     measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
     moved = []
@@ -129,7 +129,9 @@ def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_
     return [_view(analysis, moved, axes, "by ratio of pairs", sentence)] if moved else []
 
 
-def _view(analysis: Analysis, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str) -> View:
+def _view(
+    analysis: Analysis, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str
+) -> FigureView:
     names, (x_title, y_title) = [arm.name for arm in analysis.arms], axes
     series = [
         Series(
@@ -139,7 +141,7 @@ def _view(analysis: Analysis, answers: Sequence[_Answer], axes: tuple[str, str],
         for answer in answers
     ]  # fmt: skip
     described = f"{sentence} {y_title} against {x_title}, a line for each of {', '.join(a.arm for a in answers)}."
-    return View(title, lambda narrow: lines(series, y_title, x_title, narrow=narrow), described, sentence)
+    return FigureView(title, lambda narrow: lines(series, y_title, x_title, narrow=narrow), described, sentence)
 
 
 def _fastest(symbol: str, answers: Sequence[_Answer]) -> str:

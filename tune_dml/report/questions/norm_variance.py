@@ -13,12 +13,12 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from trainables.config import canonical
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
-from tune_dml.report.drawing.frame import Frame, Range, number_text
-from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text, plain, signed, words
 
@@ -105,8 +105,8 @@ def _sentence(gains: list[_Gain]) -> str:
 def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
     width, names = width_of(narrow), [arm.name for arm in analysis.arms]
     canvas = Canvas(width, 290)
-    across = Range.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
-    frame = Frame(canvas, 56, 34, width - 14, 240, Range.of([gain.gain for gain in gains] + [0.0]))
+    across = AxisRange.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
+    frame = Frame(canvas, 56, 34, width - 14, 240, AxisRange.of([gain.gain for gain in gains] + [0.0]))
     frame.draw_y()
     frame.name_y(f"gain in {analysis.metric.axis}")
     ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]

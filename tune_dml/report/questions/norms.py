@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from statistics import pstdev
 
-from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.traces import Pair, ShownCell
+from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Figure, Section, Text, View
+from tune_dml.report.section import Block, Figure, FigureView, Section, Text
 
 
 @question(order=430, reads_traces=True)
@@ -54,7 +54,7 @@ def _in_words(side: ShownCell) -> str:
     )
 
 
-def _over_training(pair: Pair) -> View | None:
+def _over_training(pair: Pair) -> FigureView | None:
     """The norms of single pictures; None where no trial was looked at twice."""
     shown = [
         NormTrace(side.title, watched.looks)
@@ -71,10 +71,10 @@ def _over_training(pair: Pair) -> View | None:
         f"The standard deviation over {len(looks[0].norms)} training pictures went, between steps {looks[0].step} and "
         f"{looks[-1].step}, seed {pair.seed}: {spreads}."
     )
-    return View("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
+    return FigureView("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
 
 
-def _turns(pair: Pair) -> View | None:
+def _turns(pair: Pair) -> FigureView | None:
     """How far directions turned between the last two looks; None where no trial was looked at twice."""
     looks = [(side, side.evidence.watched.looks[-1]) for side in pair.sides if side.evidence.watched]
     shown = [(side.title, look.turns) for side, look in looks if look.turns is not None]
@@ -84,7 +84,7 @@ def _turns(pair: Pair) -> View | None:
     sentence = (
         f"Turns of the directions up to step {looks[0][1].step} since the look before, seed {pair.seed}: {named}."
     )
-    return View(
+    return FigureView(
         "turns of directions",
         lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
         sentence,

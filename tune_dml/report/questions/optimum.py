@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
@@ -27,7 +27,7 @@ _MOST_BARS = 20
 
 
 @dataclass(frozen=True)
-class Optimum:
+class BestValue:
     """Where the best value lies, and what to try beyond."""
 
     verdict: Literal["interior", "edge", "undecided", "none"]
@@ -91,11 +91,11 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     )  # fmt: skip
 
 
-def _word(verdict: Optimum) -> str:
+def _word(verdict: BestValue) -> str:
     return {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
 
 
-def _plain(knob: KnobAnalysis, verdict: Optimum) -> str:
+def _plain(knob: KnobAnalysis, verdict: BestValue) -> str:
     """Where the best lies, as one would say it; empty while that is open."""
     if verdict.verdict == "edge":
         best = value_text(knob.level(verdict.best))
@@ -110,7 +110,7 @@ def _plain(knob: KnobAnalysis, verdict: Optimum) -> str:
     return ""
 
 
-def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: Optimum) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
     """Adds the next values beyond the edge; none when there is nothing to add, or the knob's values are not listed."""
     if not verdict.extend:
         return ()
@@ -133,7 +133,7 @@ def _chances(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
-def _figure(knob: KnobAnalysis, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
+def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]) -> Figure:
     first, last = next(iter(chances)), list(chances)[-1]
     shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > _MOST_BARS else list(chances)
     items = []
@@ -153,7 +153,7 @@ def _figure(knob: KnobAnalysis, verdict: Optimum, chances: Mapping[str, float]) 
     )  # fmt: skip
 
 
-def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> Optimum | None:
+def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
     """Judge where the best value of a knob lies; None when its values have no order."""
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
@@ -162,11 +162,11 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> Optimum | None:
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
     if knob.stopped:
         reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no number at the end"
-        return Optimum("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
+        return BestValue("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
     if sensitivity.verdict != "sensitive":
         flat = sensitivity.verdict == "insensitive"
         reason = "the curve is flat within the margin" if flat else f"it is undecided whether {knob.symbol} matters"
-        return Optimum(
+        return BestValue(
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
     judged = judge_best(
@@ -180,7 +180,7 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> Optimum | None:
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
     extend = () if diverges or not beyond else values_beyond(analysis, knob, beyond)
-    return Optimum(
+    return BestValue(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
         judged.reason, best, side, tuple(candidates), tuple(within),
         tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained),
@@ -230,7 +230,7 @@ def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> 
     return any(point.diverged for point in outside)
 
 
-def _sentence(verdict: Optimum, knob: KnobAnalysis) -> str:
+def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
     symbol = knob.symbol
     if verdict.verdict == "none":
         return f"No optimum of {symbol} to locate: {verdict.reason}."
@@ -250,7 +250,7 @@ def _sentence(verdict: Optimum, knob: KnobAnalysis) -> str:
     return f"Undecided where the optimum of {symbol} lies: {verdict.reason}. {named}{ends}"
 
 
-def _named(verdict: Optimum) -> str:
+def _named(verdict: BestValue) -> str:
     """Which values may be the best, and which are as good."""
     few = len(verdict.candidates) <= 6
     named = ", ".join(verdict.candidates) if few else f"{len(verdict.candidates)} values"
@@ -282,7 +282,7 @@ def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:
     )
 
 
-def _table(analysis: Analysis, knob: KnobAnalysis, verdict: Optimum) -> Table:
+def _table(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> Table:
     """How far each value is behind the best, at most."""
     entries = tuple(
         (words(label), words("yes" if label in verdict.candidates else "no"), signed(analysis.metric, bound))

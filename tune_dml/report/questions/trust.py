@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from tune_dml.record.resolution import resolution_of
-from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.looks import ALPHA
+from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes

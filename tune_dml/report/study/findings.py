@@ -25,7 +25,7 @@ _LEAST_VALUES = 3
 
 
 @dataclass(frozen=True)
-class Gain:
+class TuningGain:
     """A mean over seeds that did not choose, with its interval at the level of this look; NaN where it cannot be had."""
 
     estimate: float
@@ -43,8 +43,8 @@ class Tuning:
     best: str
     default: str
     """What the gain is over: the paper's best value, else the baseline; empty without either."""
-    tunability: Gain | None
-    mistunability: Gain
+    tunability: TuningGain | None
+    mistunability: TuningGain
     """What is lost, on average, by a value picked blindly from those tried."""
     tolerant: int
     """Values whose mean is within the margin of the best one's."""
@@ -67,7 +67,7 @@ class Transfer:
     low: float = math.nan
     """Bounds of the true tau: pairs whose order is not certain in both sweeps may be either way."""
     high: float = math.nan
-    lost: Gain | None = None
+    lost: TuningGain | None = None
     """What tuning in the second gains over the value that is best in the first."""
     carried: str = ""
     """That value."""
@@ -159,14 +159,14 @@ def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | Non
     return "", None
 
 
-def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> Gain:
+def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> TuningGain:
     """The cross-fitted gain of the best row over another one, which is never chosen where a row is better."""
     both = np.vstack([values, default])
     kept = both[:, np.isfinite(both).all(0)]
     if kept.shape[1] < 2:
-        return Gain(math.nan, math.nan, math.nan)
+        return TuningGain(math.nan, math.nan, math.nan)
     best = score_of_best(kept, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
-    return Gain(float(best.mean), float(best.low), float(best.high))
+    return TuningGain(float(best.mean), float(best.low), float(best.high))
 
 
 def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: KnobAnalysis) -> Transfer:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.page import Head, page_of, write_page
+from tune_dml.report.page import PageHead, page_of, write_page
 from tune_dml.report.questions.sensitivity import plain_sentence
 from tune_dml.report.section import Block, Figure, Section, Table, Text, plain, signed, words
-from tune_dml.report.study.findings import Gain, StudyAnalysis, Transfer, Tuning
+from tune_dml.report.study.findings import StudyAnalysis, Transfer, Tuning, TuningGain
 from tune_dml.report.summary import Answer
 from tune_dml.text import duration
 
@@ -82,7 +82,7 @@ def _gained(study: StudyAnalysis, item: Tuning) -> str:
     return f"{item.sweep}: {'; '.join(parts)}; {near}."
 
 
-def _ends(study: StudyAnalysis, gain: Gain) -> str:
+def _ends(study: StudyAnalysis, gain: TuningGain) -> str:
     metric = study.sweeps[0].metric
     return f"{metric.signed(gain.low)} to {metric.signed(gain.high)}" if math.isfinite(gain.low) else "no interval"
 
@@ -104,7 +104,7 @@ def _page(study: StudyAnalysis) -> str:
         for sweep in study.sweeps
     )
     verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # a data set of its own tells a sweep
-    head = Head(
+    head = PageHead(
         ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}", "; ".join(spaces),
         Answer(verdicts, None, "", facts), f"Sweeps: {', '.join(study.names)}.", "study.json (every number in full precision)",
     )  # fmt: skip
