@@ -161,7 +161,7 @@ def confirm(
     What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
     verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
     """
-    from tune_dml.report.measured.cell import best_cells
+    from tune_dml.report.analysis.cell import best_cells
 
     asked = [("--top", top), ("--seeds", seeds)]
     raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
@@ -279,7 +279,7 @@ def sync(name: str, session: Session) -> Reconciliation:
 def open_results(state: SweepState, selection: str = "") -> Results:
     """Record that the test metrics are opened for the cell that validation selects; the results with them."""
     from tune_dml.record.sealed import record_opening
-    from tune_dml.report.measured.cell import best_cells
+    from tune_dml.report.analysis.cell import best_cells
 
     raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
     fetch_rest(state)
