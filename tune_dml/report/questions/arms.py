@@ -14,20 +14,9 @@ from tune_dml.report.drawing.charts import Whisker, critical_differences, whiske
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
-from tune_dml.report.section import (
-    Block,
-    Card,
-    Figure,
-    FigureView,
-    Section,
-    Table,
-    Text,
-    ends,
-    number,
-    plain,
-    signed,
-    words,
-)
+from tune_dml.report.section import Block, Card, Figure, FigureView, Section, Table, Text
+
+from tune_dml.report.section import ends, number, plain, signed, words  # isort: skip
 from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
