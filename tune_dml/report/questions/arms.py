@@ -63,8 +63,6 @@ class _Budget:
 
 @dataclass(frozen=True)
 class _ComparedArms:
-    """The arms that trained, best first, and every difference between two of them."""
-
     arms: tuple[ArmAtBest, ...]
     lost: tuple[str, ...]
     """Arms of which no configuration trained."""
