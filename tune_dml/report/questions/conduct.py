@@ -40,7 +40,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class LostTrial:
+class _LostTrial:
     """One trial without a result."""
 
     label: str
@@ -57,7 +57,7 @@ def conduct(analysis: Analysis) -> Section:
     """The facts of the sweep; its failures are findings."""
     results, plan = analysis.results, analysis.results.plan
     failures = [
-        LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
+        _LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
         for cell in analysis.cells
         for t, why in cell.failures
     ]
@@ -233,7 +233,7 @@ def _progress(analysis: Analysis) -> str:
     return text
 
 
-def _table_of_failures(failures: list[LostTrial]) -> Table:
+def _table_of_failures(failures: list[_LostTrial]) -> Table:
     rows = tuple(
         (words(f.label), plain(f.seed), words(f.status, mark=f.status), words(f.reason), plain(f.attempts),
          Entry(f.key, None, ((f.key, f"#trial-{f.key}"),)), words(f.run_id or "-"))
