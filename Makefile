@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make docs            generate the pages that are made from the code"
 	@echo "make audit           look up known vulnerabilities of the pinned versions (needs the network)"
 	@echo "make test-slow       run the slow tests"
+	@echo "make test-grown      run the fast unit tests in a copy of the tree with every listing of CONTRIBUTING.md"
 	@echo "make test-faults     kill real processes and nodes, write docs/reliability.md"
 	@echo "make test-learning   test what training learns, with each of torch's CPU kernels, one and two threads"
 	@echo "make test-browser    test the report in headless Chromium (installs it where apt can)"

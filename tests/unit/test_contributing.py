@@ -13,15 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
+GROWN_ARGUMENTS = os.environ.get("GROWN_ARGUMENTS", "").split()  # to run fewer tests, e.g. "-k losses"
 LISTINGS = LISTING.findall((ROOT / "CONTRIBUTING.md").read_text())
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    """A copy of the packages with every listing in its place."""
-    folder = tmp_path_factory.mktemp("tree")
-    for package in ("search_spaces", "trainables", "tune_dml"):
-        shutil.copytree(ROOT / package, folder / package)
+def add_listings(folder):
+    """Write each listing to its file in a copy of the tree."""
     for path, below, text in LISTINGS:
         target = folder / path
         assert target.parent.is_dir(), path
@@ -33,6 +30,17 @@ def tree(tmp_path_factory):
             assert not target.exists(), path
             target.write_text(text)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the packages with every listing in its place."""
+    folder = tmp_path_factory.mktemp("tree")
+    for package in ("search_spaces", "trainables", "tune_dml"):
+        shutil.copytree(ROOT / package, folder / package)
+    (folder / "tests/helpers").mkdir(parents=True)
+    shutil.copytree(TESTS / "helpers" / "oracles", folder / "tests/helpers/oracles")
+    return add_listings(folder)
 
 
 USE = """
@@ -149,3 +157,23 @@ def test_listings_are_as_tidy_as_the_tree(tree):
             [sys.executable, "-m", "ruff", *check, *files], cwd=tree, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
+    """Every file that git tracks, the listings, and the pages that `make docs` writes."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tree = tmp_path / "grown"
+    for name in files.rstrip("\0").split("\0"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    add_listings(tree)
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/test_contributing.py", *GROWN_ARGUMENTS]
+    pages = [[f"docs/{name}.py"] for name in ("generate", "generate_studies", "generate_fidelity")]
+    for command in [*pages, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites]]:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
