@@ -1,4 +1,4 @@
-"""Losses by name: `LOSSES` maps each configuration name to its class, `build_loss` makes one from checked knobs."""
+"""Losses by name: `LOSSES` maps each configuration name to its class; `build_loss` builds one from checked knobs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,28 @@ LOSSES = Registry(__name__, Loss, group="tune_dml.losses")  # type: ignore[type-
 
 
 def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int | None = None, **knobs: object) -> Loss:
-    """The loss called `name`, e.g. `build_loss("triplet", margin=1.0)`.
+    """Build the loss called `name` from checked knobs.
 
-    `num_classes` and `embedding_dim` are needed by losses that hold class weights or proxies and ignored by the others.
-    Raises ConfigError.
+    Args:
+        name: a key of `LOSSES`.
+        num_classes: training classes; needed by losses with class weights or proxies, ignored by the others.
+        embedding_dim: dimension of the embeddings; needed likewise.
+        knobs: the loss's own parameters; `tune-dml methods` lists them with defaults.
+
+    Raises:
+        ConfigError: an unknown name, or an unknown, missing or out-of-domain knob; all of them together.
+
+    Example:
+        >>> import torch
+        >>> loss = build_loss("dro_topk", k=2, margin=0.5)
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], requires_grad=True)
+        >>> value = loss(embeddings, torch.tensor([0, 0, 1]))  # pair losses 1.0 (0, 1), 1.0 (0, 2) and 0.0 (1, 2)
+        >>> value.item()
+        1.0
+        >>> value.backward()
+        >>> build_loss("triplet", margin=-1)
+        Traceback (most recent call last):
+        ...
+        trainables.errors.ConfigError: loss.margin: must be greater than or equal to 0, but got -1.
     """
     return build(LOSSES, "loss", name, knobs, {"num_classes": num_classes, "embedding_dim": embedding_dim}, "loss")

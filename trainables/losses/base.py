@@ -1,4 +1,4 @@
-"""What a loss is: raw embeddings and labels of the global batch in, one scalar out."""
+"""Base class of losses: raw embeddings and labels of the global batch in, one scalar out."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ EPSILON = 1e-12  # a vector no longer than this has no direction
 
 
 def inverse_norms(embeddings: Tensor) -> Tensor:
-    """1 / ||f_i||, shape (B, 1); 0 for a row without direction."""
+    """Return 1 / ||f_i||, shape (B, 1); 0 for a zero row."""
     norms = embeddings.norm(dim=1, keepdim=True)
     return torch.where(norms > EPSILON, norms, torch.inf).reciprocal()
 
 
 def normalise(embeddings: Tensor) -> Tensor:
-    """Rows scaled to unit length: fh = f / ||f||, shape (B, D).
+    """Return rows scaled to unit length: fh = f / ||f||, shape (B, D).
 
-    A row of (near) zero length becomes the zero vector and gets no gradient: the slope 1/EPSILON of the usual
-    f / max(||f||, EPSILON) would overflow half precision and ruin the step.
+    A row of (near) zero length becomes the zero vector and gets no gradient. The slope 1/EPSILON of the usual
+    f / max(||f||, EPSILON) would overflow half precision.
+
+    >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
     """
     return embeddings * inverse_norms(embeddings)
 
 
 def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
-    """Shapes and types that can be checked without waiting for the device. Raises ConfigError."""
+    """Check shapes and types, without waiting for the device. Raises ConfigError."""
     problems = []
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
         got = (tuple(embeddings.shape), str(embeddings.dtype))
@@ -52,9 +56,9 @@ def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
 class Loss(nn.Module, ABC):
     """A deep metric learning loss.
 
-    Called on RAW (un-normalised) embeddings (B, D), float, and integer labels (B,); returns a scalar attached to the
+    Called on RAW (un-normalised) embeddings (B, D), float, and integer labels (B,). Returns a scalar attached to the
     graph, finite with finite gradient in every degenerate batch. Half-precision input is computed in float32 with
-    autocast off; float64 stays float64. Also callable by pytorch-metric-learning's trainers (no miner's tuple).
+    autocast off; float64 stays float64. pytorch-metric-learning's trainers can call it too, without a miner.
 
     A subclass sets `name` (its configuration name), `citation` and `section` (of docs/specification.md), declares its
     knobs in a keyword-only constructor (see trainables.methods) and implements `value`.
@@ -64,26 +68,26 @@ class Loss(nn.Module, ABC):
     citation: ClassVar[str]
     section: ClassVar[str]
     example: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """Values for knobs that have no default, so that tests and benchmarks can build every method they find."""
+    """Values for knobs without a default, with which tests and benchmarks build every method."""
     surrogate_gradient: ClassVar[bool] = False
-    """True where the paper's gradient is not that of the value (weights treated as constants)."""
+    """Whether the paper's gradient is not that of the value (weights are treated as constants)."""
     depends_on_order: ClassVar[bool] = False
-    """True where the order of the batch or a random stream decides which samples take part."""
+    """Whether the order of the batch or a random stream decides which samples take part."""
     uses_norms: ClassVar[bool] = False
-    """True where the value is not a function of the embeddings' directions alone."""
+    """Whether the value depends on more than the embeddings' directions."""
     host_reads: ClassVar[int] = 0
-    """How many numbers a step reads on the CPU, where that costs nothing; on an accelerator nothing waits for them."""
+    """Numbers that a step reads on the CPU, where reading is free; on an accelerator no step waits for them."""
     counts_classes: ClassVar[bool] = False
-    """Whether it holds a vector for each training class; read off the constructor (`num_classes`)."""
+    """Whether the loss holds a vector for each training class; derived from the constructor (`num_classes`)."""
     _is_known: bool = False
-    """Whether the path of its gradient has been looked at."""
+    """Whether the path of its gradient has been checked."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.counts_classes = "num_classes" in inspect.signature(cls).parameters
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: None = None) -> Tensor:
-        """The loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""
+        """Return the loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""
         _check_batch(embeddings, labels)
         if indices_tuple is not None:
             rule = f"{self.name} does its own pair selection and takes no miner's output"
@@ -103,8 +107,8 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss in full precision; embeddings (B, D) are raw, labels (B,)."""
+        """Return the loss in full precision of raw embeddings (B, D) with labels (B,)."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Detached scalars describing the last batch (for the report's mechanism panel); empty by default."""
+        """Return detached scalars that describe the last batch, for the report's mechanism panel; empty by default."""
         return {}

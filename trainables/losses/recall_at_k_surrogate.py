@@ -1,4 +1,4 @@
-"""A smooth stand-in for Recall@k."""
+"""A smooth surrogate of Recall@k."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ class RecallAtKSurrogate(PairLoss):
     """L = 1 - mean over queries q and over k of min(k, Σ_{x in P_q} σ((k - r_qx) / t_k)) / min(k, P_q).
 
     r_qx = 1 + Σ_{z not q, x} σ((S_qz - S_qx) / t_r) is the smooth rank of positive x among all others of the batch; t_r, t_k
-    are the temperatures of ranks and of the cut at k. Queries without a positive are left out; 0 where none has one. The
-    authors' code lets the query itself compete, which moves every rank by one; here as in the paper's equations it does not.
+    are the temperatures of ranks and of the cut at k. Queries without a positive are left out; the loss is 0 where none has
+    one. The authors' code ranks the query itself too, which moves every rank by one; the paper's equations do not.
 
-    Each positive's rank looks at the whole batch: B x P x B comparisons, computed for a few queries at a time so that memory
-    stays at B².
+    The B x P x B comparisons are computed for a few queries at a time, so that memory stays at B².
     """
 
     name = "recall_at_k_surrogate"
@@ -44,7 +43,6 @@ class RecallAtKSurrogate(PairLoss):
         self.k_temperature = k_temperature
 
     def solve(self, pairs: Pairs) -> Solution:
-        """A few queries at a time."""
         similarity, positives = pairs.similarity, pairs.positive.sum(dim=1)
         slopes = torch.zeros_like(similarity)
         most = int(positives.max())
@@ -59,7 +57,7 @@ class RecallAtKSurrogate(PairLoss):
         return Solution(value / queries, slopes.div_(queries))
 
     def _recalls(self, similarity: Tensor, positive: Tensor, negative: Tensor, most: int) -> Solution:
-        """The sum over R queries of 1 - recall, and its slopes (R, N); `most` positives of each, the first of them."""
+        """Return the sum over R queries of 1 - recall, from the first `most` positives of each, and its slopes (R, N)."""
         order = positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # (R, P)
         exists = positive.gather(1, order)
         sorted_similarity = similarity.gather(1, order)

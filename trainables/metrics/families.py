@@ -1,7 +1,7 @@
-"""What a ranking is worth: one function a metric, declared once with its key and the label that people read.
+"""Retrieval metrics: one function a metric, declared once with its key and its label for readers.
 
-A metric takes part by being here: `retrieval_metrics` computes it, a retrieval task reports it under its key, and the
-report finds its label. Imports no torch.
+Declaring a metric is enough: `retrieval_metrics` computes it, a retrieval task reports it under its key, and the report
+finds its label. Imports no torch.
 
     @family("recall_at_{k}", "R@{k}", positives="best")
     def recall(ranking: Ranking, k: int) -> Tensor: ...
@@ -24,7 +24,7 @@ Positives = Literal["best", "first", "first_r", "all"]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The positions of the positives of B queries, each of which has at least one."""
+    """Positions of the positives of B queries, each of which has at least one."""
 
     positions: Tensor
     """(B, P), int64: 1-based positions of each query's best P positives, ascending. Entries that no metric asked for,
@@ -34,26 +34,26 @@ class Ranking:
     tied: Tensor
     """(B,), bool: whether a negative ties with the query's best positive."""
     queries: Tensor
-    """(B,), int64: which of the given queries they are."""
+    """(B,), int64: rows of the queries in the caller's order."""
 
     def __len__(self) -> int:
         return len(self.relevant)
 
     def first(self, k: int) -> Tensor:
-        """(B, min(k, P)): the only positions that can be k or less, for the j-th positive stands at j or later."""
+        """Return (B, min(k, P)): the only positions that can be k or less, as the j-th positive stands at j or later."""
         return self.positions[:, :k]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A retrieval metric at one length k of the result list or another, or at R_q, each query's number of positives."""
+    """A retrieval metric for result lists of any length k, or of length R_q, each query's number of positives."""
 
     key: str
-    """What it is logged as: `recall_at_{k}`, or without {k} where the list has length R_q."""
+    """Key in logs: `recall_at_{k}`, or without {k} where the list has length R_q."""
     label: str
-    """What people read: `R@{k}`."""
+    """Label for readers: `R@{k}`."""
     value: Callable[..., Tensor]
-    """From a Ranking, and k where the key has one, to a number for each query, (B,) float64."""
+    """Maps a Ranking, and k where the key has one, to a number for each query, (B,) float64."""
     positives: Positives
     """Positives whose positions the metric reads; others are not located.
 
@@ -64,32 +64,32 @@ class Family:
 
     @property
     def name(self) -> str:
-        """What `metrics=` calls it."""
+        """Name in `metrics=`."""
         return self.key.removesuffix("_at_{k}")
 
     @property
     def takes_k(self) -> bool:
-        """Whether the length of the result list is chosen, not R_q."""
+        """Whether the result list has a fixed length k instead of R_q."""
         return "{k}" in self.key
 
     def keys(self, ks: Sequence[int]) -> list[str]:
-        """What is logged for result lists of lengths `ks`."""
+        """Return the keys for result lists of lengths `ks`."""
         return [self.key.format(k=k) for k in ks] if self.takes_k else [self.key]
 
     def of(self, ranking: Ranking, ks: Sequence[int]) -> dict[str, Tensor]:
-        """Key -> a number for each query, (B,) float64, a fraction where the metric is logged in percent."""
+        """Return key -> a number for each query, (B,) float64; a fraction where the metric is logged in percent."""
         values = [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
         return dict(zip(self.keys(ks), values, strict=True))
 
 
 FAMILIES: dict[str, Family] = {}
-"""Every metric of this file, by name, in its order."""
+"""All declared metrics by name, in order of declaration."""
 
 
 def family(
     key: str, label: str, *, positives: Positives, percent: bool = True
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Declare the function below as the metric logged as `key`. Raises ConfigError for a key that `positives` does not fit."""
+    """Declare the decorated function as the metric logged as `key`. Raises ConfigError if `positives` needs a k."""
     if positives == "first" and "{k}" not in key:
         remedy = 'Add {k} to the key, or declare positives="first_r" or "all".'
         raise ConfigError(Problem(f"metric {key}", 'positives="first" needs a key with {k}', key, remedy))
@@ -103,13 +103,17 @@ def family(
 
 
 def described(key: str) -> tuple[str, bool] | None:
-    """Label and whether in percent of a logged key: `recall_at_10` -> ("R@10", True); None for no retrieval metric."""
+    """Return the label of a logged key and whether its values are percentages; None for no retrieval metric.
+
+    >>> described("recall_at_10"), described("loss")
+    (('R@10', True), None)
+    """
     family = family_of(key)
     return None if family is None else (family[0].label.format(k=family[1]), family[0].percent)
 
 
 def family_of(key: str) -> tuple[Family, int] | None:
-    """The metric of a logged key and the length in it, 1 where it has none: `recall_at_10` -> (recall, 10)."""
+    """Return the metric of a logged key and its k (1 if it has none): `recall_at_10` -> (recall, 10)."""
     for metric in FAMILIES.values():
         if match := re.fullmatch(metric.key.replace("{k}", r"(?P<k>[1-9]\d*)"), key):
             return metric, int(match.groupdict().get("k", 1))
@@ -118,28 +122,28 @@ def family_of(key: str) -> tuple[Family, int] | None:
 
 @family("recall_at_{k}", "R@{k}", positives="best")
 def recall(ranking: Ranking, k: int) -> Tensor:
-    """1 where a query has a positive among its first k, else 0 (docs/specification.md, section 7)."""
+    """Return 1 where a query has a positive among its first k, else 0 (docs/specification.md, section 7)."""
     return (ranking.positions[:, 0] <= k).double()
 
 
 @family("precision_at_{k}", "P@{k}", positives="first")
 def precision(ranking: Ranking, k: int) -> Tensor:
-    """#{positives among the first k} / k. Below 1 for every query with R_q < k."""
+    """Return #{positives among the first k} / k: below 1 for every query with R_q < k."""
     return (ranking.first(k) <= k).sum(dim=1).double() / k
 
 
 @family("map_at_{k}", "MAP@{k}", positives="first")
 def average_precision(ranking: Ranking, k: int) -> Tensor:
-    """AP@k = (1 / k) Σ_{i <= k} P(i) rel(i), with P(i) the precision among the first i.
+    """Return AP@k = (1 / k) Σ_{i <= k} P(i) rel(i), with P(i) the precision among the first i.
 
-    Divided by k, not by min(k, R_q): the definition that gives the multi-proxy anchor paper's table 3.
+    Divided by k, not by min(k, R_q), to agree with the multi-proxy anchor paper's table 3.
     """
     return _precision_sum(ranking.first(k), k) / k
 
 
 @family("ndcg_at_{k}", "nDCG@{k}", positives="first")
 def ndcg(ranking: Ranking, k: int) -> Tensor:
-    """DCG / IDCG with binary gains (multi-proxy anchor paper, equations 19 and 20).
+    """Return DCG / IDCG with binary gains (multi-proxy anchor paper, equations 19 and 20).
 
     DCG = Σ_{i <= k} rel_i / log2(i + 1);  IDCG = Σ_{i <= min(k, R_q)} 1 / log2(i + 1).
     """
@@ -153,26 +157,29 @@ def ndcg(ranking: Ranking, k: int) -> Tensor:
 
 @family("map_at_r", "MAP@R", positives="first_r")
 def average_precision_at_r(ranking: Ranking) -> Tensor:
-    """AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i) (Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2)."""
+    """Return AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i).
+
+    Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2.
+    """
     return _precision_sum(ranking.positions, ranking.relevant[:, None]) / ranking.relevant
 
 
 @family("r_precision", "R-precision", positives="first_r")
 def r_precision(ranking: Ranking) -> Tensor:
-    """#{positives among the first R_q} / R_q."""
+    """Return #{positives among the first R_q} / R_q."""
     return (ranking.positions <= ranking.relevant[:, None]).sum(dim=1).double() / ranking.relevant
 
 
 RETRIEVAL_METRICS = tuple(FAMILIES)
-"""Those of this file; `metrics=` may name what other packages have declared too."""
+"""Names of the built-in metrics; other packages may declare more."""
 
 
 def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:
-    """Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
+    """Return Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
     hits = _counting(positions.shape[1], positions)
     return (hits / positions.double()).masked_fill_(positions > limit, 0).sum(dim=1)
 
 
 def _counting(length: int, like: Tensor) -> Tensor:
-    """1 .. length, int64, on the device of `like`."""
+    """Return 1 .. length, int64, on the device of `like`."""
     return like.new_ones(length).cumsum(dim=0)

@@ -1,4 +1,4 @@
-"""What every metric starts from: checked embeddings of unit length with their classes, and exact arithmetic."""
+"""Input of every metric: checked unit embeddings with their classes, and exact arithmetic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 
 @dataclass(frozen=True)
 class LabelledVectors:
-    """Unit vectors with their classes, on the device of the embeddings they came from."""
+    """Unit vectors with their classes, on the device of the given embeddings."""
 
     vectors: Tensor
     """(N, D), float32 or float64, every row of length 1 (a zero embedding stays zero)."""
@@ -31,10 +31,10 @@ class LabelledVectors:
 
 
 def labelled_vectors(embeddings: Array, labels: Array, *, prefix: str = "") -> LabelledVectors:
-    """Checked, detached and L2-normalised embeddings (N, D) with integer labels (N,).
+    """Check, detach and L2-normalise embeddings (N, D) with integer labels (N,).
 
-    Half precision is computed in float32; labels follow the embeddings to their device. `prefix` comes before the names in
-    messages. Raises ConfigError listing every problem: shapes, types, lengths, an empty set, NaN or infinity.
+    Half precision becomes float32; labels move to the embeddings' device. `prefix` precedes the names in messages.
+    Raises ConfigError with every problem: shapes, types, lengths, an empty set, NaN or infinity.
     """
     vectors, problems = checked_vectors(embeddings, f"{prefix}embeddings")
     classes, more = checked_labels(labels, len(vectors), f"{prefix}labels")
@@ -43,7 +43,7 @@ def labelled_vectors(embeddings: Array, labels: Array, *, prefix: str = "") -> L
 
 
 def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
-    """Embeddings as a detached float tensor (N, D), and what is wrong with them."""
+    """Return embeddings as a detached float tensor (N, D), and their problems."""
     vectors = _tensor(value)
     if vectors is None or vectors.ndim != 2 or not vectors.is_floating_point():
         rule = "must be a float tensor or array of shape (N, D)"
@@ -59,7 +59,7 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
 
 
 def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
-    """Labels as an int64 tensor (N,), and what is wrong with them; `length` 0 means unknown."""
+    """Return labels as an int64 tensor (N,), and their problems; `length` 0 means unknown."""
     labels = _tensor(value)
     whole = labels is not None and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
     if labels is None or labels.ndim != 1 or not whole:
@@ -71,7 +71,7 @@ def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[P
 
 
 def checked_flags(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
-    """Booleans, or integers 0 and 1, as a bool tensor (N,), and what is wrong with them; `length` 0 means unknown."""
+    """Return booleans, or integers 0 and 1, as a bool tensor (N,), and their problems; `length` 0 means unknown."""
     flags = _tensor(value)
     whole = flags.to(torch.uint8) if flags is not None and flags.dtype == torch.bool else value
     labels, problems = checked_labels(whole, length, name)
@@ -82,9 +82,9 @@ def checked_flags(value: Array, length: int, name: str) -> tuple[Tensor, list[Pr
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
-    """Rows scaled to length 1, (N, D), in float32 or float64; a zero row stays zero.
+    """Return rows scaled to length 1, (N, D), in float32 or float64; a zero row stays zero.
 
-    Each row is first divided by its largest entry, so that neither huge nor tiny rows leave the float range on squaring.
+    Each row is first divided by its largest entry, so that squares of huge or tiny rows stay in the float range.
     """
     full = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()
     smallest = torch.finfo(full.dtype).tiny
@@ -94,14 +94,14 @@ def unit_rows(vectors: Tensor) -> Tensor:
 
 
 def _peaks(vectors: Tensor) -> Tensor:
-    """The largest magnitude of each row, (N, 1), NaN or infinite where an entry is; makes no copy."""
+    """Return the largest magnitude of each row, (N, 1), NaN or infinite where an entry is; makes no copy."""
     detached = vectors.detach()
     # Ten times faster than the norm of order infinity or the maximum of abs().
     return torch.maximum(detached.amax(dim=1, keepdim=True), -detached.amin(dim=1, keepdim=True))
 
 
 def _tensor(value: object) -> Tensor | None:
-    """A detached tensor that shares memory where it can; None for what cannot be one."""
+    """Return a detached tensor that shares memory where possible; None if the value cannot become one."""
     if isinstance(value, Tensor):
         return value.detach()
     try:
@@ -120,9 +120,9 @@ def _describe(value: object) -> object:
 
 @contextmanager
 def exact_arithmetic(device: torch.device) -> Iterator[None]:
-    """No gradients, no autocast, and float32 products neither in TF32 nor in bfloat16, whatever training has switched on.
+    """Switch off gradients, autocast, and TF32 or bfloat16 products of float32, whatever training has switched on.
 
-    The precision of products is a setting of the whole process; it is put back on leaving.
+    The precision of products is a process-wide setting; it is restored at the end.
     """
     with torch.no_grad(), torch.autocast(device.type, enabled=False), _full_products():
         yield
@@ -130,12 +130,12 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _full_products() -> Iterator[None]:
-    """The setting has an old name and, since torch 2.9, a new one; torch objects when the two disagree."""
+    """Set both the old name of the setting and the new one (torch 2.9), as torch raises when they disagree."""
     switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
     new = {switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None}
     try:
         old = torch.get_float32_matmul_precision()
-    except RuntimeError:  # somebody has used the new name
+    except RuntimeError:  # the new name was used before
         old = None
     try:
         if old is None:

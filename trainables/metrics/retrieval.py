@@ -1,17 +1,16 @@
 """Retrieval metrics of a set of embeddings, in percent.
 
-No ranking is ever sorted in full and no nearest neighbours are searched. With s_1 >= s_2 >= ... a query's similarities to
-its positives, and c_i the number of negatives at least as similar as s_i, the i-th best positive stands at position
+No ranking is sorted in full and no nearest neighbours are searched. Let s_1 >= s_2 >= ... be a query's similarities to its
+positives, and c_i the number of negatives at least as similar as s_i. The i-th best positive stands at position
 
     i + c_i,                                                                                    i = 1..R_q
 
-and every metric on binary relevance is a function of these positions (families.py). The c_i are counts, so the similarity
-matrix may be visited in any order, tile by tile, each tile dropped when counted; and in self-retrieval, where S is
-symmetric, each tile serves both its rows' and its columns' queries, which halves the work of a nearest-neighbour search.
+and every metric on binary relevance is a function of these positions (families.py). As the c_i are counts, the similarity
+matrix can be visited in any order, tile by tile. In self-retrieval S is symmetric, so each tile serves its rows' and its
+columns' queries: half the work of a nearest-neighbour search.
 
-Ties. Two pairs tie when rounding alone may have made their similarities differ (`tie_width`), so duplicates tie whatever
-kernel, tile or device computed them. Pessimistic ranks put every tied negative before the positive, optimistic ones
-after it, in all metrics alike.
+Ties: two pairs tie when rounding alone may explain the difference of their similarities (`tie_width`). Duplicates therefore
+tie on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from trainables.metrics.search import (
 
 Ties = Literal["pessimistic", "optimistic"]
 
-_ABSENT = torch.iinfo(torch.int64).max  # the position of a positive that a query does not have: later than any k
+_ABSENT = torch.iinfo(torch.int64).max  # position of a positive that is absent or not located: later than any k
 
 
 def retrieval_metrics(
@@ -49,22 +48,22 @@ def retrieval_metrics(
     gallery: tuple[Array, Array] | None = None,
     metrics: str | Iterable[str] | None = None,
     ties: Ties = "pessimistic",
-    watch: Callable[[Ranking], object] | None = None,
+    callback: Callable[[Ranking], object] | None = None,
 ) -> dict[str, float]:
-    """How well each query retrieves its own class by cosine similarity; mean over queries, in percent.
+    """Compute how well each query retrieves its own class by cosine similarity: means over queries, in percent.
 
-    Embeddings are L2-normalised here, always. Exact: every pair is compared, in float32 (float64 when given float64), on
-    the embeddings' own device. Queries without a positive are dropped and counted.
+    Embeddings are always L2-normalised here. The result is exact: every pair is compared, in float32 (float64 for float64
+    input), on the embeddings' device. Queries without a positive are dropped and counted.
 
     Args:
         embeddings: (N, D) floats, tensor or numpy array.
         labels: (N,) integers.
-        ks: the lengths k >= 1 of the result lists. Beyond the gallery, precision and MAP still divide by k.
-        gallery: (embeddings, labels) to search in. Without it the queries are searched, each leaving out itself by index.
-        metrics: which of `families.FAMILIES` to compute, all by default; fewer are faster, recall alone fastest.
+        ks: lengths k >= 1 of the result lists. Beyond the gallery, precision and MAP still divide by k.
+        gallery: (embeddings, labels) to search in. Without it each query searches all other queries.
+        metrics: names from `families.FAMILIES`, all by default; fewer are faster, recall alone fastest.
         ties: whether negatives that differ from a positive by rounding alone rank before it ("pessimistic": a collapsed
-            embedding has recall 0) or after it ("optimistic": it has 100, as several published codes would say).
-        watch: shown every block of rankings, for what a mean over queries does not say.
+            embedding has recall 0) or after it ("optimistic": it has 100, as in several published codes).
+        callback: called with every block of rankings, to derive more than means over queries.
 
     Returns:
         `recall_at_{k}`, `precision_at_{k}`, `map_at_{k}`, `ndcg_at_{k}`, `map_at_r`, `r_precision` in percent;
@@ -73,6 +72,12 @@ def retrieval_metrics(
 
     Raises:
         ConfigError: wrong shapes, types or lengths, NaN, an unknown metric, k < 1, or no query with a positive.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
+        >>> found = retrieval_metrics(embeddings, torch.tensor([0, 0, 1, 1]), ks=(1, 2), metrics="recall")
+        >>> {key: found[key] for key in ("recall_at_1", "recall_at_2", "queries")}
+        {'recall_at_1': 0.0, 'recall_at_2': 75.0, 'queries': 4.0}
     """
     chosen = (metrics,) if isinstance(metrics, str) else tuple(FAMILIES if metrics is None else metrics)
     lengths = _checked_options(ks, chosen, ties)
@@ -85,8 +90,8 @@ def retrieval_metrics(
     with exact_arithmetic(queries.vectors.device):
         for ranking in _rankings(queries, references, scope=_Scope.of(families, lengths), ties=ties):
             matched, tied = matched + len(ranking), tied + int(ranking.tied.sum())
-            if watch is not None:
-                watch(ranking)
+            if callback is not None:
+                callback(ranking)
             for family in families:
                 for key, values in family.of(ranking, lengths).items():
                     sums[key] += float(values.sum())
@@ -163,7 +168,7 @@ class _Scope:
 def _rankings(
     queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: _Scope, ties: Ties
 ) -> Iterator[Ranking]:
-    """Rankings of all queries that have a positive, in blocks (in no particular order of queries)."""
+    """Yield the rankings of all queries with a positive, in blocks and in no particular order."""
     search = group_by_class(queries, gallery)
     relevant = search.relevant()
     wanted, limits = scope.positives(relevant), scope.last_position(relevant)
@@ -172,18 +177,18 @@ def _rankings(
         here = slice(*band)
         if wanted[here].any():
             positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
-            kept = wanted[here] > 0
-            yield Ranking(positions[kept], relevant[here][kept], tied[kept], search.rows.places[here][kept])
+            matched = wanted[here] > 0
+            yield Ranking(positions[matched], relevant[here][matched], tied[matched], search.rows.sources[here][matched])
 
 
 def _positions(  # noqa: PLR0917
     search: Search, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
 ) -> tuple[Tensor, Tensor]:
-    """Positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
+    """Return positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
     positives = positive_similarities(search, band, int(wanted.max()))
     width = tie_width(search.rows.vectors)
     slack = -width if ties == "pessimistic" else width
-    # The best positive is judged by the other rule too: the counts differ when a negative ties with it.
+    # The best positive is ranked by the other rule too: the counts differ when a negative ties with it.
     order = torch.arange(1, positives.shape[1] + 1, device=positives.device)
     absent = order > wanted[:, None]
     positives.masked_fill_(absent, torch.inf)
@@ -197,6 +202,6 @@ def _positions(  # noqa: PLR0917
 
 
 def _tile_length(vectors: Tensor, count: int) -> int:
-    """Rows and columns of a tile: two fill a CPU's caches, or keep a GPU busy; fewer when the thresholds are many."""
+    """Return the side of a tile: two tiles fill a CPU's caches, or occupy a GPU; smaller for many thresholds."""
     longest = 1024 if vectors.device.type == "cpu" else 8192
     return max(64, min(longest, ENTRIES // (count + 1)))

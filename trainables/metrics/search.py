@@ -1,4 +1,4 @@
-"""The engine of retrieval: positives found class by class, negatives counted tile by tile of the similarity matrix."""
+"""Engine of retrieval: locates positives class by class and counts negatives tile by tile of the similarity matrix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from trainables.metrics.inputs import LabelledVectors
 
-ENTRIES = 2**23  # similarities to positives held at once: bounds the memory when a class is huge
-STEP = 128  # queries per product: about as many as a few classes have, so that most products are between positives
-_RUN = 64  # similarities of which only the largest is looked at first; one run in a hundred or so has any that counts
-_SPARSE = 8  # runs are singled out where at most one in so many counts; elsewhere whole rows are compared
-_PICKED = 2**20  # comparisons of singled out similarities with thresholds, held at once
+ENTRIES = 2**23  # similarities to positives in memory at once: a bound for huge classes
+STEP = 128  # queries per product: the size of a few classes, so that most products are between positives
+_RUN = 64  # similarities represented by their largest in a first pass; about one run in a hundred then needs a count
+_SPARSE = 8  # runs are counted singly where at most one in so many needs it; elsewhere whole rows are compared
+_PICKED = 2**20  # comparisons of single similarities with thresholds in memory at once
 _COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is cheaper than sorting its rows (on CPU)
 
 
@@ -28,8 +28,8 @@ class VectorsByClass:
     """(N, D)."""
     classes: Tensor
     """(N,) int64, non-decreasing; classes are numbered in the order of their size in the gallery."""
-    places: Tensor
-    """(N,) int64: which of the given vectors each is."""
+    sources: Tensor
+    """(N,) int64: each vector's row in the caller's order."""
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -37,22 +37,20 @@ class VectorsByClass:
 
 @dataclass(frozen=True)
 class Search:
-    """Who searches where."""
+    """Queries (the rows of the similarity matrix) and the gallery that they search (its columns)."""
 
     rows: VectorsByClass
-    """The queries."""
     columns: VectorsByClass
-    """The gallery."""
     itself: bool
-    """The gallery is the queries, row i is column i, and no query finds itself."""
+    """Whether the gallery is the queries: row i is then column i, and no query finds itself."""
 
     def relevant(self) -> Tensor:
-        """R_q: the number of positives of each row in the gallery, non-decreasing."""
+        """Return R_q, the number of positives of each row in the gallery, (N,), non-decreasing."""
         sizes = torch.bincount(self.columns.classes, minlength=int(self.rows.classes[-1]) + 1)
         return sizes[self.rows.classes] - int(self.itself)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """The range of columns that holds all positives of rows first..last (exclusive)."""
+        """Return the range of columns that holds all positives of rows first..last (exclusive)."""
         ends = self.rows.classes[[first, last - 1]]
         left = torch.searchsorted(self.columns.classes, ends[0])
         right = torch.searchsorted(self.columns.classes, ends[1], right=True)
@@ -60,7 +58,7 @@ class Search:
 
 
 def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) -> Search:
-    """The search of queries in a gallery, or in themselves without one. Rare classes first: neighbours need alike work."""
+    """Sort queries and gallery (None: the queries) by class, rare classes first, so that neighbouring rows need similar work."""
     references = queries if gallery is None else gallery
     labels = torch.cat([references.labels, queries.labels])
     known, number = torch.unique(labels, return_inverse=True)
@@ -79,20 +77,20 @@ def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
 
 
 def tie_width(vectors: Tensor) -> float:
-    """The difference up to which two similarities of unit vectors (N, D) tie: u * max(sqrt(D), 8), u the unit roundoff.
+    """Return the difference up to which two similarities of unit vectors (N, D) tie: u * max(sqrt(D), 8), u the unit roundoff.
 
     sqrt(D) u is the probabilistic bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic
-    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors themselves. 1.3e-6 for D = 512 in float32,
-    where duplicates were seen to differ by up to 5e-7.
+    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors. It is 1.3e-6 for D = 512 in float32, where
+    duplicates were observed to differ by up to 5e-7.
     """
     unit_roundoff = float(torch.finfo(vectors.dtype).eps) / 2
     return unit_roundoff * max(math.sqrt(vectors.shape[1]), 8.0)
 
 
 def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of queries, multiples of `unit` long, whose similarities to positives fit in memory together.
+    """Yield consecutive ranges of queries, multiples of `unit` long, whose similarities to positives fit in memory.
 
-    `wanted` (N,) is how many positives each query needs, non-decreasing.
+    `wanted` (N,) is the number of positives that each query needs, non-decreasing.
     """
     needs = wanted.tolist()
     first = last = 0
@@ -106,7 +104,7 @@ def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
 
 
 def positive_similarities(search: Search, band: tuple[int, int], count: int) -> Tensor:
-    """(B, P): similarities of the queries of a band to their P = `count` best positives, descending, padded with -inf."""
+    """Return the similarities of a band's queries to their `count` best positives, (B, count), descending, padded with -inf."""
     rows, columns = search.rows, search.columns
     best = rows.vectors.new_full((band[1] - band[0], count), -torch.inf)
     for first in range(*band, STEP):
@@ -124,7 +122,7 @@ def positive_similarities(search: Search, band: tuple[int, int], count: int) -> 
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """The `count` largest of each row, descending; values (N, M) -> (N, count)."""
+    """Return the `count` largest of each row of values (N, M), descending, (N, count)."""
     if count <= 1:
         return values.amax(dim=1, keepdim=True)[:, :count]
     if count * 4 < values.shape[1]:
@@ -133,26 +131,27 @@ def _largest(values: Tensor, count: int) -> Tensor:
 
 
 def _ascending(values: Tensor) -> Tensor:
-    """Each row sorted. On the CPU by numpy, whose vectorised sort is an order of magnitude faster than torch's."""
+    """Sort each row; on the CPU by numpy, whose vectorised sort is ten times faster than torch's."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.contiguous().numpy(), axis=1))
     return torch.sort(values.contiguous(), dim=1).values
 
 
 def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int) -> Tensor:
-    """For each threshold of each query of a band, the number of negatives in the gallery that are more similar.
+    """Count, for each threshold of each query of a band, the negatives in the gallery that are more similar.
 
-    Where the queries search themselves, a tile of the band's own square is counted for its columns' queries too, and its
+    Where the queries search themselves, a tile of the band's own square is also counted for its columns' queries, and its
     mirror image is skipped.
 
     Args:
         search: queries and gallery, sorted by class.
         band: first and last (exclusive) of the B queries to count for; the first is a multiple of `tile`.
         thresholds: (B, T), descending along T but for the first; +inf where a query has fewer.
-        limits: (B,): counts beyond are only known not to be lower, but for the first two thresholds of each query.
+        limits: (B,): counts beyond are lower bounds, except for the first two thresholds of each query.
         tile: rows and columns of the similarity matrix computed at a time.
 
-    Returns (B, T) float64, whole numbers.
+    Returns:
+        (B, T) float64, whole numbers.
     """
     rows, columns = search.rows, search.columns
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)
@@ -184,7 +183,7 @@ def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, l
 
 
 def _tile_shape(thresholds: int, columns: int, tile: int) -> tuple[int, int]:
-    """Square tiles; but where looking up the thresholds costs more than sorting, whole rows, to look them up once."""
+    """Return height and width: square, or whole rows where looking up the thresholds costs more than sorting a tile."""
     if thresholds <= tile:
         return tile, tile
     return max(1, tile * tile // columns), columns
@@ -195,7 +194,7 @@ def _whole_runs(length: int) -> int:
 
 
 def _multiply(rows: Tensor, columns: Tensor, similarity: Tensor) -> None:
-    """Fill a tile, padded to whole runs with what is above no threshold."""
+    """Fill a tile, padded to whole runs with -inf."""
     inner = similarity[: len(rows), : len(columns)]
     torch.mm(rows, columns.T, out=inner)
     similarity[len(rows) :] = -torch.inf
@@ -203,7 +202,7 @@ def _multiply(rows: Tensor, columns: Tensor, similarity: Tensor) -> None:
 
 
 def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
-    """Put pairs of one class (self-pairs among them) below every threshold; classes are sorted."""
+    """Set pairs of one class, self-pairs included, to -inf; classes are sorted."""
     if rows[0] <= columns[-1] and columns[0] <= rows[-1]:
         inner = similarity[: len(rows), : len(columns)]
         inner.masked_fill_(rows[:, None] == columns, -torch.inf)
@@ -211,14 +210,14 @@ def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
 
 def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor) -> None:
     """Add to counts (rows, T) how many of each row's similarities (rows, columns) exceed thresholds (rows, T)."""
-    closed = counts >= limits[:, None]  # a bad positive is soon beyond what any metric looks at
+    closed = counts >= limits[:, None]  # a bad positive is soon beyond what any metric reads
     closed[:, :2] = False
     open_ = thresholds.masked_fill(closed, torch.inf)
-    # Either way along memory: torch reduces several times slower across it.
-    lying = similarity.is_contiguous()
+    # Reduce along memory: torch is several times slower across it.
+    in_rows = similarity.is_contiguous()
     many = len(similarity)
     runs = similarity.view(many, -1, _RUN)
-    peaks = runs.amax(dim=2) if lying else similarity.T.view(-1, _RUN, many).amax(dim=1).T
+    peaks = runs.amax(dim=2) if in_rows else similarity.T.view(-1, _RUN, many).amax(dim=1).T
     if _count_picked(runs, peaks, thresholds, open_.amin(dim=1, keepdim=True), counts):
         return
     if thresholds.shape[1] > _COMPARED:
@@ -233,16 +232,16 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits:
             counts[:, i] += torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1)
         elif affected[i]:
             few = exceeded[i].nonzero()[:, 0]
-            # Along the rows of the tile as it lies in memory, also where it stands transposed.
-            part = similarity.index_select(0, few) if lying else similarity.T.index_select(1, few).T
+            # Along the rows of the tile in memory, also for a transposed tile.
+            part = similarity.index_select(0, few) if in_rows else similarity.T.index_select(1, few).T
             counts[few, i] += part.gt_(threshold[few, None]).sum(dim=1)
 
 
 def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tensor, counts: Tensor) -> bool:
-    """Count only the similarities above the lowest threshold of their row, if these are few; say whether they were.
+    """Count only the similarities above the lowest threshold of their row, and return True; False, if they are not few.
 
-    `runs` (rows, columns / RUN, RUN) and their `peaks`; `thresholds` (rows, T), the `lowest` (rows, 1) that needs a count;
-    `counts` (rows, T) are added to.
+    `runs` (rows, columns / RUN, RUN) have the maxima `peaks`; `lowest` (rows, 1) is the lowest of `thresholds` (rows, T) that
+    needs a count. Adds to `counts` (rows, T).
     """
     promising = peaks > lowest
     if int(promising.sum()) * _SPARSE > peaks.numel():

@@ -1,4 +1,4 @@
-"""Statistics of a set of embeddings: the norms before any normalisation, the cosines after it."""
+"""Statistics of a set of embeddings: norms before normalisation, cosines after it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from trainables.metrics.inputs import Array, checked_vectors, labelled_vectors
 
 
 def norm_statistics(embeddings: Array) -> dict[str, float]:
-    """`norm_mean`, `norm_variance` (biased), `norm_min` and `norm_max` of raw embeddings (N, D), in float64.
+    """Return `norm_mean`, `norm_variance` (biased), `norm_min` and `norm_max` of raw embeddings (N, D), in float64.
 
-    The quantities of the spherical embedding papers' tables (docs/specification.md, section 1.7). Raises ConfigError for
-    wrong shapes or types, or non-finite values.
+    These are the quantities of the spherical embedding papers' tables (docs/specification.md, section 1.7). Raises
+    ConfigError for wrong shapes or types, or non-finite values.
+
+    >>> norm_statistics(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    {'norm_mean': 3.0, 'norm_variance': 4.0, 'norm_min': 1.0, 'norm_max': 5.0}
     """
     vectors, problems = checked_vectors(embeddings, "embeddings")
     raise_if_any(problems)
@@ -26,11 +29,11 @@ def norm_statistics(embeddings: Array) -> dict[str, float]:
 
 
 def cosine_statistics(embeddings: Array, labels: Array) -> dict[str, float]:
-    """Mean cosine similarity over all pairs i != j, in float64, of embeddings (N, D) with labels (N,).
+    """Return mean cosines over pairs i != j of embeddings (N, D) with labels (N,), in float64.
 
-    `mean_cosine` over all pairs, `mean_positive_cosine` over pairs of one class, `mean_negative_cosine` over the others; a
-    mean over no pairs is left out. No pair is visited: with m_c the sum of the unit vectors of class c, the sums over
-    ordered pairs are |Σ_c m_c|² - Σ_i |fh_i|² and Σ_c |m_c|² - Σ_i |fh_i|².
+    `mean_cosine` is over all pairs, `mean_positive_cosine` over pairs of one class, `mean_negative_cosine` over the others;
+    a mean over no pairs is left out. With m_c the sum of the unit vectors of class c, the sums over ordered pairs are
+    |Σ_c m_c|² - Σ_i |fh_i|² and Σ_c |m_c|² - Σ_i |fh_i|², so no pair is visited.
     Raises ConfigError for wrong shapes, types or lengths, or non-finite values.
     """
     points = labelled_vectors(embeddings, labels)

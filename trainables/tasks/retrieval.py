@@ -143,13 +143,13 @@ class RetrievalLearner(Learner[Evaluation]):
         places: list[Tensor] = []
         first: list[Tensor] = []
 
-        def watch(ranking: Ranking) -> None:
+        def collect(ranking: Ranking) -> None:
             places.append(ranking.queries)
             first.append(ranking.positions[:, 0] == 1)
 
         queries, labels, gallery = embedded.search
         ks = self.config.evaluation.ks
-        ranked = retrieval_metrics(queries, labels, ks=ks, gallery=gallery, watch=watch)
+        ranked = retrieval_metrics(queries, labels, ks=ks, gallery=gallery, callback=collect)
         asked = np.concatenate([place.cpu().numpy() for place in places])
         hit = np.concatenate([block.cpu().numpy() for block in first])
         numbers = embedded.pictures if embedded.apart is None else embedded.pictures[embedded.apart[0]]

@@ -1,1 +1,1 @@
-"""What several losses share."""
+"""Parts shared by several losses."""

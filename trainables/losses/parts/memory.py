@@ -1,4 +1,4 @@
-"""Cross-batch memory: a loss of pairs also compares each batch with embeddings of earlier batches.
+"""Cross-batch memory: a pair loss also compares each batch with embeddings of earlier batches.
 
 Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020; docs/specification.md, section 5.10.
 """
@@ -13,12 +13,12 @@ from trainables.losses.parts.pairs import PairLoss
 
 
 class CrossBatchMemory(Loss):
-    """L = L_base(batch) + weight * L_base(pairs of the batch with the memory); the memory then takes in the batch.
+    """L = L_base(batch) + weight * L_base(pairs of the batch with the memory); the batch then enters the memory.
 
-    The memory is a ring of the unit embeddings and labels of the last `size` pictures, held constant. It fills in training
-    mode only, from the global batch, so every rank has the same; the batch never meets itself in it. While it is empty (at
-    the first step, and during the first `start` batches) this is the base loss, to the last digit. What it holds
-    and how far it has come is in state_dict: a resumed trial goes on as if it had not stopped.
+    The memory is a ring buffer of the unit embeddings and labels of the last `size` pictures, held constant. It fills in
+    training mode only, from the global batch, so all ranks hold the same. While it is empty (at the first step, and
+    during the first `start` batches) the value is exactly the base loss. state_dict holds the buffer and its position,
+    so a resumed trial continues exactly.
     """
 
     embeddings: Tensor
@@ -31,47 +31,47 @@ class CrossBatchMemory(Loss):
         self.start = start
         self.register_buffer("embeddings", torch.zeros(size, embedding_dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
-        # On the host: no step waits for the device to tell them.
+        # On the host, so that no step waits for the device.
         self.batches, self.written = 0, 0
 
     @property
     def filled(self) -> int:
-        """How many pictures it holds."""
+        """Number of pictures in the memory."""
         return min(self.written, len(self.labels))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The base loss alone in evaluation mode and while the memory is empty."""
+        """Return the base loss alone in evaluation mode and while the memory is empty."""
         if not self.training:
             return self.base(embeddings, labels)  # type: ignore[no-any-return]
-        # The memory first: what the base loss reports of its last batch is then of the batch itself.
+        # The memory first: the base loss's diagnostics then describe the batch itself.
         remembered = None
         if self.filled:
             known = self.embeddings[: self.filled].to(embeddings.dtype, copy=True)
             remembered = self.base.against(embeddings, labels, known, self.labels[: self.filled])
         value: Tensor = self.base(embeddings, labels)
         if self.batches >= self.start:
-            self._remember(embeddings.detach(), labels)
+            self._store(embeddings.detach(), labels)
         self.batches += 1
         return value if remembered is None else value + self.weight * remembered
 
     @torch.no_grad()
-    def _remember(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Overwrite the oldest."""
+    def _store(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Overwrite the oldest entries."""
         size = len(self.labels)
         new = normalise(embeddings[-size:]).to(self.embeddings.dtype)
-        places = (self.written + torch.arange(len(new), device=new.device)) % size
-        self.embeddings[places] = new
-        self.labels[places] = labels[-size:].long()
+        slots = (self.written + torch.arange(len(new), device=new.device)) % size
+        self.embeddings[slots] = new
+        self.labels[slots] = labels[-size:].long()
         self.written += len(new)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Of the base loss, and how many pictures are remembered."""
+        """Return the base loss's diagnostics and the number of stored pictures."""
         return {**self.base.diagnostics(), "memory_filled": torch.tensor(float(self.filled))}
 
     def get_extra_state(self) -> Tensor:
-        """Batches seen and pictures written; part of state_dict."""
+        """Return the numbers of batches seen and pictures written, for state_dict."""
         return torch.tensor([self.batches, self.written])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Continue where the saved memory stood."""
+        """Restore the saved counters."""
         self.batches, self.written = map(int, state)

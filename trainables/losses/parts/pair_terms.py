@@ -1,7 +1,7 @@
-"""Losses of a single pair as functions of its cosine S: what the robust losses average, select or re-weigh.
+"""Losses of a single pair as functions of its cosine S, which the robust losses average, select or reweight.
 
-With z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives would lose their gradient), each term
-gives l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.
+z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives would lose their gradient). Each term
+returns l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ BetaNegative = Annotated[float, Field(gt=0, description="steepness of the binomi
 
 
 class PairTerms(NamedTuple):
-    """Pair losses and their derivatives, both (B, B); the diagonal is to be masked by the caller."""
+    """Pair losses and their derivatives, both (B, B); the caller masks the diagonal."""
 
     losses: Tensor
     slopes: Tensor
 
 
 PairTerm = Callable[[Pairs], PairTerms]
-"""A loss of one pair: l and dl/dS for all ordered pairs."""
+"""Maps all ordered pairs to their losses l and slopes dl/dS."""
 
 
 def _signs(pairs: Pairs) -> Tensor:
-    """-z: +1 where similarity is pushed down, -1 where it is pulled up."""
+    """Return -z: +1 where similarity is pushed down, -1 where it is pulled up."""
     return pairs.negative.to(pairs.similarity.dtype).mul_(2).sub_(1)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """l = z (threshold - S), without hinge: the pair loss behind multi-similarity and lifted structure."""
+    """l = z (threshold - S), without hinge: the pair loss of multi-similarity and lifted structure."""
 
     threshold: float
 
@@ -86,19 +86,19 @@ class Binomial:
 def pair_term(
     base: Literal["margin", "binomial"], *, margin: float, threshold: float, beta_pos: float, beta_neg: float
 ) -> PairTerm:
-    """The pair loss called `base`."""
+    """Return the pair loss called `base`."""
     return Margin(margin, threshold) if base == "margin" else Binomial(threshold, beta_pos, beta_neg)
 
 
 class MarginKnobs:
-    """Of a loss with the knobs `margin` and `threshold`: its pair loss must be able to vanish and to act for each sign."""
+    """Mixin of a loss with the knobs `margin` and `threshold`: rejects values with which one sign never has a loss."""
 
     pair_term: ClassVar[str] = "margin"
-    """The pair loss that it is made of, where it has no knob `base`: methods are compared on one."""
+    """Name of the pair loss of a method without the knob `base`: methods are compared on the same one."""
 
     @classmethod
     def check_parameters(cls, *, margin: float, threshold: float, base: str = "margin", **_: object) -> list[Problem]:
-        """0 at the perfect cosine, positive at the worst; another `base` than the margin loss has no such limits."""
+        """Require a loss of 0 at the best cosine and above 0 at the worst; only `base="margin"` has such limits."""
         problems = []
         if base == "margin" and margin + threshold <= -1:
             rule = "margin + threshold must exceed -1, else no positive pair ever has a loss"

@@ -1,8 +1,8 @@
-"""What every pair-based loss shares: one cosine matrix, its masks, and a gradient given by its weights dL/dS.
+"""Base of pair losses: one cosine matrix, its masks, and a gradient given by its weights dL/dS.
 
-A pair loss is written as `solve`: from the cosine matrix to the loss value *and* its derivative with respect to every
-cosine, both without autograd. `PairLoss` attaches the two to the graph, so that a step costs two B x B x D products
-(one forward, one backward) and a few passes over B x B floats, and never more than O(B²) memory.
+A pair loss implements `solve`: from the cosine matrix to the loss value *and* its derivative with respect to every
+cosine, both without autograd. `PairLoss` attaches the two to the graph. A step then costs two B x B x D products
+(one forward, one backward), a few passes over B x B floats, and at most O(B²) memory.
 
 Shapes: B batch, D embedding dimension.
 """
@@ -24,9 +24,9 @@ from trainables.precision import full_precision
 
 @dataclass(frozen=True)
 class Pairs:
-    """All ordered pairs of a batch (N = B), or the pairs of a batch and N remembered samples.
+    """All ordered pairs of a batch (N = B), or the pairs of a batch with N stored samples.
 
-    Self pairs of a batch are in neither mask (excluded by index, never by value).
+    Self pairs of a batch are in neither mask. They are excluded by index, never by value.
     """
 
     similarity: Tensor
@@ -36,13 +36,13 @@ class Pairs:
     negative: Tensor
     """(B, N) bool: different classes."""
     dimension: int
-    """Of the embeddings, D."""
+    """Embedding dimension D."""
     within: bool = True
-    """Whether both are of the batch, so that every unordered pair is there twice, and B self pairs."""
+    """Whether both samples of a pair come from the batch: every unordered pair then occurs twice, beside B self pairs."""
 
     @classmethod
     def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
-        """The pairs of unit vectors (B, D) and labels (B,)."""
+        """Return the pairs of unit vectors (B, D) with labels (B,)."""
         positive = labels[:, None] == labels[None, :]
         negative = ~positive
         positive.fill_diagonal_(False)
@@ -50,19 +50,19 @@ class Pairs:
 
     @classmethod
     def between(cls, unit: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Pairs:
-        """The pairs of unit vectors (B, D), labels (B,) with other unit vectors (N, D), labels (N,)."""
+        """Return the pairs of unit vectors (B, D), labels (B,) with other unit vectors (N, D), labels (N,)."""
         positive = labels[:, None] == other_labels[None, :]
         return cls(unit @ others.T, positive, ~positive, unit.shape[1], within=False)
 
     def unordered(self) -> tuple[Tensor, Tensor]:
-        """The masks of positive and negative pairs with each pair once: i < j within a batch."""
+        """Return the masks of positive and negative pairs with each pair once: i < j within a batch."""
         if not self.within:
             return self.positive, self.negative
         return self.positive.triu(1), self.negative.triu(1)
 
 
 class Solution(NamedTuple):
-    """What `PairLoss.solve` finds."""
+    """Result of `PairLoss.solve`."""
 
     value: Tensor
     """The loss, 0-d."""
@@ -71,9 +71,9 @@ class Solution(NamedTuple):
 
 
 class _Objective(Function):
-    """A loss that is known with its G = dL/dS, as a function of the embeddings.
+    """Attach a loss with known G = dL/dS to the embeddings.
 
-    Its gradient is (G + G^T) fh, projected off each fh_i and over ||f_i||.
+    The gradient is (G + G^T) fh, projected orthogonally to each fh_i and divided by ||f_i||.
     """
 
     @staticmethod
@@ -93,7 +93,7 @@ class _Objective(Function):
 
 
 class _ObjectiveAgainst(Function):
-    """The same for pairs with vectors that do not learn: the gradient is G m, projected off each fh_i and over ||f_i||."""
+    """The same for pairs with constant vectors m: the gradient is G m, projected and divided likewise."""
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
@@ -111,15 +111,12 @@ class _ObjectiveAgainst(Function):
 
 
 class PairLoss(Loss):
-    """A loss that is a function of the cosine matrix and the labels alone.
-
-    A subclass implements `solve`; it runs outside autograd and gives value and slopes together.
-    """
+    """A loss that is a function of the cosine matrix and the labels alone. A subclass implements `solve`."""
 
     _seen: tuple[Pairs, Tensor] | None = None
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
+        """Return the loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
         with torch.no_grad():
             scales = inverse_norms(embeddings)
             unit = embeddings * scales
@@ -132,7 +129,7 @@ class PairLoss(Loss):
         return attached
 
     def against(self, embeddings: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
-        """The loss of the pairs of raw embeddings (B, D) with unit vectors (N, D) that are held constant; a scalar."""
+        """Return the loss of the pairs of raw embeddings (B, D) with constant unit vectors (N, D), a scalar."""
         with torch.no_grad():
             scales = inverse_norms(embeddings)
             unit = embeddings * scales
@@ -145,10 +142,10 @@ class PairLoss(Loss):
 
     @abstractmethod
     def solve(self, pairs: Pairs) -> Solution:
-        """Loss value and dL/dS, outside autograd. Must not modify the pairs."""
+        """Return loss value and dL/dS, computed outside autograd. Must not modify the pairs."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Of the last batch: shares of pairs with a gradient and of one class, mean cosine within and across classes (else 0)."""
+        """Return the last batch's shares of pairs with a gradient and of positive pairs, and mean cosines (0: no pairs)."""
         if self._seen is None:
             return {}
         pairs, slopes = self._seen

@@ -1,16 +1,14 @@
-"""What losses with class representatives share: class similarities, their gradient, the proxy regularizer.
+"""Base of losses with class representatives: class similarities, their gradient, the proxy regularizer.
 
-Such a loss is written as `solve`: from the similarities S (B, C) of samples and classes to the loss value
-*and* dL/dS, both without autograd. `ProxyLoss` turns raw embeddings and raw proxies into S and carries dL/dS
-back to both, so that a step costs three products of size B x d x CK and a few passes over B x CK floats. Two
-things keep the passes over the (often much larger) proxies few:
+Such a loss implements `solve`: from the similarities S (B, C) of samples and classes to the loss value *and* dL/dS, both
+without autograd. `ProxyLoss` computes S from raw embeddings and raw proxies and carries dL/dS back to both. A step costs
+three products of size B x d x CK and a few passes over B x CK floats. Passes over the (often much larger) proxies are few:
 
-- they are never normalised in memory: a column of cosines is scaled by 1/||w|| instead, and the radial part
-  of a proxy's gradient is Σ_i G_i s_i, known without looking at the proxy;
-- the regularizer needs only their Gram matrices (C, K, K), and its gradient is a K x K mix of a class's own
-  proxies.
+- Proxies are never normalised in memory: a column of cosines is scaled by 1/||w|| instead. The radial part of a proxy's
+  gradient is Σ_i G_i s_i, which does not need the proxy.
+- The regularizer needs only their Gram matrices (C, K, K); its gradient is a K x K mix of a class's own proxies.
 
-Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are kept as (C, K, B), so that
+Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are stored as (C, K, B), so that
 pooling over the proxies of a class adds rows of samples.
 """
 
@@ -40,24 +38,24 @@ _DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts 
 
 
 class Solution(NamedTuple):
-    """What `ProxyLoss.solve` finds."""
+    """Result of `ProxyLoss.solve`."""
 
     value: Tensor
     """The loss, 0-d."""
     slopes: Tensor
     """dL/dS, (B, C); the caller may overwrite it."""
     norm_slopes: Tensor | None = None
-    """dL/dn, (B,), for a loss that also looks at the norms n_i of the raw embeddings."""
+    """dL/dn, (B,), for a loss that also depends on the norms n_i of the raw embeddings."""
 
 
 def _proxy_spread(proxies: Tensor) -> Tensor:
-    """Mean distance of two unit proxies of one class, proxies (C, K, D); twice the regularizer R. 0 for K = 1."""
+    """Return the mean distance of two unit proxies (C, K, D) of one class, twice the regularizer R; 0 for K = 1."""
     inverse, gram = _inverse_norms(proxies, want_gram=True)
     return 2 * _spread(inverse, gram)[0] if gram is not None else proxies.new_zeros(())
 
 
 def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
-    """1/||w|| (C, K), 0 for a proxy without direction, and the Gram matrices (C, K, K) where wanted and K > 1."""
+    """Return 1/||w|| (C, K), 0 for a zero proxy, and the Gram matrices (C, K, K) where wanted and K > 1."""
     gram = None
     if want_gram and proxies.shape[1] > 1:
         gram = torch.bmm(proxies, proxies.transpose(1, 2))
@@ -68,7 +66,7 @@ def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor 
 
 
 def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """R = Σ_c Σ_{t<s} sqrt(2 - 2 w_cs.w_ct + 1e-5) / (C K (K-1)), and the mix M (C, K, K) with dR/dw_ct = Σ_s M_ts w_cs."""
+    """Return R = Σ_c Σ_{t<s} sqrt(2 - 2 w_cs.w_ct + 1e-5) / (C K (K-1)), and M (C, K, K) with dR/dw_ct = Σ_s M_ts w_cs."""
     classes, K, _ = gram.shape
     scale = inverse[:, :, None] * inverse[:, None, :]
     cosine = gram * scale
@@ -83,10 +81,10 @@ def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Pool:
-    """S = Σ_k p_k s_k with p = softmax(s / gamma), and the way back; works in the memory of the products.
+    """S = Σ_k p_k s_k with p = softmax(s / gamma), and its derivative; works in the memory of the products.
 
-    The products of proxies and embeddings come as (C K, B): pooling over the proxies of a class then runs along a
-    dimension between contiguous rows of samples, and nothing changes its layout. S is handed out as (B, C), transposed.
+    The products of proxies and embeddings are (C K, B): pooling over the proxies of a class runs along a dimension
+    between contiguous rows of samples, without a change of layout. S is returned as (B, C), transposed.
     """
 
     def __init__(self, products: Tensor, inverse: Tensor, gamma: float):
@@ -103,8 +101,8 @@ class _Pool:
     def _by_proxy(self) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(self.shares.unbind(1), self.logits.unbind(1), strict=True)
 
-    def back(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """From G = dL/dS (B, C): dL/ds over ||w|| as (C K, B), and Σ_i dL/ds s as (C, K). Uses up everything held here."""
+    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return dL/ds / ||w|| as (C K, B) and Σ_i dL/ds s as (C, K) from G = dL/dS (B, C). Overwrites this object's tensors."""
         slopes, scratch = slopes.T, self.similarity.T
         constant = self.pooled.neg_().add_(1).mul_(slopes)
         for share, logit in self._by_proxy():
@@ -114,7 +112,7 @@ class _Pool:
 
 
 class _Objective(Function):
-    """Loss of raw embeddings (B, D) and raw proxies (C, K, D), plus tau R; backward is given by `loss.solve`."""
+    """Loss of raw embeddings (B, D) and raw proxies (C, K, D), plus tau R, with the slopes of `loss.solve`."""
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, loss: ProxyLoss) -> Tensor:
@@ -129,9 +127,9 @@ class _Objective(Function):
             slopes = solution.slopes.mul_(inverse.T).T
         else:
             pool = _Pool(weights @ unit.T, inverse, loss.gamma)
-            loss.observe(pool.shares, labels)
+            loss.update_usage(pool.shares, labels)
             solution = loss.solve(pool.similarity, labels, norms[:, 0])
-            slopes, radial = pool.back(solution.slopes)
+            slopes, radial = pool.backward(solution.slopes)
         value = solution.value
         radial = radial * inverse.square()  # (C, K)
         mix = -radial[..., None] if gram is None else torch.diag_embed(-radial)
@@ -169,13 +167,10 @@ class _Objective(Function):
 class ProxyLoss(Loss):
     """A loss of class similarities S(i, c) = Σ_k softmax_k(s_ick / gamma) s_ick (eq. 2 of MPA).
 
-    s_ick is the cosine of embedding i and proxy k of class c; S is their softened maximum (K = 1: the cosine
-    itself). The objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3).
-    `proxies` is an nn.Parameter (C, K, D) of which only the directions matter. Labels are class indices in
-    [0, C): a label outside is a ConfigError, on CUDA only looked for in the first batch so that later ones
-    need not wait for the device.
-
-    A subclass implements `solve`; it runs without autograd and gives value and slopes together.
+    s_ick is the cosine of embedding i and proxy k of class c; S is their soft maximum (K = 1: the cosine itself). The
+    objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3). `proxies` is an nn.Parameter
+    (C, K, D) whose directions alone matter. Labels are class indices in [0, C); others raise ConfigError. On CUDA only the
+    first batch is checked, so that later ones need not wait for the device. A subclass implements `solve`.
     """
 
     host_reads = 2  # the range of the labels
@@ -198,12 +193,12 @@ class ProxyLoss(Loss):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Kaiming-normal, fan_out, of the (C K, D) matrix, as in ProxyAnchor's code: variance 2 / (C K)."""
+        """Draw the (C K, D) matrix from Kaiming's normal, fan_out, as in ProxyAnchor's code: variance 2 / (C K)."""
         with torch.no_grad():
             self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
+        """Return the loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
         self._check(embeddings, labels)
         proxies = self.proxies.to(embeddings.dtype)
         value: Tensor = _Objective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
@@ -211,7 +206,7 @@ class ProxyLoss(Loss):
 
     @abstractmethod
     def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
-        """Loss value and slopes from S (B, C), labels (B,) and the norms (B,) of the raw embeddings; modifies none."""
+        """Return loss value and slopes from S (B, C), labels (B,) and the raw embeddings' norms (B,); modifies none."""
 
     def _check(self, embeddings: Tensor, labels: Tensor) -> None:
         classes, _, dimension = self.proxies.shape
@@ -227,8 +222,8 @@ class ProxyLoss(Loss):
         raise_if_any(problems)
         self._labels_checked = True
 
-    def observe(self, shares: Tensor, labels: Tensor) -> None:
-        """Follow how each class's samples share its proxies; shares p (C, K, B). Only in training mode."""
+    def update_usage(self, shares: Tensor, labels: Tensor) -> None:
+        """Update the running usage of each class's proxies from shares p (C, K, B), in training mode only."""
         if not self.training:
             return
         rows = torch.arange(len(labels), device=labels.device)
@@ -239,10 +234,10 @@ class ProxyLoss(Loss):
         self.usage.lerp_(mean, (count > 0).to(mean.dtype) * _USAGE_MEMORY)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """For K > 1: evenness of proxy usage, share of dead proxies, mean distance within a class.
+        """Return, for K > 1, evenness of proxy usage, share of dead proxies and mean distance within a class.
 
-        Evenness is the entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
-        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even.
+        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even. Evenness is the
+        entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
         """
         K = self.proxies.shape[1]
         if K == 1:

@@ -1,9 +1,9 @@
 """Robust pair losses: max over p in U of sum p_ij l_ij, over the whole batch or per anchor and sign.
 
     PooledLoss      all pairs of the batch compete in one group (or in one group per sign)
-    AnchorwiseLoss  each anchor's positives and each anchor's negatives are a group of their own
+    AnchorwiseLoss  each anchor's positives and each anchor's negatives are a separate group
 
-A method is a pair loss (pair_terms.py) and an uncertainty set (uncertainty.py); the files of the methods choose them.
+A method chooses a pair loss (pair_terms.py) and an uncertainty set (uncertainty.py).
 docs/specification.md, sections 5.2 to 5.7.
 """
 
@@ -24,15 +24,12 @@ Reduction = Annotated[Literal["mean", "sum"], Field(description="over the B anch
 
 
 class _RobustLoss(PairLoss):
-    """Keeps the last p* for the diagnostics."""
+    """Stores the last p* for the diagnostics."""
 
     _p: tuple[Tensor, ...] = ()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Besides those of a pair loss: entropy of p* in nats (mean over groups) and effective K = exp(entropy).
-
-        Where no pair has a weight both are 0.
-        """
+        """Add the entropy of p* in nats (mean over groups) and effective K = exp(entropy); 0 where no pair has a weight."""
         if not self._p:
             return super().diagnostics()
         with torch.no_grad():
@@ -45,7 +42,7 @@ class _RobustLoss(PairLoss):
 class PooledLoss(_RobustLoss):
     """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs unless overridden.
 
-    With `drop_zeros` pairs without a loss cannot be chosen and do not count.
+    `drop_zeros` excludes pairs without a loss.
     """
 
     def __init__(self, term: PairTerm, uncertainty: UncertaintySet, *, drop_zeros: bool = False):
@@ -55,7 +52,7 @@ class PooledLoss(_RobustLoss):
         self.drop_zeros = drop_zeros
 
     def candidates(self, pairs: Pairs) -> Tensor:
-        """Who may be chosen: mask (G, B, B) over ordered pairs, here every unordered pair once, G = 1."""
+        """Return the mask (G, B, B) of eligible ordered pairs: here every unordered pair once, G = 1."""
         positive, negative = pairs.unordered()
         return (positive | negative)[None]
 
@@ -64,7 +61,7 @@ class PooledLoss(_RobustLoss):
         mask = self.candidates(pairs)
         mask = (mask & (losses > 0) if self.drop_zeros else mask).flatten(start_dim=1)
         value, p = self.uncertainty.worst_case(losses.reshape(1, -1).expand(len(mask), -1), mask)
-        self._p = (p.reshape(1, -1),)  # the groups of a pooled loss share one unit of weight
+        self._p = (p.reshape(1, -1),)  # the groups of a pooled loss share a total weight of 1
         return Solution(value.sum(), slopes.mul_(p.sum(dim=0).view_as(slopes)))
 
 
@@ -89,11 +86,11 @@ class AnchorwiseLoss(_RobustLoss):
         self.reduction = reduction
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Who may be chosen: masks (B, B) of each anchor's positive and negative pairs."""
+        """Return the masks (B, B) of each anchor's eligible positive and negative pairs."""
         return pairs.positive, pairs.negative
 
     def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """H and its derivative (None: 1) at v+ + v-, both (B,)."""
+        """Return h and its derivative (None: 1) at v+ + v-, both (B,)."""
         return values, None
 
     def solve(self, pairs: Pairs) -> Solution:

@@ -1,12 +1,10 @@
-"""Uncertainty sets: how an adversary may weigh the pair losses, max over p in U of sum p_ij l_ij.
-
-A robust pair loss is a pair loss plus a set U; ConstantWeights and Sampled are sets made from sets.
+"""Uncertainty sets: the weights that an adversary may put on pair losses, max over p in U of sum p_ij l_ij.
 
 A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
 p* held constant. docs/specification.md, section 5.2.
 
-Losses come as (G, N): G groups of N candidate pairs, with a mask telling which candidates take part. A new set is one
-`worst_case`.
+Losses are (G, N): G groups of N candidate pairs, with a mask of those that take part. A new set implements `worst_case`.
+ConstantWeights and Sampled wrap another set.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ from trainables.losses.parts.random_stream import RandomStream
 
 
 class WorstCase(NamedTuple):
-    """The adversary's answer for each group."""
+    """Solution of the maximisation for each group."""
 
     value: Tensor
-    """(G,): the robust value; 0 for a group without pairs."""
+    """(G,): robust value; 0 for a group without pairs."""
     p: Tensor
-    """(G, N): the worst-case weights p*, the derivative of the value; 0 outside the mask."""
+    """(G, N): worst-case weights p*, the derivative of the value; 0 outside the mask."""
 
 
 class UncertaintySet(ABC):
-    """The weights an adversary may put on pair losses."""
+    """A set of weights that an adversary may put on pair losses."""
 
     @abstractmethod
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Solve max over p in U; losses (G, N) finite, mask (G, N) bool. Called without autograd."""
+        """Solve max over p in U for finite losses (G, N) and a mask (G, N). Called without autograd."""
 
 
 class Mean(UncertaintySet):
@@ -50,7 +48,7 @@ class Mean(UncertaintySet):
 class TopK(UncertaintySet):
     """U = {p in the simplex, p <= 1/K}: the average of the K largest losses, of all when there are fewer.
 
-    Ties go to the pair that comes first. With `drop_zeros` the average is over those of the K that are not 0.
+    The first of equal losses is chosen. With `drop_zeros` the average is over those of the K that are not 0.
     """
 
     k: int
@@ -70,14 +68,14 @@ class TopK(UncertaintySet):
 class BalancedTopK(UncertaintySet):
     """The average of the K/2 largest losses of group 0 (positives) and the K/2 largest of group 1 (negatives).
 
-    Too few positives take as many negatives with them; an empty side leaves its place to the other: k_0 = min(K/2, n_0),
-    k_1 = min(K/2, n_1) or min(k_0, n_1) if 0 < k_0 < K/2. The values of the two groups add up to the robust value.
+    k_0 = min(K/2, n_0); k_1 = min(K/2, n_1), or min(k_0, n_1) if 0 < k_0 < K/2: too few positives also limit the negatives.
+    The values of the two groups add up to the robust value.
     """
 
     k: int
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Losses and mask are (2, N)."""
+        """Solve for losses and mask (2, N)."""
         half = self.k // 2
         positives, negatives = mask.sum(dim=1, keepdim=True).clamp_max(half).unbind()
         short = (positives > 0) & (positives < half)
@@ -87,7 +85,7 @@ class BalancedTopK(UncertaintySet):
 
 
 def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Tensor:
-    """Mask (G, N) of each group's `counts` (G, 1) largest losses, at most `limit`; the first of equal ones."""
+    """Return the mask (G, N) of each group's `counts` (G, 1) largest losses, at most `limit`; the first of equal ones."""
     candidates = losses.masked_fill(~mask, -torch.inf)
     top = candidates.topk(min(limit, candidates.shape[1]), dim=1).values
     smallest = top.gather(1, (counts - 1).clamp_min(0))
@@ -101,9 +99,8 @@ def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Ten
 class Entropic(UncertaintySet):
     """The whole simplex, at a price: max_p sum p l - gamma KL(p || q), p* = softmax(l / gamma).
 
-    With q the uniform distribution the value is gamma (lse(l/gamma) - log n), between mean and maximum; with q the
-    counting measure (`counting=True`) it is gamma lse(l/gamma). `null=True` lets the adversary also bet on an extra pair
-    of loss 0, lse0: p then sums to less than one.
+    With uniform q the value is gamma (lse(l/gamma) - log n), between mean and maximum. With q the counting measure
+    (`counting=True`) it is gamma lse(l/gamma). `null=True` adds a pair of loss 0 (lse0); p then sums to less than one.
     """
 
     gamma: float
@@ -111,10 +108,10 @@ class Entropic(UncertaintySet):
     null: bool = False
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Log-sum-exp with the maximum taken out; finite for any finite l / gamma."""
+        """Compute the log-sum-exp relative to the maximum: finite for any finite l / gamma."""
         scaled = torch.where(mask, losses / self.gamma, -torch.inf)
         top = scaled.amax(dim=1, keepdim=True)
-        # A group without pairs has no maximum; 0 leaves it weightless.
+        # A group without pairs has no maximum; 0 gives it no weight.
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
         p = scaled.sub_(top).exp_()
         total = p.sum(dim=1, keepdim=True)
@@ -131,13 +128,13 @@ class Entropic(UncertaintySet):
 class ExpMinusOne(UncertaintySet):
     """Weights p proportional to exp(l / gamma) - 1: pairs without loss get no weight (the DRO authors' code).
 
-    Not the solution of a maximisation: the value is sum p l with p held constant. Losses must not be negative.
+    p solves no maximisation: the value is sum p l with p held constant. Losses must not be negative.
     """
 
     gamma: float
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """exp(x) - 1 = exp(top) [exp(x - top) (1 - exp(-x))], free of overflow and cancellation."""
+        """Use exp(x) - 1 = exp(top) [exp(x - top) (1 - exp(-x))], which avoids overflow and cancellation."""
         scaled = (losses / self.gamma).masked_fill_(~mask, 0)
         top = scaled.amax(dim=1, keepdim=True)
         weights = torch.exp(scaled - top).mul_(scaled.neg_().expm1_().neg_())
@@ -151,16 +148,15 @@ class ChiSquared(UncertaintySet):
     """U = {p in the simplex, (1/2n) Σ (n p_i - 1)² <= radius}: chi-squared distance from uniform.
 
     p* = (l - eta)_+ / Σ (l - eta)_+, eta such that the constraint is tight. While no weight is 0 the value is
-    mean + sqrt(2 radius Var), Var the biased variance of the losses; a radius of 0 gives the mean, one of (n - 1) / 2 the
-    maximum.
+    mean + sqrt(2 radius Var), Var the biased variance of the losses. Radius 0 gives the mean, (n - 1) / 2 the maximum.
     """
 
     radius: float
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Of the k largest losses, mean m_k and variance v_k: eta = m_k - d, d² = n v_k / (k (1 + 2 radius) - n).
+        """Compute eta = m_k - d, d² = n v_k / (k (1 + 2 radius) - n), from mean m_k and variance v_k of the k largest losses.
 
-        The right k is the smallest whose eta is not below the next loss. Float64: variances of sums of squares.
+        k is the smallest number whose eta is not below the next loss. Float64, for variances by sums of squares.
         """
         if not self.radius:
             return Mean().worst_case(losses, mask)
@@ -178,7 +174,7 @@ class ChiSquared(UncertaintySet):
         right = (room > 0) & (eta >= following)
         eta = eta.gather(1, right.to(torch.uint8).argmax(dim=1, keepdim=True))
         p = (exact - eta).clamp_min_(0).masked_fill_(~mask, 0)
-        # Within the ball the largest losses alone may share all the weight: eta is then their value.
+        # If the set allows all weight on the largest losses, eta is their value.
         p = torch.where(p.sum(dim=1, keepdim=True) > 0, p, ((exact >= top) & mask).double())
         p = (p / p.sum(dim=1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)).to(losses.dtype)
         return WorstCase((p * losses).sum(dim=1), p)
@@ -186,7 +182,7 @@ class ChiSquared(UncertaintySet):
 
 @dataclass(frozen=True)
 class ConstantWeights(UncertaintySet):
-    """Another set's p*, with the value sum p* l, p* held constant."""
+    """Uses another set's p* as constant weights: the value is sum p* l."""
 
     inner: UncertaintySet
 
@@ -197,9 +193,9 @@ class ConstantWeights(UncertaintySet):
 
 @dataclass(frozen=True)
 class Sampled(UncertaintySet):
-    """A Monte-Carlo p*: the mean loss of `samples` pairs drawn with replacement from another set's p*.
+    """Monte-Carlo estimate: the mean loss of `samples` pairs drawn with replacement from another set's p*.
 
-    Its gradient is an unbiased estimate of sum p* grad l. A group without pairs draws nothing.
+    Its gradient is an unbiased estimate of sum p* grad l. A group without pairs draws none.
     """
 
     inner: UncertaintySet
@@ -207,7 +203,7 @@ class Sampled(UncertaintySet):
     stream: RandomStream
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Inverse transform sampling; p is the share of draws of each pair."""
+        """Draw by inverse transform sampling; p is the share of draws of each pair."""
         cumulative = self.inner.worst_case(losses, mask).p.cumsum(dim=1)
         uniform = self.stream.uniform((len(losses), self.samples), like=losses)
         drawn = sample_in_proportion(cumulative, uniform)
@@ -217,9 +213,9 @@ class Sampled(UncertaintySet):
 
 
 def sample_in_proportion(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """Indices (G, n) drawn with probabilities in proportion to the increments of `cumulative` (G, N); uniform in [0, 1).
+    """Return indices (G, n) drawn in proportion to the increments of `cumulative` (G, N); `uniform` (G, n) lies in [0, 1).
 
-    Never an increment of 0, unless all of them are.
+    An increment of 0 is never drawn, unless all are 0.
     """
     total = cumulative[:, -1:].contiguous()
     index = torch.searchsorted(cumulative, uniform * total, right=True)
@@ -228,7 +224,7 @@ def sample_in_proportion(cumulative: Tensor, uniform: Tensor) -> Tensor:
 
 
 def entropy(p: Tensor) -> Tensor:
-    """Mean over the groups that have pairs of -sum p log p, in nats; p (G, N) is first scaled to sum to one."""
+    """Return the mean of -sum p log p over groups with pairs, in nats; p (G, N) is first scaled to sum to one."""
     mass = p.sum(dim=1, keepdim=True)
     p = p / mass.masked_fill(mass == 0, 1)
     return -torch.xlogy(p, p).sum() / (mass > 0).sum().clamp_min(1)
