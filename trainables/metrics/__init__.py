@@ -1,13 +1,13 @@
-"""How embeddings are judged: pure functions of embeddings and labels.
+"""Metrics: pure functions of embeddings and labels.
 
-    families            what a ranking is worth: recall, precision, MAP, nDCG ...; a new retrieval metric goes there alone
+    families            definitions of recall, precision, MAP, nDCG ...; a new retrieval metric goes there
     retrieval           those metrics of a set of embeddings; search is its engine
     clustering          k-means, NMI and pairwise F1
-    faces               verification of pairs, identification among strangers
+    faces               verification of pairs, identification among distractors
     linear_evaluation   linear classifiers on frozen features
     statistics          norms and cosines
 
-The names below are loaded on first use: `trainables.metrics.families` can be read without torch.
+The names below are loaded on first use, so that `trainables.metrics.families` needs no torch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ _MODULES = ("families", "retrieval", "clustering", "faces", "statistics")
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it."""
     if name in __all__:
         for module in (import_module(f"{__name__}.{home}") for home in _MODULES):
             if name in vars(module):

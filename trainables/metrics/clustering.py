@@ -1,7 +1,7 @@
-"""How well clusters of the embeddings are the classes: k-means, NMI and pairwise F1.
+"""Agreement of k-means clusters with the classes: NMI and pairwise F1.
 
-The result depends on the program that clusters as much as on the embeddings, so it carries a line that says which one,
-and metrics from different lines must not be compared.
+The result depends on the program that clusters as well as on the embeddings. It therefore names its backend; values from
+different backends must not be compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KMeansBackend = Literal["sklearn", "faiss", "auto"]
 _Sizes = NDArray[np.int64]
 
 CLUSTERING_METRICS = ("nmi", "f1")
-"""The names under which a trial reports them."""
+"""Names under which a trial reports them."""
 _ITERATIONS = 20  # of one random start; pytorch-metric-learning's
 
 
@@ -32,10 +32,10 @@ class ClusteringMetrics:
     nmi: float
     f1: float
     backend: str
-    """What clustered; values from different backends must not be compared."""
+    """The program, its version and its settings."""
 
     def figures(self) -> dict[str, float]:
-        """As a trial reports them."""
+        """Return the values under their names in trials."""
         return dict(zip(CLUSTERING_METRICS, (self.nmi, self.f1), strict=True))
 
 
@@ -44,7 +44,7 @@ class Clustering:
     """A partition of N points."""
 
     assignment: NDArray[np.int64]
-    """(N,), the cluster of each point, 0..clusters-1; a cluster may be empty."""
+    """(N,): cluster of each point, 0..clusters-1; a cluster may be empty."""
     backend: str
     """The program, its version and its settings."""
 
@@ -52,7 +52,7 @@ class Clustering:
 def clustering_metrics(
     embeddings: Array, labels: Array, *, backend: KMeansBackend = "sklearn", seed: int = 0
 ) -> ClusteringMetrics:
-    """NMI and pairwise F1 of k-means, with as many clusters as classes, on normalised embeddings (N, D), labels (N,).
+    """Compute NMI and pairwise F1 of k-means on normalised embeddings (N, D), labels (N,), with as many clusters as classes.
 
     See `kmeans` for the backends and their cost. Raises ConfigError for bad embeddings, labels or backend.
     """
@@ -63,10 +63,13 @@ def clustering_metrics(
 
 
 def nmi(assignment: Array, labels: Array) -> float:
-    """NMI = 2 I(A; B) / (H(A) + H(B)), in percent, for cluster and class numbers (N,).
+    """Return NMI = 2 I(A; B) / (H(A) + H(B)), in percent, for cluster and class numbers (N,).
 
-    The arithmetic mean of the entropies normalises (older papers' programs took the geometric one). 100 when both
+    Normalised by the arithmetic mean of the entropies (older papers' programs took the geometric mean); 100 when both
     partitions have a single part. Raises ConfigError for wrong types or lengths.
+
+    >>> nmi(np.array([0, 0, 1, 1]), np.array([5, 5, 7, 7])), nmi(np.array([0, 1, 0, 1]), np.array([5, 5, 7, 7]))
+    (100.0, 0.0)
     """
     table = _overlap(assignment, labels)
     total = max(int(table.clusters.sum()), 1)
@@ -84,7 +87,7 @@ def _entropy(shares: NDArray[np.float64]) -> float:
 
 
 def pairwise_f1(assignment: Array, labels: Array) -> float:
-    """F1 = 2 P R / (P + R) over unordered pairs in one cluster, in percent; 0 when no such pair is of one class.
+    """Return F1 = 2 P R / (P + R) over unordered pairs in one cluster, in percent; 0 when no such pair is of one class.
 
     TP = Σ_kj C(n_kj, 2), P = TP / Σ_k C(|k|, 2) over clusters k, R = TP / Σ_j C(|j|, 2) over classes j
     (docs/specification.md, section 7). Raises ConfigError for wrong types or lengths.
@@ -95,12 +98,12 @@ def pairwise_f1(assignment: Array, labels: Array) -> float:
 
 
 def _pairs(sizes: _Sizes) -> int:
-    """Σ C(n, 2)."""
+    """Return Σ C(n, 2)."""
     return int((sizes * (sizes - 1) // 2).sum())
 
 
 class _Overlap(NamedTuple):
-    """How many points clusters, classes and their non-empty intersections have, whose cluster and class follow."""
+    """Sizes of clusters, classes and their non-empty intersections, and cluster and class of each intersection."""
 
     clusters: _Sizes
     classes: _Sizes
@@ -110,7 +113,7 @@ class _Overlap(NamedTuple):
 
 
 def _overlap(assignment: Array, labels: Array) -> _Overlap:
-    """Of two labellings (N,) of the same points, counted by numpy: several times as fast as by scikit-learn."""
+    """Count the overlap of two labellings (N,) by numpy, several times faster than scikit-learn."""
     first, problems = checked_labels(assignment, 0, "assignment")
     second, more = checked_labels(labels, 0 if problems else len(first), "labels")
     raise_if_any(problems + more)
@@ -121,15 +124,14 @@ def _overlap(assignment: Array, labels: Array) -> _Overlap:
 
 
 def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0) -> Clustering:
-    """Clusters of the L2-normalised embeddings (N, D); deterministic for a given backend, seed and number of threads.
+    """Cluster the L2-normalised embeddings (N, D); deterministic for a given backend, seed and number of threads.
 
-    "sklearn": the best of ten k-means++ starts, up to 300 iterations each, the setting of the SEC authors' code.
-    "faiss": one random start and 20 iterations on all points, as pytorch-metric-learning does; many times faster.
-    "auto": the latter, by the GPU for embeddings on one where faiss-gpu is installed, else on the CPU, and by
-    scikit-learn where faiss is not there: what the trials of a sweep are measured with.
-    Stanford Online Products (60,502 points, 11,316 clusters) takes hours with the first and minutes with the others.
+    Backends: "sklearn" takes the best of ten k-means++ starts, up to 300 iterations each, as the SEC authors' code does.
+    "faiss" takes one random start and 20 iterations on all points, as pytorch-metric-learning does: minutes instead of hours
+    for Stanford Online Products (60,502 points, 11,316 clusters). "auto", which trials use, is "faiss" where it is installed
+    (on the GPU that holds the embeddings if possible), else scikit-learn with one random start and 20 iterations.
 
-    Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a backend that is absent.
+    Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a missing backend.
     """
     vectors, problems = checked_vectors(embeddings, "embeddings")
     if not problems and not 1 <= clusters <= len(vectors):
@@ -146,28 +148,21 @@ def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklear
     if backend == "faiss":
         remedy = "Install tune-dml[cpu] or tune-dml[gpu], or choose 'sklearn'."
         raise ConfigError(Problem("backend", "faiss is not installed", "faiss", remedy))
-    return _sklearn_once(points, clusters, seed)
+    return _sklearn(points, clusters, seed, once=True)
 
 
-def _sklearn(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
+def _sklearn(points: NDArray[np.floating], clusters: int, seed: int, *, once: bool = False) -> Clustering:
     from sklearn.cluster import KMeans
 
-    fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, random_state=seed).fit(points)
-    settings = f"k-means++, best of 10 starts, at most 300 iterations, seed {seed}"
-    return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
-
-
-def _sklearn_once(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
-    """As much work as faiss is given."""
-    from sklearn.cluster import KMeans
-
-    fitted = KMeans(clusters, init="random", n_init=1, max_iter=_ITERATIONS, random_state=seed).fit(points)
-    settings = f"random start, at most {_ITERATIONS} iterations, seed {seed}"
+    init, starts, iterations = ("random", 1, _ITERATIONS) if once else ("k-means++", 10, 300)
+    fitted = KMeans(clusters, init=init, n_init=starts, max_iter=iterations, random_state=seed).fit(points)
+    start = "random start" if once else "k-means++, best of 10 starts"
+    settings = f"{start}, at most {iterations} iterations, seed {seed}"
     return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
 
 
 def _loaded_faiss() -> Any:
-    """The module; None where it is not installed, or cannot be loaded (faiss-gpu without its CUDA libraries)."""
+    """Return the module; None if it is not installed or cannot be loaded (faiss-gpu without its CUDA libraries)."""
     try:
         import faiss
     except (ImportError, RuntimeError):
@@ -177,8 +172,8 @@ def _loaded_faiss() -> Any:
 
 def _faiss(faiss: Any, points: NDArray[np.floating], clusters: int, seed: int, *, gpu: bool) -> Clustering:
     data = np.ascontiguousarray(points, dtype=np.float32)
-    faiss.omp_set_num_threads(torch.get_num_threads())  # its own would take every core from the other trials
-    # Left to itself faiss trains on at most 256 points a centroid.
+    faiss.omp_set_num_threads(torch.get_num_threads())  # its default would take every core from the other trials
+    # By default faiss trains on at most 256 points a centroid.
     fitted = faiss.Kmeans(
         data.shape[1], clusters, niter=_ITERATIONS, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=int(gpu)
     )

@@ -1,4 +1,4 @@
-"""Faces: are two embeddings of one person, and is the other picture of a person nearer than any of many strangers?"""
+"""Metrics of face recognition: verification of pairs, and identification among distractors."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from trainables.metrics.inputs import (
 )
 from trainables.metrics.search import STEP, bands, group_by_class, positive_similarities, tie_width
 
-_THRESHOLDS = (
-    np.arange(400) / 100
-)  # candidates on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4
-_PROBES, STRANGERS = 1024, 8192  # compared at a time
+_THRESHOLDS = np.arange(400) / 100  # candidates for the squared distance of unit vectors, which is at most 4
+_PROBES, STRANGERS = 1024, 8192  # rows and columns compared at a time
 
 
 @dataclass(frozen=True)
 class VerificationMetrics:
-    """Means over the folds, in percent, with the threshold that each fold was given by the others."""
+    """Means over the folds, in percent, with each fold's threshold, which the other folds determine."""
 
     accuracy: float
     accuracy_std: float
-    """Standard deviation over folds (biased, as verification papers print it)."""
+    """Biased standard deviation over folds, as verification papers print it."""
     tar_at_far: float
-    """True accepts among pairs of one person, at the threshold for the wanted false accept rate."""
+    """True accepts among pairs of one person, at the threshold for the target false accept rate."""
     far: float
-    """False accepts among pairs of two persons at that threshold: how well the wanted rate carried over."""
+    """False accepts among pairs of two persons at that threshold, to compare with the target rate."""
     thresholds: tuple[float, ...]
     """Squared distances below which each fold accepted a pair, for the accuracy."""
 
@@ -45,12 +43,12 @@ class VerificationMetrics:
 def verification_metrics(
     first: Array, second: Array, same: Array, *, folds: int = 10, far: float = 1e-3
 ) -> VerificationMetrics:
-    """Accuracy and TAR at FAR of pairs (first[i], second[i]) by their squared distance after normalisation.
+    """Compute accuracy and TAR at FAR of pairs (first[i], second[i]) by their squared distance after normalisation.
 
-    A pair is accepted when its squared distance is below a threshold. Each fold is judged by the threshold chosen on the
-    others: for the accuracy, the smallest of 0, 0.01, ..., 3.99 that is most often right; for TAR at FAR, the largest
-    distance with at most `far` of the others' different pairs below it. Folds are consecutive pairs, in the order of the
-    benchmark's own list (LFW, AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
+    A pair is accepted when its squared distance is below a threshold, which is chosen on the other folds. For the accuracy
+    it is the smallest of 0, 0.01, ..., 3.99 with the most right decisions. For TAR at FAR it is the largest distance with at
+    most `far` of the other folds' different pairs below it. Folds are consecutive pairs in the benchmark's order (LFW,
+    AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
 
     `first` and `second` are (N, D) floats; `same` (N,) booleans or 0/1, true where both show one person. Raises ConfigError
     for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside some fold.
@@ -82,7 +80,7 @@ def verification_metrics(
 
 
 def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Squared distances (N,) of the unit vectors, and which pairs are positive (N,)."""
+    """Return squared distances (N,) of the unit vectors, and the mask (N,) of positive pairs."""
     a, problems = checked_vectors(first, "first")
     b, more = checked_vectors(second, "second")
     problems += more
@@ -90,7 +88,7 @@ def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float
         problems.append(Problem("second", f"must have the shape of first {tuple(a.shape)}", tuple(b.shape)))
     flags, more = checked_flags(same, 0 if problems else len(a), "same")
     raise_if_any(problems + more)
-    # Of the difference, not 2 - 2 cos: near pairs keep their digits.
+    # Not 2 - 2 cos, which loses the digits of near pairs.
     distance = (unit_rows(a).double() - unit_rows(b).to(a.device).double()).square().sum(dim=1)
     return distance.cpu().numpy(), flags.cpu().numpy()
 
@@ -98,7 +96,7 @@ def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float
 def _right(
     distance: NDArray[np.float64], positive: NDArray[np.bool_], fold: NDArray[np.int64], folds: int
 ) -> NDArray[np.int64]:
-    """(folds, T): pairs of each fold judged rightly at each threshold."""
+    """Return the number of right decisions in each fold at each threshold, (folds, T)."""
     # A pair is accepted from the first threshold above its distance.
     first_accepting = np.searchsorted(_THRESHOLDS, distance, side="right")
     steps = np.zeros((folds, len(_THRESHOLDS) + 1), dtype=np.int64)
@@ -110,10 +108,10 @@ def _right(
 def _rates_at_far(
     distance: NDArray[np.float64], positive: NDArray[np.bool_], here: NDArray[np.bool_], far: float
 ) -> tuple[float, float]:
-    """True and false accept rates of the pairs `here`, by the threshold for `far` of the others; NaN for no pairs."""
+    """Return true and false accept rates of the pairs `here` at the threshold for `far` of the others; NaN for no pairs."""
     others = np.sort(distance[~here & ~positive])
     allowed = int(far * len(others) + 1e-9)  # 0.29 * 100 is 28.999...
-    threshold = others[allowed]  # so many of them are nearer, or fewer when distances tie
+    threshold = others[allowed]  # `allowed` of them are nearer, or fewer when distances tie
     accepted = distance < threshold
     rates = [accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)]
     return float(rates[0]), float(rates[1])
@@ -122,15 +120,15 @@ def _rates_at_far(
 def rank_1_with_distractors(
     embeddings: Array, labels: Array, distractors: Array, sizes: Sequence[int] | None = None
 ) -> dict[int, float]:
-    """Rank-1 identification rate in percent for each number of distractors, as in MegaFace's first challenge.
+    """Return the rank-1 identification rate in percent for each number of distractors, as in MegaFace's first challenge.
 
-    Every ordered pair (i, j) of pictures of one person is a trial: i is the probe, j is hidden among the distractors, and
-    the trial succeeds when s_ij exceeds the probe's similarity to every distractor. A tie (within rounding) is a failure.
+    Every ordered pair (i, j) of pictures of one person is a trial: i is the probe, and j joins the distractors. The trial
+    succeeds when s_ij exceeds the probe's similarity to every distractor. A tie (within rounding) is a failure.
     Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016.
 
-    Probes are (N, D) floats with persons (N,), `distractors` (M, D) floats of none of these persons, of whom the first
-    `sizes` are used (default: all). Gives size -> percent of the pairs. Raises ConfigError for wrong shapes, types, sizes
-    outside 1..M, NaN, or no person with two pictures.
+    Probes are (N, D) floats of persons `labels` (N,); `distractors` (M, D) are floats of other persons. A size counts
+    distractors from the first; the default is all. Raises ConfigError for wrong shapes or types, sizes outside 1..M, NaN, or
+    no person with two pictures.
     """
     probes = labelled_vectors(embeddings, labels)
     strangers, problems = checked_vectors(distractors, "distractors")
@@ -157,7 +155,7 @@ def rank_1_with_distractors(
 
 
 def _nearest_stranger(probes: Tensor, strangers: Tensor, sizes: Sequence[int]) -> dict[int, Tensor]:
-    """For each size (ascending), the highest similarity of each probe (N,) to the first so many distractors."""
+    """Return for each size (ascending) the highest similarity of each probe (N,) to the first `size` distractors."""
     best = probes.new_full((len(probes),), -torch.inf)
     nearest: dict[int, Tensor] = {}
     start = 0

@@ -1,4 +1,4 @@
-"""Linear evaluation: how well a linear classifier on frozen features tells the classes apart."""
+"""Linear evaluation: accuracy of a linear classifier on frozen features."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors
 
-_STREAM = 0x11_4EA2  # keeps the order of the pictures apart from the samplers' for equal seeds
-_MILESTONES = (0.60, 0.75, 0.90)  # of the epochs; the rate is divided by DECAY at each
+_STREAM = 0x11_4EA2  # separates this generator from the samplers' for equal seeds
+_MILESTONES = (0.60, 0.75, 0.90)  # shares of the epochs after which the rate is divided by _DECAY
 _DECAY = 5.0
 _MOMENTUM = 0.9
-_HELD_OUT = 4096  # pictures judged at a time
+_CHUNK = 4096  # pictures evaluated at a time
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class LinearProbes:
     """(L, C)."""
 
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
-        """For each k, the percentage of pictures whose class is among a probe's k most likely, one number a probe.
+        """Return for each k each probe's percentage of pictures whose class is among its k most likely.
 
-        Ties count against the class, so a probe that says nothing, or NaN, is never right. Raises ConfigError for wrong
-        shapes or types, or a class that no probe knows.
+        Ties count against the class, so a probe with constant or NaN output is never right. Raises ConfigError for wrong
+        shapes or types, or an unknown class.
         """
         vectors, own = _checked(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)
         hits = {k: torch.zeros(len(self.lrs), dtype=torch.long) for k in ks}
-        for start in range(0, len(vectors), _HELD_OUT):
-            part = slice(start, start + _HELD_OUT)
+        for start in range(0, len(vectors), _CHUNK):
+            part = slice(start, start + _CHUNK)
             logits = _logits(vectors[part], self.weight, self.bias)  # (B, L, C)
             target = logits.gather(2, own[part, None, None].expand(-1, len(self.lrs), 1))
             rank = (~(logits < target)).sum(dim=2) - 1
@@ -60,14 +60,14 @@ def fit_linear_probes(
 ) -> LinearProbes:
     """Minimise the mean cross entropy of `features @ weight + bias` by SGD with momentum 0.9, once for each rate.
 
-    All rates see the same batches, hence one matrix product a step for all of them. The rate is divided by 5 after 60, 75
-    and 90 % of the epochs; weights start from zero, so that nothing but the order of the pictures is random.
+    The rate is divided by 5 after 60, 75 and 90 % of the epochs. Weights start from zero, so only the order of the pictures
+    is random. All rates see the same batches: one matrix product a step serves all. The last batch may be smaller.
 
     Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement: 100 epochs, batches of 256,
-    rates {1, 2, 5, 10}, in the manner of Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
+    rates {1, 2, 5, 10}, after Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
 
-    `features` (N, F) floats are used as they are; `labels` (N,) are integers below `num_classes`; the last batch of an epoch
-    may be smaller. Raises ConfigError for wrong shapes, types or values, or NaN.
+    `features` (N, F) floats are not normalised; `labels` (N,) are integers below `num_classes`. Raises ConfigError for wrong
+    shapes, types or values, or NaN.
     """
     vectors, own = _checked(features, labels, num_classes)
     _check_arguments(lrs, epochs, batch_size)
@@ -90,12 +90,11 @@ def fit_linear_probes(
 
 
 def _logits(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(B, L, C)."""
     return torch.addmm(bias.flatten(), rows, weight.flatten(1)).view(len(rows), *bias.shape)
 
 
 def _slopes(rows: Tensor, labels: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The derivative of each probe's mean cross entropy by its logits: (softmax - one-hot) / B, (B, L, C)."""
+    """Return the gradient of each probe's mean cross entropy by its logits: (softmax - one-hot) / B, (B, L, C)."""
     slopes = _logits(rows, weight, bias).softmax(dim=2)
     own = labels[:, None, None].expand(-1, slopes.shape[1], 1)
     return slopes.scatter_add_(2, own, slopes.new_full((1, 1, 1), -1.0).expand_as(own)).div_(len(rows))

@@ -178,7 +178,9 @@ def _rankings(
         if wanted[here].any():
             positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
             matched = wanted[here] > 0
-            yield Ranking(positions[matched], relevant[here][matched], tied[matched], search.rows.sources[here][matched])
+            yield Ranking(
+                positions[matched], relevant[here][matched], tied[matched], search.rows.sources[here][matched]
+            )
 
 
 def _positions(  # noqa: PLR0917

@@ -1,4 +1,4 @@
-"""Regularizers by name: `REGULARIZERS` maps each configuration name to its class, `build_regularizer` makes one."""
+"""Regularizers by name: `REGULARIZERS` maps each configuration name to its class; `build_regularizer` builds one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ REGULARIZERS = Registry(
 
 
 def build_regularizer(name: str, **knobs: object) -> Regularizer:
-    """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; without eta. Raises ConfigError."""
+    """Build the regularizer called `name` from checked knobs; its weight eta is not part of it.
+
+    Raises ConfigError for an unknown name, an unknown or out-of-domain knob, or a regularizer with parameters.
+
+    >>> import torch
+    >>> regularizer = build_regularizer("sec", rho=1.0)
+    >>> regularizer(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))  # norms 5 and 1: their variance
+    tensor(4.)
+    """
     regularizer = build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")
     if learnt := [name for name, parameter in regularizer.named_parameters() if parameter.requires_grad]:
         place = f"regularizer {type(regularizer).__name__}"
         rule = "must have no parameters: only network and loss are trained"
-        remedy = "Make what it keeps a buffer (register_buffer); what is to be learnt belongs in a loss."
+        remedy = "Register its state as a buffer (register_buffer); learnt parameters belong in a loss."
         raise ConfigError(Problem(place, rule, ", ".join(learnt), remedy))
     return regularizer

@@ -1,4 +1,4 @@
-"""What a regularizer is: raw embeddings of the global batch in, one scalar out, without its weight."""
+"""Base class of regularizers: raw embeddings of the global batch in, one scalar out, without its weight."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainables.precision import full_precision
 class Regularizer(nn.Module, ABC):
     """A penalty on the norms n_i = ||f_i|| of the RAW embeddings.
 
-    Called on embeddings (B, D), float, before any normalisation; returns a scalar attached to the graph, WITHOUT the
+    Called on embeddings (B, D), float, before any normalisation. Returns a scalar attached to the graph, WITHOUT the
     weight eta (see `penalised`). Half precision is computed in float32 with autocast off; float64 stays float64. With
     several processes, call it on the gathered global batch: values and state then agree on all ranks.
 
-    Regularizers with state advance it once per call in training mode and never in evaluation mode: call once per
-    optimiser step (under gradient accumulation each micro-batch would count as a step).
+    State advances once per call in training mode and never in evaluation mode, so call once per optimiser step. (Under
+    gradient accumulation each micro-batch would count as a step.)
 
     A subclass sets `name`, `citation` and `section` (of docs/specification.md), declares its knobs in a keyword-only
     constructor (see trainables.methods) and implements `value`.
@@ -33,10 +33,10 @@ class Regularizer(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._norms: Tensor | None = None  # (B,), of the last batch; reduced only when asked for
+        self._norms: Tensor | None = None  # (B,), of the last batch; reduced only for diagnostics
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """The penalty of the (global) batch, a scalar; 0 for an empty batch. Raises ConfigError for a wrong shape."""
+        """Return the penalty of the (global) batch, a scalar; 0 for an empty batch. Raises ConfigError for a wrong shape."""
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             got = (tuple(embeddings.shape), str(embeddings.dtype))
             raise ConfigError(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
@@ -56,19 +56,21 @@ class Regularizer(nn.Module, ABC):
 
     @property
     def needs_mean(self) -> bool:
-        """Whether `set_mean` must be told the mean norm of all training pictures before the first step."""
+        """Whether `set_mean` must be called before the first step."""
         return False
 
     def set_mean(self, value: float) -> None:
-        """Keep the mean norm of all training pictures. Raises ConfigError where none is needed."""
-        raise ConfigError(Problem("regularizer.name", "this regularizer keeps no mean", self.name))
+        """Set the mean norm of all training pictures. Raises ConfigError where none is needed."""
+        raise ConfigError(
+            Problem("regularizer.name", "this regularizer uses no mean norm of the training set", self.name)
+        )
 
     @abstractmethod
     def value(self, norms: Tensor) -> Tensor:
-        """The penalty in full precision from the norms (B,), B >= 1."""
+        """Return the penalty in full precision from the norms (B,), B >= 1."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Norm mean and (biased) variance of the last batch as detached 0-d tensors; empty before the first call."""
+        """Return mean and (biased) variance of the last batch's norms, detached 0-d tensors; empty before the first call."""
         if self._norms is None or not len(self._norms):
             return {}
         return {"norm_mean": self._norms.mean(), "norm_variance": self._norms.var(correction=0)}
@@ -77,8 +79,8 @@ class Regularizer(nn.Module, ABC):
 class AroundMean(Regularizer):
     """R = (1/B) Σ (n_i - mu)², mu a mean norm without gradient: dR/df_i = (2/B)(n_i - mu) f_i/n_i is purely radial.
 
-    A subclass says what `mean` is. `mu` (float64, so that a running mean over any number of steps is not limited by
-    float32 rounding) and `initialized` are buffers: they travel with checkpoints.
+    A subclass defines `mean`. `mu` and `initialized` are buffers, so checkpoints hold them. `mu` is float64, to keep the
+    digits of a running mean over many steps.
     """
 
     mu: Tensor
@@ -90,32 +92,29 @@ class AroundMean(Regularizer):
         self.register_buffer("initialized", torch.tensor(mu is not None))
 
     def value(self, norms: Tensor) -> Tensor:
-        """Mean squared deviation from mu."""
         with torch.no_grad():
             mean = self.mean(norms.detach()).to(norms.dtype)
         return (norms - mean).square().mean()
 
     @abstractmethod
     def mean(self, norms: Tensor) -> Tensor:
-        """Mu of this batch, 0-d float64; called without autograd, once a batch."""
+        """Return mu of this batch, 0-d float64. Called without autograd, once a batch."""
 
-    def keep(self, mean: Tensor | float) -> None:
-        """Remember a mean."""
+    def store_mean(self, mean: Tensor | float) -> None:
         self.mu.fill_(mean)
         self.initialized.fill_(True)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Norm mean and variance of the last batch, and mu."""
+        """Add mu to the norm statistics of the last batch."""
         norms = super().diagnostics()
         return {**norms, "mu": self.mu.detach().clone()} if norms else norms
 
 
 def penalised(value: Tensor, regularizer: Regularizer, embeddings: Tensor, eta: float) -> Tensor:
-    """The objective: value + eta * regularizer(embeddings).
+    """Return the objective value + eta * regularizer(embeddings).
 
-    For eta = 0 it is the very same `value`, so that the baseline is bitwise unchanged. The regularizer still sees the
-    batch, without gradient: its running mean starts at the first batch under a schedule that starts from 0, and the norm
-    statistics of a baseline are there to compare with.
+    For eta = 0 it returns `value` itself, so that the baseline is bitwise unchanged. The regularizer still sees the batch,
+    without gradient: a running mean starts at the first batch, and baselines have norm statistics too.
     """
     if eta == 0:
         with torch.no_grad():

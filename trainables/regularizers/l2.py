@@ -18,5 +18,4 @@ class L2Regularizer(Regularizer):
     section = "1.4"
 
     def value(self, norms: Tensor) -> Tensor:
-        """Mean squared norm."""
         return norms.square().mean()

@@ -1,4 +1,4 @@
-"""How the regularizer's weight eta grows during training. Pure functions; imports no torch.
+"""Schedules of the regularizer's weight eta during training. Pure functions; imports no torch.
 
 t is the step from 0, T the total number of steps, E the number of epochs (docs/specification.md, section 1.6).
 """
@@ -13,22 +13,22 @@ _RAMP_START = 3  # epochs before epoch_ramp begins, as in the face recognition e
 
 
 def _constant(eta: float, step: int, total_steps: int, epochs: float) -> float:
-    """Eta at every step (deep metric learning)."""
+    """Return eta at every step (deep metric learning)."""
     return eta
 
 
 def _epoch_ramp(eta: float, step: int, total_steps: int, epochs: float) -> float:
-    """0 in epochs 1 to 3, linear from 0 to eta step by step during epoch 4, then eta (face, SEC and L2)."""
+    """Return 0 in epochs 1 to 3, a linear ramp from 0 to eta in epoch 4, then eta (face recognition, SEC and L2)."""
     return eta * min(max(epochs * step / total_steps - _RAMP_START, 0.0), 1.0)
 
 
 def _capped_linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
-    """min(eta, 500 t/T): reaches eta at t = eta T/500 (face, SEC-EMA)."""
+    """Return min(eta, 500 t/T), which reaches eta at t = eta T/500 (face recognition, SEC-EMA)."""
     return min(eta, 500 * step / total_steps)
 
 
 def _linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
-    """Eta t/T (SimCLR)."""
+    """Return eta t/T (SimCLR)."""
     return eta * step / total_steps
 
 
@@ -42,9 +42,12 @@ SCHEDULES: dict[str, _Schedule] = {
 
 
 def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:
-    """The weight at a step t (from 0) of a named schedule that aims at `eta`; only epoch_ramp looks at `epochs`.
+    """Return the weight at step t (from 0) of a named schedule with target `eta`; only epoch_ramp depends on `epochs`.
 
     Raises ConfigError for an unknown name or a number outside its domain.
+
+    >>> [eta_at("linear", 1.0, step=step, total_steps=100) for step in (0, 50, 99)]
+    [0.0, 0.5, 0.99]
     """
     rule = SCHEDULES.get(schedule)
     if rule is None or eta < 0 or step < 0 or total_steps < 1 or epochs <= 0:
@@ -53,7 +56,7 @@ def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: fl
 
 
 def schedule_problems(schedule: str, *, epochs: float) -> list[Problem]:
-    """What is wrong with a schedule before training starts: an unknown name, or a ramp that never begins."""
+    """Return the problems of a schedule: an unknown name, or a ramp that never begins."""
     if schedule not in SCHEDULES:
         remedy = nearest(schedule, list(SCHEDULES), what="schedule")
         return [Problem("regularizer.schedule", "unknown schedule", schedule, remedy)]

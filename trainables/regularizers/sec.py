@@ -14,9 +14,9 @@ from trainables.regularizers.base import AroundMean
 class SphericalEmbeddingConstraint(AroundMean):
     """R = (1/B) Σ (n_i - mu_t)², with mu_0 = mean n_0 and mu_t = (1 - rho) mu_{t-1} + rho mean n_t.
 
-    rho = 1 is SEC, the biased variance of the batch's norms, in training and in evaluation mode; rho < 1 is SEC-EMA, which
-    pulls to the running mean; rho = 0 keeps the first batch's mean. mu is updated before the penalty of the same step is
-    taken, as in the authors' code. No call waits for the device.
+    rho = 1 is SEC: the biased variance of the batch's norms, in training and in evaluation mode. rho < 1 is SEC-EMA, which
+    pulls norms to the running mean; rho = 0 holds the first batch's mean. mu is updated before the penalty of the same step,
+    as in the authors' code. No call waits for the device.
     """
 
     name = "sec"
@@ -34,11 +34,11 @@ class SphericalEmbeddingConstraint(AroundMean):
         self.rho = rho
 
     def mean(self, norms: Tensor) -> Tensor:
-        """mu_t, which training moves."""
+        """Return mu_t; training mode updates it."""
         batch = norms.to(self.mu.dtype).mean()
         if not self.training:
             return batch if self.rho == 1 else torch.where(self.initialized, self.mu, batch)
         running = batch if self.rho == 1 else torch.lerp(self.mu, batch, self.rho)
         mean = torch.where(self.initialized, running, batch)
-        self.keep(mean)
+        self.store_mean(mean)
         return mean

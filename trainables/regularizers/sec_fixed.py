@@ -16,8 +16,7 @@ class FixedMeanSEC(AroundMean):
     """R = (1/B) Σ (n_i - mu)² with constant mu (SEC rebuttal, table 2; 8.70 for triplet on Cars196).
 
     mu is a number, the mean norm of the first training batch, or the mean norm over the training set at initialisation. The
-    last needs one pass over the training set: whoever trains calls `set_mean` before the first batch (`needs_mean` says
-    whether that is still to be done).
+    last needs one pass over the training set: the training loop calls `set_mean` before the first batch if `needs_mean`.
     """
 
     name = "sec_fixed"
@@ -34,24 +33,24 @@ class FixedMeanSEC(AroundMean):
     ):
         super().__init__(None if isinstance(mu, str) else float(mu))
         self.source = mu
-        self._checked = not isinstance(mu, str)  # spares every later batch the wait for the device
+        self._checked = not isinstance(mu, str)  # so that later batches need not wait for the device
 
     @property
     def needs_mean(self) -> bool:
-        """True while `set_mean` has still to be called."""
+        """Whether `set_mean` must still be called."""
         return self.source == "initial_train_mean" and not bool(self.initialized)
 
     def set_mean(self, value: float) -> None:
-        """Fix mu to the mean norm over the training set at initialisation. Raises ConfigError where that is not asked for."""
+        """Fix mu to the mean norm over the training set at initialisation. Raises ConfigError for another source of mu."""
         if self.source != "initial_train_mean":
             rule = "the mean can be set only for mu='initial_train_mean'"
             raise ConfigError(Problem("regularizer.mu", rule, self.source))
         if not 0 <= value < float("inf"):
             raise ConfigError(Problem("regularizer.mu", "the mean norm must be finite and >= 0", value))
-        self.keep(value)
+        self.store_mean(value)
 
     def mean(self, norms: Tensor) -> Tensor:
-        """mu, which the first training batch may give. Raises ConfigError where it has still to be measured."""
+        """Return mu, possibly set by the first training batch. Raises ConfigError if it must still be measured."""
         if not self._checked and self.needs_mean:
             rule = "mu='initial_train_mean' must be measured before the first batch"
             remedy = "Call set_mean(mean norm over the training set), or give mu as a number."
@@ -59,5 +58,5 @@ class FixedMeanSEC(AroundMean):
         self._checked = True
         mean = torch.where(self.initialized, self.mu, norms.to(self.mu.dtype).mean())
         if self.training and self.source == "first_batch":
-            self.keep(mean)
+            self.store_mean(mean)
         return mean

@@ -1,4 +1,4 @@
-"""Samplers by name: `SAMPLERS` maps each configuration name to its class, `build_sampler` makes one."""
+"""Samplers by name: `SAMPLERS` maps each configuration name to its class; `build_sampler` builds one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ SAMPLERS = Registry(__name__, Sampler, group="tune_dml.samplers")  # type: ignor
 def build_sampler(
     name: str, labels: ArrayLike, batch_size: int, *, instances_per_class: int = 1, seed: int = 0
 ) -> Sampler:
-    """The sampler called `name` over training pictures with these labels. Raises ConfigError."""
+    """Build the sampler called `name` over training pictures with these labels. Raises ConfigError.
+
+    >>> sampler = build_sampler("m_per_class", [0, 0, 1, 1, 2, 2], batch_size=4, instances_per_class=2)
+    >>> bool((sampler.batch(7) == sampler.batch(7)).all()), sampler.steps_per_epoch  # a batch depends on its step alone
+    (True, 1)
+    """
     if name not in SAMPLERS:
         raise ConfigError(unknown(SAMPLERS, "sampler", name, "batch.sampler"))
     sampler = SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
@@ -36,7 +41,7 @@ def sampler_problems(
     num_classes: int | None = None,
     num_images: int | None = None,
 ) -> list[Problem]:
-    """The rules a configuration breaks, from counts alone; raises nothing."""
+    """Return the rules that a configuration breaks, from counts alone."""
     if name not in SAMPLERS:
         return [unknown(SAMPLERS, "sampler", name, "batch.sampler")]
     return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)

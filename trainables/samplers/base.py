@@ -1,4 +1,4 @@
-"""What a sampler is: a pure function from the step to the global batch, so that to restore it is to know the step."""
+"""Base class of samplers: a pure function from the step to the global batch. The step restores it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ Batch = NDArray[np.int64]
 
 
 class Sampler(ABC):
-    """Draws batches of picture indices. Holds no state that a step changes.
+    """Draws batches of picture indices. No step changes its state.
 
     Args:
         labels: class of every training picture, (n,).
         batch_size: pictures in the global batch, over all workers.
         instances_per_class: M, pictures a class in a batch (ignored by samplers that do not balance classes).
-        seed: fixes every batch; two samplers with equal arguments draw equal batches.
+        seed: determines every batch; samplers with equal arguments draw equal batches.
 
-    Raises ConfigError with every broken rule of `problems`.
+    Raises:
+        ConfigError: every broken rule of `problems`.
     """
 
     name: ClassVar[str]
     citation: ClassVar[str]
     by_class: ClassVar[bool] = False
-    """Whether it draws pictures by their classes."""
+    """Whether the sampler draws pictures by their classes."""
 
     def __init__(self, labels: ArrayLike, batch_size: int, instances_per_class: int = 1, seed: int = 0) -> None:
         self.labels = np.asarray(labels, dtype=np.int64)
@@ -41,20 +42,20 @@ class Sampler(ABC):
     def problems(
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
-        """The rules these sizes break; counts of the training half are used where known, before any picture is read."""
+        """Return the rules that these sizes break; counts of the training half are used where known."""
 
     @property
     @abstractmethod
     def steps_per_epoch(self) -> int:
-        """Steps that make one pass over the training pictures."""
+        """Steps of one pass over the training pictures."""
 
     @abstractmethod
     def batch(self, step: int) -> Batch:
-        """The global batch of a step, counted from 0: numbers of training pictures (batch_size,)."""
+        """Return the global batch of a step (from 0): indices of training pictures (batch_size,)."""
 
 
 def whole_batch(sampler: Sampler, step: int) -> Batch:
-    """The global batch of a step; raises ConfigError where it is not `batch_size` numbers of training pictures."""
+    """Return the global batch of a step; raises ConfigError if it is not `batch_size` indices of training pictures."""
     batch, wanted, pictures = np.asarray(sampler.batch(step)), sampler.batch_size, len(sampler.labels)
     whole = batch.shape == (wanted,) and np.issubdtype(batch.dtype, np.integer)
     if whole and batch.min() >= 0 and batch.max() < pictures:
@@ -65,7 +66,7 @@ def whole_batch(sampler: Sampler, step: int) -> Batch:
 
 
 def local(batch: Batch, rank: int, world_size: int) -> Batch:
-    """This worker's contiguous part of a global batch, in rank order; the first `B mod W` parts are one longer."""
+    """Return this worker's contiguous part of a global batch, in rank order; the first `B mod W` parts are one longer."""
     size, extra = divmod(len(batch), world_size)
     bounds = [r * size + min(r, extra) for r in range(world_size + 1)]
     return batch[bounds[rank] : bounds[rank + 1]]

@@ -10,15 +10,15 @@ from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
 _STREAM = 0x3_9E12
-_TOGETHER = 64  # steps whose batches are drawn by one set of calls: alone each would cost 1 % of a small network's step
+_TOGETHER = 64  # steps whose batches are drawn at once: one by one, drawing would cost 1 % of a small network's step
 
 
 class MPerClass(Sampler):
     """B/M classes drawn without replacement, M pictures of each without replacement, independently at every step.
 
-    A class with fewer than M pictures is sampled with replacement, so a picture can come twice in a batch. Classes are
-    drawn afresh at every step: an epoch is only a step count (docs/specification.md, section 8; the released code of
-    spherical embedding constraints does the same).
+    A class with fewer than M pictures is sampled with replacement, so a picture can occur twice in a batch. Classes are
+    drawn independently at every step, so an epoch is only a number of steps (docs/specification.md, section 8; as in the
+    released code of spherical embedding constraints).
     """
 
     name = "m_per_class"
@@ -31,7 +31,7 @@ class MPerClass(Sampler):
     def problems(
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
-        """B must be a multiple of M, and B/M at most the number of classes."""
+        """Require that B is a multiple of M, and B/M at most the number of classes."""
         problems = []
         for key, value in (("batch_size", batch_size), ("instances_per_class", instances_per_class)):
             if value < 1:
@@ -60,9 +60,9 @@ class MPerClass(Sampler):
         return max(1, len(self.labels) // self.batch_size)
 
     def batch(self, step: int) -> Batch:
-        """Class after class, M pictures each."""
+        """Return class after class, M pictures each."""
         together, position = divmod(step, _TOGETHER)
-        # Remembered, not state: the same step always gives the same batch.
+        # A cache, not state: the same step always gives the same batch.
         if self._last is None or self._last[0] != together:
             self._last = (together, self._batches(together))
         drawn: Batch = self._last[1][position]
@@ -70,13 +70,13 @@ class MPerClass(Sampler):
 
     @cached_property
     def _by_class(self) -> tuple[Batch, Batch, Batch]:
-        """Pictures sorted by class, and where each class starts and how many it has."""
+        """Pictures sorted by class, and the start and size of each class."""
         order = np.argsort(self.labels, kind="stable")
         _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
         return order, starts, counts
 
     def _batches(self, together: int) -> Batch:
-        """The batches of TOGETHER steps in a row: data-set indices (TOGETHER, batch_size)."""
+        """Draw the batches of `_TOGETHER` steps in a row, (_TOGETHER, batch_size)."""
         m = self.instances_per_class
         generator = np.random.default_rng((_STREAM, self.seed, together))
         order, starts, sizes = self._by_class
@@ -92,10 +92,10 @@ class MPerClass(Sampler):
 
 
 def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) -> Batch:
-    """For every n in `counts`, m distinct uniform numbers below n in uniform random order; shape (len(counts), m).
+    """Draw for every n in `counts` m distinct uniform numbers below n in uniform random order, (len(counts), m).
 
-    Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs
-    m draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
+    Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs m
+    draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
     """
     last = counts[:, None] - m + np.arange(m)
     chosen: Batch = generator.integers(0, last + 1)

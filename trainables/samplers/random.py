@@ -11,7 +11,7 @@ _STREAM = 0x4A_11D0
 
 
 class RandomBatches(Sampler):
-    """A fresh permutation of the training pictures in every epoch, cut into batches; the incomplete last one is dropped.
+    """A new permutation of the training pictures in every epoch, cut into batches; the incomplete last one is dropped.
 
     Used by the multi-proxy, SoftTriple and Proxy-Anchor papers (docs/specification.md, section 8).
     """
@@ -25,7 +25,7 @@ class RandomBatches(Sampler):
     def problems(
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
-        """A batch must not be larger than the training half."""
+        """Require a batch no larger than the training half."""
         if batch_size < 1:
             return [Problem("batch.batch_size", "must be at least 1", batch_size)]
         if num_images is not None and batch_size > num_images:
@@ -39,13 +39,13 @@ class RandomBatches(Sampler):
         return len(self.labels) // self.batch_size
 
     def batch(self, step: int) -> Batch:
-        """The step's part of its epoch's permutation."""
+        """Return the step's part of its epoch's permutation."""
         epoch, position = divmod(step, self.steps_per_epoch)
         order = self._permutation(epoch)
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def _permutation(self, epoch: int) -> Batch:
-        # Remembered, not state: the same epoch always gives the same permutation.
+        # A cache, not state: the same epoch always gives the same permutation.
         if self._last is None or self._last[0] != epoch:
             order = np.random.default_rng((_STREAM, self.seed, epoch)).permutation(len(self.labels))
             self._last = (epoch, order)
