@@ -1,6 +1,7 @@
 """The generated pages are what the code says now, and code, tests and spaces cite what the specification holds."""
 
 import importlib.util
+import pkgutil
 import re
 import shlex
 import sys
@@ -147,6 +148,12 @@ def test_the_architecture_names_every_folder():
     files = [path.relative_to(ROOT) for pattern in ("*/*", "*/*/*") for path in ROOT.glob(pattern) if path.is_file()]
     exist = {Path(*f.parts[:depth]) for f in files if tracked(f) for depth in (1, 2) if len(f.parts) > depth}
     assert exist == named
+
+
+def test_the_functions_that_the_page_of_verdicts_names_exist():
+    named = re.findall(r"`((?:stats|record|planning|report)\.[\w.]+)`", (ROOT / "docs" / "verdicts.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if pkgutil.resolve_name(f"tune_dml.{name}") is None] == []
 
 
 GENERATED = {"CHANGELOG.md", "log.md", "methods.md", "studies.md", "fidelity.md", "reliability.md", "commands.md"}
