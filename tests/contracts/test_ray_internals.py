@@ -23,19 +23,12 @@ def of_controller():
     made = inspect.getsource(TuneController.__init__)
     sets = ("_resetting_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
     held = [*(f"self.{name}: Set[Trial]" for name in sets), "_trial_to_actor: Dict", "self._actor_manager = "]
-    held += ["_actor_to_trial: Dict", "self._pending_trials_list: List[Trial]", "self._started_actors: Set["]
-    called = (
-        "_set_trial_status",
-        "_unstage_trial_with_resources",
-        "_cleanup_cached_actors",
-        "update_max_pending_trials",
-    )
-    limited = inspect.getsource(TuneController.update_max_pending_trials)
+    held += ["self._started_actors: Set["]
     return (
         all(name in made for name in held)
-        and all(callable(getattr(TuneController, name)) for name in called)
+        and callable(TuneController._set_trial_status)
+        and callable(TuneController.update_max_pending_trials)
         and "not in self._started_actors" in inspect.getsource(TuneController._maybe_cache_trial_actor)
-        and "max_pending_trials or" in limited  # so that 0 is no number to it, and -1 is none
     )
 
 
@@ -110,19 +103,11 @@ def of_cluster():
     from ray._raylet import InnerGcsClient
     from ray.experimental import internal_kv
 
-    store = (
-        "_internal_kv_get",
-        "_internal_kv_put",
-        "_internal_kv_list",
-        "_internal_kv_del",
-        "internal_kv_get_gcs_client",
-    )
-    asked = ("available_resources_per_node", "total_resources_per_node")
+    store = ("_internal_kv_get", "internal_kv_get_gcs_client")
     return (
         callable(state.state.get_cluster_config)
         and inspect.signature(InnerGcsClient.check_alive).parameters["node_ids"].annotation == "List[NodeID]"
         and all(callable(getattr(internal_kv, name)) for name in store)
-        and all(callable(getattr(state, name)) for name in asked)
     )
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.clusters import children_of, state_of
+from helpers.clusters import children_of
 from helpers.sweeps import COMMAND, Running, outcome, sweep_file, table
 
 from tune_dml.record.ledger import read_events
@@ -121,20 +121,3 @@ def test_a_terminal_that_is_closed_ends_it_in_order(words, quiet, found, cache_d
     assert again.end() == 0, again.said()
     assert table(folder) == quiet
     found("its terminal is closed; then resume", outcome(folder, since))
-
-
-def test_ctrl_z_stops_all_of_it_and_fg_goes_on(words, quiet, found):
-    """For longer than the limit for stalls: nothing is taken for stalled, and no step is trained meanwhile."""
-    run = Running([*words, "--stall-limit", "10"], Path("sweeps/toy").absolute(), is_job=True)
-    run.wait_until(run.in_the_middle)
-    os.kill(run.pid, signal.SIGTSTP)
-    run.wait_until(lambda: all(state_of(pid) == "T" for pid in [run.pid, *children_of(run.pid)]), seconds=20)
-    since, known = time.time(), read_events(run.folder)
-    time.sleep(25)
-    assert read_events(run.folder) == known
-    os.kill(run.pid, signal.SIGCONT)
-    assert run.end() == 0, run.said()
-    assert table(run.folder) == quiet
-    row = outcome(run.folder, since)
-    assert row["repeated"] == 0
-    found("Ctrl-Z, and `fg` after 25 s (--stall-limit 10)", {**row, "seconds": round(row["seconds"] - 25, 1)})

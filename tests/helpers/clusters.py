@@ -187,12 +187,6 @@ def group_of(pid):
     return int(stat[2]) if stat else -1
 
 
-def state_of(pid):
-    """`R`, `S`, `T` for one that is stopped; empty where it has ended."""
-    stat = _stat(pid)
-    return stat[0] if stat else ""
-
-
 def children_of(pid):
     """All descendants."""
     parents = {child: int(stat[1]) for child in all_pids() if (stat := _stat(child))}

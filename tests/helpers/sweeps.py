@@ -40,8 +40,6 @@ class Running:
     environment: dict = field(default_factory=dict)
     says_in: Path | None = None
     """Folder for what it says; beside the sweeps by default."""
-    is_job: bool = False
-    """Whether it is a job of our session, as a shell begins one: only such a one can be stopped by Ctrl-Z."""
 
     def __post_init__(self):
         place = self.says_in or self.folder.parent.parent
@@ -53,7 +51,7 @@ class Running:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
-                **({"process_group": 0} if self.is_job else {"start_new_session": True}),
+                start_new_session=True,
             )
         self.pid = self.process.pid
 

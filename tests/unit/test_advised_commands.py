@@ -62,8 +62,11 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
 def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
     """Who reads them sits elsewhere."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
-    there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
-    assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --priority 10"
+    there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--max-concurrent", "4")
+    assert (
+        command(there, "resume")
+        == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --max-concurrent 4"
+    )
     cancel = "`tune-dml cancel 'my cluster.yaml' toy`"
     refusal = f"Go on with that one: `tune-dml resume toy`, or {cancel}."
     told = as_typed_here(refusal)

@@ -28,7 +28,7 @@ RAY = {
     )
 } | {
     f"tune_dml/running/{name}.py"
-    for name in ("board", "in_order", "places", "ray_internals", "recorder", "rendezvous", "versions")
+    for name in ("in_order", "places", "ray_internals", "recorder", "rendezvous", "versions")
 }
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from tune_dml.running.in_order import InOrder, silence_tune
 from tune_dml.running.messages import as_text
-from tune_dml.running.turn import Allowance
 
 
 class Trial(SimpleNamespace):
@@ -29,6 +28,7 @@ def controller_of(*trials, created=None):
         _stopped_trials={t for t in trials if t.status == "TERMINATED"},
         _failed_trials={t for t in trials if t.status == "ERROR"},
         _trials_to_cache=set(trials),
+        update_max_pending_trials=lambda: None,
         _trial_to_actor={trial: id(trial) for trial in created},
         _actor_manager=SimpleNamespace(
             _live_actors_to_ray_actors_resources={id(trial): (process, None) for trial, process in created.items()}
@@ -55,60 +55,17 @@ def test_a_process_that_is_asked_to_take_a_trial_is_known_before_it_answers():
     assert set(told) == {(handed, "old", False), (born, "new", True)}
 
 
-class Held(SimpleNamespace):
-    """A turn that allows so many trials, and keeps what it was told."""
-
-    most, places_late = 4, False
-
-    def allowed(self, **told):
-        self.told = told
-        return self.answer
-
-
-def cluster_of(running, asking):
-    """A controller's books: trials that have a place, trials that ask for one."""
-    books = controller_of(*running, *asking)
-    books._trial_to_actor = {trial: id(trial) for trial in (*running, *asking)}
-    books._actor_to_trial = {id(trial): trial for trial in (*running, *asking)}
-    books._pending_trials_list, books.calls = [], []
-    books._actor_manager = SimpleNamespace(
-        _live_actors_to_ray_actors_resources={id(trial): ("process", None) for trial in running},
-        remove_actor=lambda tracked: books.calls.append("request taken back"),
-    )
-    books._unstage_trial_with_resources = lambda trial: None
-    books._cleanup_cached_actors = lambda force_all: books.calls.append("idle processes go")
-    books.update_max_pending_trials = books.calls.append
-    return books
-
-
-@pytest.mark.parametrize(
-    ("answer", "begins", "calls"),
-    [
-        (Allowance(None), True, [4]),
-        (Allowance(0, held=True), False, ["request taken back"] * 2 + ["idle processes go", -1]),
-        (Allowance(1, held=True), False, ["request taken back", "idle processes go", 1]),
-        (Allowance(2), True, [2]),
-    ],
-)
-def test_where_another_sweep_goes_before_what_has_no_place_steps_back(answer, begins, calls):
-    running, asking = [Trial("RUNNING", "p")], [Trial("PENDING"), Trial("PENDING")]
-    books, turn = cluster_of(running, asking), Held(answer=answer)
-    chosen = InOrder(lambda *_: None, turn).choose_trial_to_run(books)
-    assert (chosen in asking) == begins
-    assert books.calls == calls
-    assert turn.told == {"placed": 1, "waiting": 2, "begun": 0}
-    assert len(books._pending_trials_list) == calls.count("request taken back")  # from which Tune begins them later
-
-
-def test_a_trial_of_several_workers_has_room_once_it_says_so():
-    running = [Trial("RUNNING", type("Process", (), {})()) for _ in range(2)]
-    books, turn = cluster_of(running, []), Held(answer=Allowance(3), places_late=True)
-    order = InOrder(lambda *_: None, turn)
-    order.choose_trial_to_run(books)
-    assert turn.told == {"placed": 0, "waiting": 2, "begun": 2}
-    assert order.on_trial_result(books, running[0], as_text({"placed": True})) == "CONTINUE"
-    order.choose_trial_to_run(books)
-    assert turn.told == {"placed": 1, "waiting": 1, "begun": 1}
+def test_a_sweep_without_room_says_so_after_half_a_minute_and_once():
+    waits, said, now = Trial("PENDING"), [], [0.0]
+    order = InOrder(lambda *_: None, said.append, clock=lambda: now[0])
+    without_room, with_room = controller_of(waits), controller_of(waits, created={waits: "p"})
+    for second in (0, 29, 30, 60):
+        now[0] = float(second)
+        assert order.choose_trial_to_run(without_room) is waits
+        assert len(said) == (second >= 30)
+    for controller in (with_room, without_room, controller_of()):
+        order.choose_trial_to_run(controller)
+    assert said == ["room: the nodes that are there have none for a trial", ""]
 
 
 @pytest.mark.parametrize(("message", "begun"), [({"ended": {}}, {"process"}), ({"ended": {}, "spent": True}, set())])

@@ -304,11 +304,12 @@ def test_a_command_is_read_as_here_and_named():
 
 
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
-    words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--priority", "10", "--seeds", "2"]
+    words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     job = _SubmittedJob("c.yaml", "c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
     (again,) = [line for line in job.text() if "go on" in line]
     assert (
-        again == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --priority 10 --cache-dir '/my cache'"
+        again
+        == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
     )
 
 

@@ -6,8 +6,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +28,7 @@ from tune_dml.record.events import (
     TrialRescored,
     TrialStarted,
 )
-from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history, stands_still
+from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history
 from tune_dml.record.race import RaceRule, SettledCell
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
@@ -183,18 +181,6 @@ def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, 
         pytest.fail("opened")
     rule = f"SWEEP: must be a folder that can be written: {os.strerror(number)}, but got '{tmp_path}'."
     assert str(told.value) == f"{rule} {READ_ONLY}"
-
-
-def test_a_driver_that_is_stopped_stands_still(tmp_path):
-    with subprocess.Popen(["sleep", "60"]) as holder, Ledger(tmp_path):
-        (tmp_path / "lock").write_text(str(holder.pid))
-        assert not stands_still(tmp_path)
-        holder.send_signal(signal.SIGSTOP)
-        os.waitpid(holder.pid, os.WUNTRACED)
-        assert stands_still(tmp_path)
-        holder.kill()
-    (tmp_path / "lock").write_text("")
-    assert not stands_still(tmp_path)
 
 
 def test_a_spoilt_lock_is_no_lock(tmp_path):

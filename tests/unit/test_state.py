@@ -72,12 +72,18 @@ def test_what_ended_a_session_is_no_note_of_the_one_that_goes_on(tmp_path, plan)
 def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_session(tmp_path, plan):
     state, seen = SweepState(tmp_path / "toy", plan), []
     with Ledger(tmp_path / "toy") as ledger:
-        waits = ("waits", {"text": "sweep eta1 of priority 10"})
+        waits = ("waits", {"text": "room: the nodes are full"})
         for kind, body in (("session", {}), waits, ("waits", {"text": ""}), waits, ("session", {})):
             ledger.write(event_of(kind, **body))
             state.update()
             seen.append(state.waits_for)
-    assert seen == ["", "sweep eta1 of priority 10", "", "sweep eta1 of priority 10", ""]
+    assert seen == [
+        "",
+        "room: the nodes are full",
+        "",
+        "room: the nodes are full",
+        "",
+    ]
 
 
 def write_events(folder, events):

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.cli._standstill import stand_still
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events
 
@@ -147,8 +146,6 @@ class _Driver:
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
             numbers.append(signal.SIGHUP)
         known = {number: signal.signal(number, hand_on) for number in numbers}
-        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
-            known[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, lambda number, frame: stand_still(self.pid))
         try:
             said = os.read(self._word, 1)  # nothing where it dies
             code = self._leave(said)

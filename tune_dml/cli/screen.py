@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
-from tune_dml.running.terminal import is_ours
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -95,6 +93,8 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
     """A bar, told of (done, total), that appears with the first pictures and goes when all are done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from tune_dml.running.progress import is_foreground
+
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=None, visible=False)
@@ -103,7 +103,7 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
         bar.update(task, completed=done, total=total, visible=True)
         if done >= total:
             stop()  # the terminal is free for what comes next
-        elif console.is_interactive and not bar.live.is_started and is_ours(console.file):
+        elif console.is_interactive and not bar.live.is_started and is_foreground(console.file):
             bar.start()
 
     def stop() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from tune_dml.cli._standing import state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
-from tune_dml.record.ledger import is_running, stands_still
+from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -107,8 +106,6 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            if self.results.host == platform.node() and stands_still(self.results.folder):
-                yield "Its driver is stopped, as by Ctrl-Z: `fg` or `bg` in its shell goes on."
             line = f"{counted(left, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results)}"
             yield f"{line}: it can be resumed."
         elif left:

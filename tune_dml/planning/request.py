@@ -185,9 +185,6 @@ class Session:
     start_limit: Annotated[
         float | None, "The same before a trial's first step; --stall-limit, but ten minutes at least, where left out."
     ] = None
-    priority: Annotated[
-        int, "Beside other sweeps on a cluster: while one of higher priority waits for room, this one begins no trial."
-    ] = 0
     trial_files: Annotated[
         str | None,
         "Object storage for trials' files and checkpoints (s3://BUCKET/PREFIX); the sweep's folder by default.",

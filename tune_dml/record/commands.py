@@ -16,9 +16,7 @@ from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")
 _CARRIED = {
-    **dict.fromkeys(
-        ("resume", "extend", "confirm"), (*_STORES, "--cache-dir", "--address", "--max-concurrent", "--priority")
-    ),
+    **dict.fromkeys(("resume", "extend", "confirm"), (*_STORES, "--cache-dir", "--address", "--max-concurrent")),
     **dict.fromkeys(("report", "open", "rescore", "sync"), _STORES),
 }
 """Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""

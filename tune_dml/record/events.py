@@ -194,7 +194,6 @@ class SessionStarted(Event):
     resources: Resources = field(default_factory=Resources)
     heard: Mapping[str, float] = field(default_factory=dict)
     """Trial key -> time of its last row, of trials whose driver died."""
-    priority: int = 0
     trial_files: str | None = None
     """Address in object storage below which trials keep their files; None for the sweep's folder."""
     submitted_to: str | None = None

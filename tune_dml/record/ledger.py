@@ -291,16 +291,6 @@ def is_running(sweep: Path) -> bool:
     return False
 
 
-def stands_still(sweep: Path) -> bool:
-    """Whether the process of this machine that runs the sweep is stopped, as by Ctrl-Z; False where nobody can tell."""
-    try:
-        holder = int((sweep / "lock").read_text(errors="replace"))
-        status = Path(f"/proc/{holder}/stat").read_text()
-    except (OSError, ValueError):
-        return False
-    return status.rpartition(")")[2].split()[0] == "T"
-
-
 def append_rows(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
     """Append a JSON line each and force them to disk; a disk that is full halfway through a line gets the rest later."""
     rest = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)

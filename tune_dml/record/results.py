@@ -130,7 +130,7 @@ class Results:
     floors: Floors = field(default_factory=dict)
     """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
     waits_for: str = ""
-    """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
+    """What a running sweep without room waits for."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:

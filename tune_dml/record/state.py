@@ -154,7 +154,7 @@ class SweepState:
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[SessionStarted] = []
         self.waits_for = ""
-        """The sweep that goes before this one on their cluster, while one does."""
+        """What a running sweep without room waits for."""
         self.notes: dict[str, bool] = {}
         """What had to be said aloud, in order, each text once; True where it holds only until another session goes on."""
         self.looks: list[Look] = []

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
 
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
@@ -18,17 +17,13 @@ from tune_dml.running.ray_internals import (
     being_created,
     forget,
     has_a_place,
-    let_idle_processes_go,
     no_longer_handed_over,
     not_handed_on,
     set_aside,
-    withdraw,
 )
-from tune_dml.running.turn import Turn
 
-_NONE = -1  # to Tune 0 is no number: it puts its own in place
-_FREE = 0.1
-"""Seconds for which a sweep that nobody goes before need not look again; Tune asks with every event, of all its trials."""
+_LONG_WAIT = 30.0
+"""Seconds without room for any trial after which a sweep says so: other sweeps' short trials end sooner, and nodes join."""
 
 
 class Silent(TrialProgressCallback):  # type: ignore[misc]
@@ -45,20 +40,31 @@ class Silent(TrialProgressCallback):  # type: ignore[misc]
 
 
 class InOrder(FIFOScheduler):  # type: ignore[misc]
-    """First come, first served; trials that have ended are let go; where others go before, those that have no place step back.
+    """First come, first served; drops finished trials, and reports when no trial has room.
 
     Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
     trial's end, and it goes on to wait for the lost process to answer: both are undone here.
     """
 
-    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None], turn: Turn | None = None):
-        """`turn`: of a sweep that shares its cluster with others."""
+    def __init__(
+        self,
+        on_process: Callable[[TuneTrial, Any, bool], None],
+        on_wait: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """Create the scheduler.
+
+        Args:
+            on_process: called with a trial, the process that is to run it, and whether that process is new.
+            on_wait: called with what the trials wait for, and with an empty text when they no longer wait. None: never.
+            clock: seconds.
+        """
         super().__init__()
         self.on_process = on_process
-        self.turn = turn
-        self.with_workers: WeakSet[Any] = WeakSet()
-        """Processes whose Ray Train workers have found room."""
-        self._free_until = 0.0
+        self.on_wait = on_wait
+        self._clock = clock
+        self._without_room_since: float | None = None
+        self._is_waiting = False
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
@@ -69,48 +75,36 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         """
         for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
             forget(tune_controller, trial)
-        waiting = []
-        for trial in tune_controller.get_live_trials():
+        tune_controller.update_max_pending_trials()  # the limit of trials at once grows as nodes join
+        waiting, live = [], tune_controller.get_live_trials()
+        for trial in live:
             if trial.status == TuneTrial.PENDING:
                 handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
                 if (process := handed_over or created) is not None:
                     self.on_process(trial, process, process is created)
             if trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
                 waiting.append(trial)
-        chosen = min(waiting, key=lambda trial: has_a_place(tune_controller, trial), default=None)
-        return chosen if self.turn is None or self._may_begin(tune_controller, self.turn) else None
+        self._report_waiting(bool(live) and not any(has_a_place(tune_controller, trial) for trial in live))
+        return min(waiting, key=lambda trial: has_a_place(tune_controller, trial), default=None)
 
-    def _may_begin(self, controller: Any, turn: Turn) -> bool:
-        """Whether trials begin as they come; where others go before, Tune begins none but those that may still ask for room."""
-        if self._free_until > time.monotonic():
-            return True
-        live = controller.get_live_trials()
-        without = [trial for trial in live if not self._has_room(controller, trial, turn)]
-        begun = sum(trial.status == TuneTrial.RUNNING for trial in without)
-        may = turn.allowed(placed=len(live) - len(without), waiting=len(without), begun=begun)
-        if may.held:
-            asking = [
-                trial for trial in without if trial.status == TuneTrial.PENDING and not has_a_place(controller, trial)
-            ]
-            for trial in asking[may.trials :]:
-                withdraw(controller, trial)
-            let_idle_processes_go(controller)
-        elif may.trials is None:
-            self._free_until = time.monotonic() + _FREE
-        limit = turn.most if may.trials is None else may.trials
-        controller.update_max_pending_trials(limit or _NONE)
-        return not may.held
-
-    def _has_room(self, controller: Any, trial: TuneTrial, turn: Turn) -> bool:
-        if turn.places_late:
-            return trial.temporary_state.ray_actor in self.with_workers
-        return has_a_place(controller, trial)
+    def _report_waiting(self, lacks_room: bool) -> None:
+        """Report once that no trial has had room for half a minute, and once that one has room again."""
+        if self.on_wait is None:
+            return
+        now = self._clock()
+        if not lacks_room:
+            self._without_room_since = None
+        elif self._without_room_since is None:
+            self._without_room_since = now
+        since = self._without_room_since
+        is_waiting = since is not None and now - since >= _LONG_WAIT
+        if is_waiting != self._is_waiting:
+            self._is_waiting = is_waiting
+            self.on_wait("room: the nodes that are there have none for a trial" if is_waiting else "")
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
         message = read_message(result)
-        if "placed" in message:
-            self.with_workers.add(trial.temporary_state.ray_actor)
         if "spent" in message:
             not_handed_on(tune_controller, trial)
         return str(self.STOP if "ended" in message else self.CONTINUE)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -32,7 +32,6 @@ from rich.text import Text
 
 from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
-from tune_dml.running.terminal import is_ours, told_of_ctrl_z
 from tune_dml.text import duration, is_number, one_line, value_text
 
 _RUNNING_SHOWN = 12
@@ -122,8 +121,6 @@ class Progress:
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
-        self._shown = False
-        self._terminal = contextlib.ExitStack()
         self._counts = _Counts(self._total())
         own = state.trials if plan is None else state.confirming
         self._counts.ended = {
@@ -160,34 +157,21 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._began = self._clock()
-        self._shown = True
-        self._draw()
-        if self._live is not None:
-            self._terminal.enter_context(told_of_ctrl_z(self._take_away, self._draw))
+        if self._console is not None and _is_live(self._console):
+            live = Live(self, console=self._console, refresh_per_second=4, transient=True, vertical_overflow="crop")
+            with _UNHEARD:
+                live.start(refresh=True)
+                self._live = live
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._terminal.close()
-        self._shown = False
-        self._take_away()
-        self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
-
-    def _draw(self) -> None:
-        """A picture, where one can be drawn."""
-        console = self._console
-        if self._shown and console is not None and _is_live(console):
-            live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
-            with _UNHEARD:
-                live.start(refresh=True)
-                self._live = live
-
-    def _take_away(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             with _UNHEARD:
                 live.stop()
+        self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
     def waiting(self, text: str) -> None:
         """What the sweep waits for before its first trial begins: `starting Ray ...`."""
@@ -328,4 +312,16 @@ def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | Non
 def _is_live(console: Console) -> bool:
     """Whether a picture can be redrawn in place, and is wanted."""
     refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
-    return console.is_terminal and not console.is_dumb_terminal and not refused and is_ours(console.file)
+    return console.is_terminal and not console.is_dumb_terminal and not refused and is_foreground(console.file)
+
+
+def is_foreground(output: IO[str]) -> bool:
+    """Return whether this process, or its parent, is the foreground job of the terminal's shell.
+
+    A redrawn picture moves the cursor up and erases lines; from the background it would erase the shell's.
+    """
+    try:
+        foreground = os.tcgetpgrp(output.fileno())
+    except (OSError, ValueError):  # not the terminal of this session, so no shell of it writes there
+        return True
+    return foreground <= 0 or foreground in {os.getpgrp(), os.getpgid(os.getppid())}

@@ -18,7 +18,7 @@ from ray import ActorID, NodeID, PlacementGroupID
 from ray._private.authentication.authentication_token_generator import generate_new_authentication_token
 from ray._private.authentication.authentication_token_setup import _enable_token_auth
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
-from ray._private.state import available_resources_per_node, state, total_resources_per_node
+from ray._private.state import state
 from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from ray.core.generated.common_pb2 import NodeDeathInfo
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -117,22 +117,6 @@ def being_created(controller: Any, trial: TuneTrial) -> Any:
 def has_a_place(controller: Any, trial: TuneTrial) -> bool:
     """Whether a trial has a process, or room for the one that is being created. Tune calls a trial pending until that answers."""
     return controller._trial_to_actor.get(trial) in controller._actor_manager._live_actors_to_ray_actors_resources
-
-
-def withdraw(controller: Any, trial: TuneTrial) -> None:
-    """Take back a trial's request for room; it stays pending. Tune itself does so only when another process takes the trial."""
-    tracked = controller._trial_to_actor.pop(trial, None)
-    if tracked is None:
-        return
-    controller._actor_to_trial.pop(tracked)
-    controller._actor_manager.remove_actor(tracked)
-    controller._unstage_trial_with_resources(trial)
-    controller._pending_trials_list.append(trial)
-
-
-def let_idle_processes_go(controller: Any) -> None:
-    """End the processes that wait for a next trial, and give their room back. Tune keeps one until the search is over."""
-    controller._cleanup_cached_actors(force_all=True)
 
 
 @contextmanager
@@ -325,46 +309,6 @@ def autoscales() -> bool:
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
     return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
-
-
-_LINES = b"tune_dml"
-"""The namespace in the store of Ray's head: nothing public keeps a value on a cluster without a process."""
-
-
-def put_line(key: str, line: bytes) -> None:
-    """Write a value into the store of Ray's head."""
-    internal_kv._internal_kv_put(key, line, namespace=_LINES)
-
-
-def read_lines() -> dict[str, bytes]:
-    """All our values in the store of Ray's head."""
-    keys = internal_kv._internal_kv_list(b"", namespace=_LINES)
-    lines = {bytes(key).decode(): internal_kv._internal_kv_get(key, namespace=_LINES) for key in keys}
-    return {key: line for key, line in lines.items() if line is not None}
-
-
-def remove_line(key: str) -> None:
-    """Take a value out of the store of Ray's head."""
-    internal_kv._internal_kv_del(key, namespace=_LINES)
-
-
-def has_ended(job: str) -> bool:
-    """Whether Ray knows that a driver is no more; the public list of jobs asks the dashboard, which may not be there."""
-    head = internal_kv.internal_kv_get_gcs_client()
-    if head is None:  # by way of a client server
-        return False
-    found = head.get_all_job_info(
-        job_or_submission_id=job, skip_submission_job_info_field=True, skip_is_running_tasks_field=True
-    )
-    return any(info.is_dead for info in found.values())
-
-
-def resources_of_nodes() -> list[tuple[dict[str, float], dict[str, float]]]:
-    """What each node has, and what of that is free; nothing by way of a client server. Public calls sum over the nodes."""
-    if internal_kv.internal_kv_get_gcs_client() is None:
-        return []
-    free = available_resources_per_node()
-    return [(total, free.get(node, {})) for node, total in total_resources_per_node().items()]
 
 
 def places_of_the_dead() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,6 @@ from tune_dml.running.recorder import Recorder
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm, no_interrupt_dropped
 from tune_dml.running.trial import Conduct, engine
-from tune_dml.running.turn import Turn, turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
 from tune_dml.text import counted, duration
 
@@ -144,7 +143,6 @@ def _record_session(
         provenance=origin,
         resources=resources,
         heard=last_heard(state),
-        priority=session.priority,
         trial_files=session.trial_files,
         submitted_to=cluster_of_this_job(),
         floors={} if state.sessions else floors_of(state.plan, session.cache),
@@ -172,23 +170,16 @@ def _fit(
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
-        beside_others = turn_of(
-            folder.name,
-            session.priority,
-            resources,
-            most=concurrent,
-            is_finished=lambda: recorder.proposals.finished,
-            on_wait=recorder.wait,
-        )
-        turn = stack.enter_context(beside_others) if connection.has_others else None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.proposals), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
-        growing = stack.enter_context(_growing(searcher, turn, recorder.progress, fits))
+        growing = _growing(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
+        # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
+        reports_waiting = connection.has_others and resources.engine != "train"
         Tuner(
             tune.with_resources(_trial(recorder, connection, resources, session), room_for(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=searcher,
-                scheduler=InOrder(recorder.on_process, turn),
+                scheduler=InOrder(recorder.on_process, recorder.wait if reports_waiting else None),
                 num_samples=-1,
                 time_budget_s=session.time_budget,
                 reuse_actors=True,
@@ -198,7 +189,7 @@ def _fit(
             run_config=RunConfig(
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
-                callbacks=[recorder, growing, Silent()],
+                callbacks=[recorder, stack.enter_context(growing), Silent()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
@@ -208,21 +199,14 @@ def _fit(
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
 
-@contextmanager
-def _growing(
-    searcher: ConcurrencyLimiter, turn: Turn | None, progress: Progress, fits: Callable[[], int]
-) -> Iterator[Callback]:
-    """Trials at once on a cluster that others may add nodes to; without others, nothing."""
-    if turn is None:
-        yield Callback()
-        return
+def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> Concurrency:
+    """Return the callback that lets more trials run at once as nodes join."""
 
-    def tell(trials: int) -> None:
-        turn.most = progress.slots = trials
+    def report_growth(trials: int) -> None:
+        progress.slots = trials
         progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
 
-    with Concurrency(searcher, fits, tell) as concurrency:
-        yield concurrency
+    return Concurrency(searcher, fits, report_growth)
 
 
 def _trial(

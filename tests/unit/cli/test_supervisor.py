@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.clusters import state_of
 from helpers.toys import event_of, plan_of
 
 from tune_dml.cli import _supervisor
@@ -219,28 +218,6 @@ def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program,
         if is_ignored:
             supervisor.send_signal(signal.SIGINT)
         assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"
-
-
-def test_ctrl_z_stops_the_driver_and_what_it_has_begun_until_the_command_goes_on(tmp_path):
-    """They have process groups of their own; trials trained on below a shell that said *Stopped*."""
-    path = tmp_path / "program"
-    begun = 'import subprocess\nprint(subprocess.Popen(["sleep", "60"], process_group=0).pid, flush=True)'
-    path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{begun}\n{DRIVER}'\n")
-    path.chmod(0o755)
-    words = [sys.executable, "-c", SUPERVISOR, str(path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, process_group=0) as supervisor:
-        helper, driver = (int(supervisor.stdout.readline()) for _ in range(2))
-        all_of_them = (supervisor.pid, driver, helper)
-        for number, stands in ((signal.SIGTSTP, True), (signal.SIGCONT, False), (signal.SIGTSTP, True)):
-            supervisor.send_signal(number)
-            deadline = time.monotonic() + 30
-            while {state_of(pid) == "T" for pid in all_of_them} != {stands} and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert [state_of(pid) == "T" for pid in all_of_them] == 3 * [stands]
-        supervisor.terminate()
-        supervisor.send_signal(signal.SIGCONT)  # as a shell's `kill %1`
-        assert supervisor.stdout.readline() == b"SIGTERM\n"
-        os.kill(helper, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])

@@ -141,11 +141,11 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     assert not is_running(tmp_path / "toy")
 
 
-def test_status_says_which_sweep_goes_before_while_somebody_waits(command_line, tmp_path):
+def test_status_says_what_a_sweep_waits_for(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     with Ledger(tmp_path / "toy") as ledger:
-        ledger.write(event_of("waits", text="sweep eta1 of priority 10"))
-        assert "It waits for sweep eta1 of priority 10." in command_line("status", "toy", "--storage", tmp_path)[1]
+        ledger.write(event_of("waits", text="room: the nodes are full"))
+        assert "It waits for room: the nodes are full." in command_line("status", "toy", "--storage", tmp_path)[1]
     assert "waits for" not in command_line("status", "toy", "--storage", tmp_path)[1]
 
 

@@ -28,7 +28,7 @@ OPERATIONS = {
 def test_the_functions_of_the_package_take_what_is_declared(function, groups):
     taken = inspect.signature(function).parameters
     declared = {field.name: field for group in groups for field in fields(group)}
-    assert declared.keys() - {"priority"} <= taken.keys()
+    assert declared.keys() <= taken.keys()
     hints = get_type_hints(function)
     declared_types = {name: hint for group in groups for name, hint in get_type_hints(group).items()}
     for name in declared.keys() & taken.keys():

@@ -7,6 +7,7 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, plan_of
@@ -16,7 +17,7 @@ from tune_dml.cli._status_table import _CELLS_SHOWN, status_table
 from tune_dml.planning.study import Search
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
-from tune_dml.running.progress import Progress
+from tune_dml.running.progress import Progress, is_foreground
 from tune_dml.space import Grid, Knob
 from tune_dml.text import duration
 
@@ -345,3 +346,17 @@ def test_labels_are_text_not_markup():
     progress = Progress(unrun(plan))
     progress.started(plan.trials()[0].key, "layers=[bold]x", 0)
     assert "layers=[bold]x" in drawn(progress)
+
+
+@pytest.mark.parametrize(
+    ("front", "ours"), [(os.getpgrp(), True), (os.getpgid(os.getppid()), True), (-1, True), (1, False)]
+)
+def test_a_picture_is_for_the_foreground(monkeypatch, front, ours):
+    """The group of a job is that of who began it, where the driver has one of its own."""
+    monkeypatch.setattr(os, "tcgetpgrp", lambda number: front)
+    assert is_foreground(SimpleNamespace(fileno=lambda: 1)) is ours
+
+
+def test_what_is_no_terminal_is_nobody_elses(tmp_path):
+    with (tmp_path / "file").open("w") as file:
+        assert is_foreground(file)
