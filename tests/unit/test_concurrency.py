@@ -23,7 +23,7 @@ class Endless(Searcher):
 def nodes(monkeypatch):
     """What the cluster's nodes have."""
     nodes = [{"CPU": 1.0}]
-    monkeypatch.setattr(cluster, "resources_of_nodes", lambda: tuple(nodes))
+    monkeypatch.setattr(cluster, "_node_resources", lambda: tuple(nodes))
     return nodes
 
 

@@ -207,7 +207,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
                 raise ConfigError(not_started(error)) from error
         _protect_token()
     try:
-        yield Capacity(resources_of_nodes(), nodes_to_come())
+        yield Capacity(_node_resources(), nodes_to_come())
     finally:
         if ours:
             ray.shutdown()
@@ -337,7 +337,7 @@ def _protect_token() -> None:
             token.chmod(0o600)
 
 
-def resources_of_nodes() -> tuple[Mapping[str, float], ...]:
+def _node_resources() -> tuple[Mapping[str, float], ...]:
     """What the nodes of the connected cluster have that are alive."""
     import ray
 
@@ -346,7 +346,7 @@ def resources_of_nodes() -> tuple[Mapping[str, float], ...]:
 
 def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | None) -> int:
     """How many trials fit at once on the nodes that are there by now, or may come; `most` at most."""
-    now = replace(capacity, nodes=resources_of_nodes()).trials_that_fit(resources)
+    now = replace(capacity, nodes=_node_resources()).trials_that_fit(resources)
     return min(now, most or now)
 
 
