@@ -105,6 +105,14 @@ def open_client(uri: str) -> Any:
     return client
 
 
+def checkpoint(uri: str) -> None:
+    """Move the write-ahead log of a SQLite store into its file, so that a copy of the file has every run."""
+    path = local_database(uri)
+    if path is not None and path.exists():
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=1)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def _make_database(uri: str, path: Path) -> None:
     """A new SQLite store, whole or not there: tables that a killed process has half made MLflow never completes."""
     from mlflow.tracking import MlflowClient

@@ -25,7 +25,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.books import PARENT, Books
-from tune_dml.tracking.client import quiet_mlflow, reason_of
+from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
 from tune_dml.tracking.files import FilePusher, replace_files
 from tune_dml.tracking.projection import Projection, TrialRun
@@ -128,6 +128,7 @@ class Tracker:
                 break
             time.sleep(0.5 * attempt)
             report = self._sync(Push(final=True, interrupted=interrupted))
+        checkpoint(self.uri)
         return report
 
     def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
@@ -213,6 +214,8 @@ class Tracker:
                     self._push(Push(final=True))
                 act()
                 self._books.save()
+            if not self._background.running:
+                checkpoint(self.uri)
         except Exception as error:
             self._runs.connected = False
             return reason_of(error)

@@ -4,8 +4,10 @@ import json
 import shutil
 
 import pytest
+from helpers.stored_runs import StoredRuns
 from mlflow.tracking import MlflowClient
 
+from tune_dml.record.judgement import Judgement
 from tune_dml.tracking import client, runs
 from tune_dml.tracking.tracker import SyncReport
 
@@ -127,6 +129,19 @@ def test_another_store_gets_everything(tmp_path, driver, tracker, uri, mlflow_ha
     assert not mlflow_has().runs
     assert tracker().sync() == SyncReport(trials=1, rows=2)
     assert len(mlflow_has().runs) == 3
+
+
+def test_a_copy_of_the_database_alone_has_every_run(tmp_path, driver, tracker, uri):
+    for trial in driver.trials:
+        driver.run(trial)
+    last = tracker()
+    assert last.stop().error is None
+    for name in ("stopped.db", "attached.db"):
+        shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / name)
+        copied = StoredRuns(f"sqlite:///{tmp_path / name}")
+        assert len(copied.children) == len(driver.trials)
+        assert last.attach([], "report", Judgement(("said",), {"best_mean": 1.0}, {}, "", "")) is None
+    assert copied.parents[0].data.metrics["best_mean"] == 1.0
 
 
 def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
