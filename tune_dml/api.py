@@ -311,7 +311,7 @@ def open_sweep(
 
     Args:
         name: Name of the sweep.
-        selection: Purpose of the selection, in your words; recorded.
+        selection: SessionIntent of the selection, in your words; recorded.
         storage, tracking_uri, experiment: As for `run_sweep`.
 
     Raises:

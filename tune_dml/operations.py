@@ -19,11 +19,11 @@ from tune_dml.planning.continuation import confirmation_plan, continuation_probl
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
-from tune_dml.record.fetching import fetch_rest
+from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
-from tune_dml.record.session import Purpose, with_place
+from tune_dml.record.session import SessionIntent, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
 from tune_dml.running.shares import measured_shares, settled
 from tune_dml.space import Value
@@ -63,7 +63,7 @@ def run(
     refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
     state.update()
-    asked, session = session, with_place(session, state)
+    asked, session = session, with_trial_files(session, state)
     if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
         raise_if_any(bucket_problems(session.trial_files))
     notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
@@ -72,7 +72,7 @@ def run(
         from tune_dml.running.race import rule_of
 
         race = rule_of(state, racing)
-    return _execute(state, resources, session, console, Purpose("sweep", notes, race=race))
+    return _execute(state, resources, session, console, SessionIntent("sweep", notes, race=race))
 
 
 def resume(
@@ -104,7 +104,7 @@ def resume(
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write(TrialReset(key=key))
         state.update()
-    return _execute(state, resources, session, console, Purpose("resume"))
+    return _execute(state, resources, session, console, SessionIntent("resume"))
 
 
 def extend(
@@ -145,7 +145,7 @@ def extend(
     state.replan(plan)
     session = _session_to_go_on(state, session, resources, other_checks)
     notes += measured_shares(plan, resources, session)
-    return _execute(state, resources, session, console, Purpose("extend", tuple(notes), look))
+    return _execute(state, resources, session, console, SessionIntent("extend", tuple(notes), look))
 
 
 def confirm(
@@ -177,7 +177,7 @@ def confirm(
     session = _session_to_go_on(state, session, state.resources)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
-    return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
+    return _execute(state, state.resources, session, console, SessionIntent("confirm", confirmation=again))
 
 
 def open_test(
@@ -213,7 +213,7 @@ def rescore(
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
-    fetch_rest(state)
+    fetch_remaining_files(state)
     rescored = compute_metrics(state, metrics)
     return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
 
@@ -282,7 +282,7 @@ def open_results(state: SweepState, selection: str = "") -> Results:
     from tune_dml.report.analysis.cell import best_cells
 
     raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
-    fetch_rest(state)
+    fetch_remaining_files(state)
     state.update()
     best = best_cells(Results.of(state))
     if not best:
@@ -294,7 +294,7 @@ def open_results(state: SweepState, selection: str = "") -> Results:
 
 
 def _execute(
-    state: SweepState, resources: Resources, session: Session, console: Console | None, purpose: Purpose
+    state: SweepState, resources: Resources, session: Session, console: Console | None, intent: SessionIntent
 ) -> Sweep:
     """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
     from tune_dml.running import cluster
@@ -302,24 +302,24 @@ def _execute(
 
     address, _ = cluster.address_of(session.address)
     with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
-        if left := state.trials_left(purpose.confirmation):
+        if left := state.trials_left(intent.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep
         from tune_dml.running.progress import Progress
 
-        progress = Progress(state, console, plan=purpose.confirmation)
+        progress = Progress(state, console, plan=intent.confirmation)
         tracker = _tracker(state, session, say=progress.note)
         interrupted, tracking = sweep.execute(
             state,
             resources,
             session,
-            purpose,
+            intent,
             ledger=ledger,
             connection=connection,
             progress=progress,
             tracker=tracker,
         )
-    return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
+    return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
 
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
@@ -347,7 +347,7 @@ def _session_to_go_on(
 
     Raises ConfigError with everything that keeps a stored sweep's plan from going on.
     """
-    session = with_place(session, state)
+    session = with_trial_files(session, state)
     needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
     raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
     return session

@@ -118,7 +118,7 @@ def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opene
     served.stop()
     monkeypatch.setattr(files, "PATIENCE", 0.0)
     try:
-        with pytest.raises(ConfigError, match="must be fetched first"):
+        with pytest.raises(ConfigError, match="must be fetched from object storage first"):
             tune_dml.rescore_sweep("rho1", metrics=["recall_at_3"], storage=here["storage"])
     finally:
         served.start()
@@ -141,7 +141,7 @@ def test_a_sweep_goes_on_where_its_files_are_and_nowhere_else(swept, served):
     with Ledger(done.folder) as ledger:
         ledger.write(event_of("started", next(iter(state.trials)), host="h", away=True))
     elsewhere = f"s3://{served.bucket}/other?endpoint_override={served.endpoint}"
-    with pytest.raises(ConfigError, match="trials go on from what they have left at s3://"):
+    with pytest.raises(ConfigError, match="trials continue from their files at s3://"):
         tune_dml.resume_sweep("rho1", trial_files=elsewhere, **here)
     more = tune_dml.extend_sweep("rho1", values={"regularizer.rho": [0.7]}, max_concurrent=1, **here)
     assert more.results.count("finished") == 7

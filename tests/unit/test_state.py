@@ -9,7 +9,7 @@ from helpers.toys import event_of, plan_of
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.session import last_heard
+from tune_dml.record.session import last_row_time
 from tune_dml.record.state import SweepState, load_state, read_state, sweep_names
 from tune_dml.space import Grid, Knob
 
@@ -101,11 +101,11 @@ def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it
     write_events(tmp_path, before)
     with Ledger(tmp_path) as ledger:
         ledger.report(key, {"step": 1, "time": 1100.0})
-        heard = last_heard(read_state(tmp_path))
+        heard = last_row_time(read_state(tmp_path))
         ledger.report(key, {"step": 2, "time": 9050.0})
     after = [(9000.0, "session", "", {"heard": heard}), (9010.0, "started", key, {"host": "a"})]
     write_events(tmp_path, [*after, (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})])
-    assert last_heard(read_state(tmp_path)) == {}
+    assert last_row_time(read_state(tmp_path)) == {}
     assert read_state(tmp_path).trial(key).held == 150.0
 
 

@@ -24,7 +24,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
     """Remove a sweep and everything it left on disk or in object storage; its runs in MLflow stay. Refused while it runs."""
     from trainables.errors import ConfigError, Problem
-    from tune_dml.record.fetching import delete_rest
+    from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
@@ -39,7 +39,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     if not yes and not typer.confirm(f"Remove {results.folder} with {finished} finished trials?"):
         raise typer.Abort
     with Ledger(results.folder):  # refused while another process runs it
-        delete_rest(state)
+        delete_remaining_files(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")
         results.folder.rename(gone)
     shutil.rmtree(gone)

@@ -1,12 +1,12 @@
-"""What ended trials have left: their checkpoints go; what lies in object storage comes into the sweep's own folder.
+"""Collect the files of ended trials: delete checkpoints, and fetch from object storage into the sweep's folder.
 
-    leavings = Leavings(ledger, place, say)
-    leavings.ended(key)           # in the background, where it takes time
-    leavings.write_down()         # what has come meanwhile
-    leavings.finish()             # all of it is here, or why not has been said
+    collector = TrialFileCollector(ledger, storage, say)
+    collector.ended(key)                # starts fetching in the background
+    collector.record_fetched()          # writes `fetched` for each trial that is complete
+    collector.finish(state)             # waits for the rest
 
-The ledger says `fetched` of a trial when it has left nothing elsewhere; until then the next session takes it up. Only files
-that a trial may leave are fetched, whatever else lies there.
+A trial that the ledger does not list as `fetched` is collected by the next session. Only files that trials may leave are
+fetched, whatever else lies there.
 """
 
 from __future__ import annotations
@@ -30,72 +30,68 @@ from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.text import one_line
 
-_LEFT = re.compile(rf"sealed\.json|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
+_FETCHED = re.compile(rf"sealed\.json|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
 _Result = TypeVar("_Result")
-_AT_ONCE = 4
-"""Trials that are fetched at the same time."""
+_THREADS = 4
 _OVER = "the session has ended"
 
 
-def trial_place(place: Path | str, key: str) -> Path | str:
-    """Where one of the trials keeps its files: its folder, or its address."""
-    return place / key if isinstance(place, Path) else str(Address.read(place) / key)
+def trial_storage(storage: Path | str, key: str) -> Path | str:
+    """Return the folder, or the address in object storage, of one trial's files."""
+    return storage / key if isinstance(storage, Path) else str(Address.read(storage) / key)
 
 
-class Leavings:
-    """What the ended trials of one sweep have left; used from one thread."""
+class TrialFileCollector:
+    """Collects the files of finished trials. Not thread-safe.
 
-    def __init__(self, ledger: Ledger, place: Path | str, say: Callable[[str], None]):
-        """Does nothing yet.
+    Args:
+        ledger: the sweep's ledger, open.
+        storage: folder or address below which each trial has its files.
+        say: called from any thread with a message for the user.
+    """
 
-        Args:
-            ledger: the sweep's, open.
-            place: folder or address below which each trial has its files.
-            say: told, from any thread, what a person should know.
-        """
-        self._ledger, self._place, self._say = ledger, place, say
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
+    def __init__(self, ledger: Ledger, storage: Path | str, say: Callable[[str], None]):
+        self._ledger, self._storage, self._say = ledger, storage, say
+        self._pool = ThreadPoolExecutor(_THREADS, "fetch")
         self._over = Event()
-        self._under_way: dict[str, Future[None]] = {}
+        self._fetches: dict[str, Future[None]] = {}
 
-    def take_up(self, state: SweepState) -> None:
-        """What an earlier session has not fetched."""
+    def resume(self, state: SweepState) -> None:
+        """Collect the trials that an earlier session has not fetched."""
         for key in state.unfetched:
             self.ended(key)
 
     def ended(self, key: str) -> None:
-        """A trial has ended."""
-        if isinstance(self._place, Path):
-            for path in (self._place / key).glob("checkpoint*"):
+        """Delete the checkpoints of an ended trial, or start to fetch its files."""
+        if isinstance(self._storage, Path):
+            for path in (self._storage / key).glob("checkpoint*"):
                 path.unlink(missing_ok=True)
         else:
-            self._under_way[key] = self._pool.submit(self._fetch, key)
+            self._fetches[key] = self._pool.submit(self._fetch, key)
 
     def _fetch(self, key: str) -> None:
-        """Bring a trial's files into the sweep's folder, then delete all it has left."""
-        there = BucketFiles(str(trial_place(self._place, key)))
+        """Copy a trial's files into the sweep's folder, then delete everything at its address."""
+        there = BucketFiles(str(trial_storage(self._storage, key)))
         here = FolderFiles(trial_folder(self._ledger.sweep, key))
-        for name in filter(_LEFT.fullmatch, self._patiently(there.names, there.place)):
+        for name in filter(_FETCHED.fullmatch, self._patiently(there.names, there.place)):
             content = self._patiently(partial(there.get, name), there.place)
             if content is not None:
                 private = not name.startswith(EVIDENCE)
                 self._patiently(partial(here.put, name, content, private=private), here.place)
         self._patiently(there.clear, there.place)
 
-    def _patiently(self, act: Callable[[], _Result], place: str) -> _Result:
-        """Until the session is over."""
-
-        def look() -> None:
+    def _patiently(self, act: Callable[[], _Result], storage: str) -> _Result:
+        def check_session() -> None:
             if self._over.is_set():
                 raise TimeoutError(_OVER)
 
-        return patiently(act, place, self._say, look)
+        return patiently(act, storage, self._say, check_session)
 
-    def write_down(self) -> None:
-        """Record what has come; say what has not and why."""
-        for key in [key for key, fetching in self._under_way.items() if fetching.done()]:
-            fetching = self._under_way.pop(key)
-            error = TimeoutError(_OVER) if fetching.cancelled() else fetching.exception()
+    def record_fetched(self) -> None:
+        """Write `fetched` for each trial that is complete, and report each that failed."""
+        for key in [key for key, fetch in self._fetches.items() if fetch.done()]:
+            fetch = self._fetches.pop(key)
+            error = TimeoutError(_OVER) if fetch.cancelled() else fetch.exception()
             if error is None:
                 self._ledger.write(FilesFetched(key=key))
             else:
@@ -103,41 +99,42 @@ class Leavings:
                 self._say(f"the files of trial {key} could not be fetched ({why}); the next session tries again")
 
     def finish(self, state: SweepState, seconds: float = PATIENCE) -> None:
-        """Wait for what is under way, so long. Where no trial is left then, whatever still lies there is nobody's and goes."""
-        wait(self._under_way.values(), seconds)
+        """Wait up to `seconds` for fetches under way. Clear the storage if no trial needs it any more."""
+        wait(self._fetches.values(), seconds)
         self._over.set()
         self._pool.shutdown(cancel_futures=True)
-        self.write_down()
+        self.record_fetched()
         state.update()
-        if isinstance(self._place, str) and not any(trial.away for trial in state.recorded.values()):
+        if isinstance(self._storage, str) and not any(trial.away for trial in state.recorded.values()):
             try:
-                BucketFiles(self._place).clear()
+                BucketFiles(self._storage).clear()
             except (OSError, ConfigError) as error:
-                self._say(f"what is left at {self._place} could not be deleted: {one_line(mask(str(error)))}")
+                self._say(f"the files left at {self._storage} could not be deleted: {one_line(mask(str(error)))}")
 
 
-def fetch_rest(state: SweepState) -> None:
-    """Fetch what ended trials have left elsewhere; contacts nothing where there is nothing to fetch.
+def fetch_remaining_files(state: SweepState) -> None:
+    """Fetch the files that ended trials still have in object storage. Contact no store if there are none.
 
-    Raises ConfigError where not all of it comes, and while another process runs the sweep.
+    Raises:
+        ConfigError: if files could not be fetched, or another process runs the sweep.
     """
     if state.trial_files is None or not state.unfetched:
         return
     said: list[str] = []
     with Ledger(state.folder) as ledger:
-        leavings = Leavings(ledger, state.trial_files, said.append)
-        leavings.take_up(state)
-        leavings.finish(state)
+        collector = TrialFileCollector(ledger, state.trial_files, said.append)
+        collector.resume(state)
+        collector.finish(state)
     if state.unfetched:
-        rule = f"what its trials have left in object storage must be fetched first: {said[-1]}"
+        rule = f"the files of its trials must be fetched from object storage first: {said[-1]}"
         raise ConfigError(Problem("SWEEP", rule, None, "Try again when the store answers."))
 
 
-def delete_rest(state: SweepState) -> None:
-    """Delete what trials have left elsewhere; raises ConfigError where the store does not."""
+def delete_remaining_files(state: SweepState) -> None:
+    """Delete the files that trials still have in object storage. Raise ConfigError if the store does not."""
     if state.trial_files is not None and any(trial.away for trial in state.recorded.values()):
         try:
             BucketFiles(state.trial_files).clear()
         except OSError as error:
-            rule = f"what its trials have left in object storage must be deleted first: {error.strerror}"
+            rule = f"the files of its trials must be deleted from object storage first: {error.strerror}"
             raise ConfigError(Problem("SWEEP", rule, None, "Try again when the store answers.")) from error

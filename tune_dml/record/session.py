@@ -1,4 +1,4 @@
-"""What a session is for, as the sweep's record has it."""
+"""Why a session runs, and where its trials keep their files."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from tune_dml.record.state import SweepState
 
 
 @dataclass(frozen=True)
-class Purpose:
-    """What a session is for."""
+class SessionIntent:
+    """What a session is to do."""
 
     verb: str
-    """sweep, resume, extend or confirm: its end is a look."""
+    """sweep, resume, extend or confirm; the session's end is recorded as a look by this verb."""
     notes: tuple[str, ...] = ()
-    """What must be said of it."""
+    """Texts for the ledger's notes."""
     look: Look | None = None
-    """What was seen before this session was decided on."""
+    """The look that the decision for this session was based on."""
     race: RaceRule | None = None
-    """To stop when it is decided; None to go on as before."""
+    """Rule of a race (`--until-decided`); None to continue as before."""
     confirmation: Plan | None = None
-    """What is run in place of the sweep's own plan: its best cells on fresh seeds."""
+    """The plan to run in place of the sweep's own: its best cells on fresh seeds."""
 
 
-def last_heard(state: SweepState) -> dict[str, float]:
-    """Key -> time of the last row of every trial whose driver died under it: until then it had its workers."""
+def last_row_time(state: SweepState) -> dict[str, float]:
+    """Return key -> time of the last row, for each trial whose driver died while it ran."""
     lost = (trial.key for trial in state.recorded.values() if trial.live)
     return {key: float(rows[-1]["time"]) for key in lost if (rows := read_history(state.folder, key))}
 
 
-def with_place(session: Session, state: SweepState) -> Session:
-    """The session with the place of its trials' files: where the sweep has them, else one of its own below what is asked for.
+def with_trial_files(session: Session, state: SweepState) -> Session:
+    """Return the session with the address of its trials' files: the sweep's, or a new one below the requested address.
 
-    Raises ConfigError where that would part trials from what they have left.
+    Raises:
+        ConfigError: if trials would lose the files that they need to continue.
     """
     if session.trial_files is None:
         return replace(session, trial_files=state.trial_files)
@@ -51,6 +52,6 @@ def with_place(session: Session, state: SweepState) -> Session:
             return replace(session, trial_files=str(replace(used, query=asked.query)))
     if any(trial.status == "running" or trial.away for trial in state.recorded.values()):
         there = state.trial_files or str(state.folder)
-        rule = f"trials go on from what they have left at {there}"
+        rule = f"trials continue from their files at {there}"
         raise ConfigError(Problem(FLAG, rule, session.trial_files, f"Leave {FLAG} out until the sweep has ended."))
     return replace(session, trial_files=str(asked / f"{state.plan.name}-{uuid.uuid4().hex[:8]}"))

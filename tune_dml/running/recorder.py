@@ -31,7 +31,7 @@ from tune_dml.record.events import (
     TrialStarted,
     Waiting,
 )
-from tune_dml.record.fetching import Leavings
+from tune_dml.record.fetching import TrialFileCollector
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
@@ -69,9 +69,9 @@ class Recorder(Callback):  # type: ignore[misc]
         self.micro_batch = resources.micro_batch
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(session.stall_limit, session.start_limit)
-        self.place = session.trial_files or state.folder / "trials"
+        self.storage = session.trial_files or state.folder / "trials"
         """Below which each trial keeps its files."""
-        self.leavings = Leavings(ledger, self.place, progress.note)
+        self.files = TrialFileCollector(ledger, self.storage, progress.note)
         self.hung: dict[str, Failure] = {}
         """Key -> why its process is ended, until Ray says that it is gone."""
         self.placement_groups: set[str] = set()
@@ -104,7 +104,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.spending.begin(key)
         self.watch.begin(key)
         host = self._host_of(trial.temporary_state.ray_actor)
-        away = isinstance(self.place, str)
+        away = isinstance(self.storage, str)
         self.ledger.write(TrialStarted(key=key, host=host, away=away, micro_batch=self.micro_batch))
         steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
@@ -159,7 +159,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process; what the dead held is freed."""
-        self.leavings.write_down()
+        self.files.record_fetched()
         for key, failure in self.watch.stalled().items():
             self.hung[key] = failure
             self.watch.end(key)
@@ -213,7 +213,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def stop(self, key: str, end: TrialEnd) -> None:
         """A trial goes no further; its checkpoint goes too."""
         self.ledger.write(TrialEnded(key=key, end=end))
-        self.leavings.ended(key)
+        self.files.ended(key)
         self.progress.ended(key, end.status, end.metrics, end.reason)
 
     def _pause(self, key: str, seconds: float) -> None:

@@ -42,7 +42,7 @@ _REPEATS = 50  # how often a sampler may propose a known cell before the search 
 
 
 @dataclass
-class AskedCell:
+class PendingCell:
     """One cell in the study."""
 
     cell: Cell
@@ -50,7 +50,7 @@ class AskedCell:
     """Of its trials, one a seed."""
     number: int
     """Of its trial in the study."""
-    place: Sequence[float]
+    point: Sequence[float]
     """In the box of the search's points."""
 
 
@@ -81,10 +81,10 @@ class Proposals:
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
-        self.asked: list[AskedCell] = []
+        self.asked: list[PendingCell] = []
         self.told = 0
         self.values: list[float] = []
-        self.diverged: list[AskedCell] = []
+        self.diverged: list[PendingCell] = []
         self.penalty = math.nan
         self.exhausted = plan.search.method == "grid"
         self.waiting: deque[Trial] = deque()
@@ -167,8 +167,8 @@ class Proposals:
         numbers[~np.isfinite(numbers).all(1)] = self.penalty
         if self.plan.space.goal == "minimize":
             numbers = -numbers
-        places = np.array([asked.place for asked in told])
-        pending = np.array([asked.place for asked in self.asked[self.told :]]).reshape(-1, points.sides)
+        places = np.array([asked.point for asked in told])
+        pending = np.array([asked.point for asked in self.asked[self.told :]]).reshape(-1, points.sides)
         return points.at(self.process.propose(places, numbers, pending, seed_of(search, len(self.asked))))
 
     def _sampler(self, attempt: int = 0) -> optuna.samplers.BaseSampler:
@@ -194,7 +194,7 @@ class Proposals:
     def _asked_for(self, cell: Cell, number: int) -> None:
         place_in_generation(self._sampler(), self.study, number)
         keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
-        self.asked.append(AskedCell(cell, keys, number, self.points.place(self.points.of(cell))))
+        self.asked.append(PendingCell(cell, keys, number, self.points.place(self.points.of(cell))))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -213,7 +213,7 @@ class Proposals:
             self._tell(asked, value)
             self.told += 1
 
-    def _tell(self, asked: AskedCell, value: float) -> None:
+    def _tell(self, asked: PendingCell, value: float) -> None:
         from optuna.trial import TrialState
 
         if math.isnan(value):
@@ -239,7 +239,7 @@ class Proposals:
             if not trials[number].state.is_finished():
                 self.study.tell(number, penalty)
 
-    def _value(self, asked: AskedCell) -> float | None:
+    def _value(self, asked: PendingCell) -> float | None:
         """Mean over seeds; None while one is missing, NaN when one failed, else infinite when one diverged."""
         values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):

@@ -21,7 +21,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
 from tune_dml.record.events import TrialEnd
-from tune_dml.running.search import AskedCell, Proposals
+from tune_dml.running.search import PendingCell, Proposals
 from tune_dml.stats.selection import best_first
 
 ValueAt = Callable[[str], Mapping[int, float]]
@@ -197,7 +197,7 @@ class StoppingProposals(Proposals):
     def _diverged_by(self, key: str, rung: int) -> bool:
         return math.isinf(self.known.get(key, 0.0)) and rung not in self._at[key]
 
-    def _tell(self, asked: AskedCell, value: float) -> None:
+    def _tell(self, asked: PendingCell, value: float) -> None:
         """A stopped cell is told as if it had gained as much from its rung to the end as those that went on and are told."""
         rungs = {self.stopped[key] for key in asked.keys if key in self.stopped}
         if rungs and math.isfinite(value):

@@ -30,7 +30,7 @@ from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, Sessi
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
-from tune_dml.record.session import Purpose, last_heard
+from tune_dml.record.session import SessionIntent, last_row_time
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.concurrency import Concurrency
@@ -64,7 +64,7 @@ def execute(
     state: SweepState,
     resources: Resources,
     session: Session,
-    purpose: Purpose,
+    intent: SessionIntent,
     *,
     ledger: Ledger,
     connection: cluster.Connection,
@@ -76,16 +76,16 @@ def execute(
     Returns whether something of it is left, and what MLflow has. Raises ConfigError when no trial can ever fit.
     """
     silence_tune()
-    _record_session(ledger, state, resources, session, purpose)
-    confirmation = purpose.confirmation
+    _record_session(ledger, state, resources, session, intent)
+    confirmation = intent.confirmation
     plan = confirmation or state.plan
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    with no_interrupt_dropped(), _interrupts_said(state, purpose, progress):
+    with no_interrupt_dropped(), _interrupts_said(state, intent, progress):
         try:
             with progress:
-                recorder.leavings.take_up(state)
+                recorder.files.resume(state)
                 begun = time.monotonic()
                 if not proposals.finished:
                     _fit(state.folder, recorder, connection, resources, session)
@@ -93,11 +93,11 @@ def execute(
                     recorder.note(f"stopped after {spent}, resumable", of_session=True)
         finally:
             try:
-                recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+                recorder.files.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
             finally:
                 report = tracker.stop(interrupted=not proposals.finished)
     state.update()
-    state.record_look(purpose.verb)
+    state.record_look(intent.verb)
     left = state.incomplete
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
@@ -113,26 +113,26 @@ def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
 
 
 @contextmanager
-def _interrupts_said(state: SweepState, purpose: Purpose, progress: Progress) -> Iterator[None]:
+def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
     """An end without a table, by a second Ctrl-C or by one while storage is waited for, says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        again = purpose.confirmation is not None
+        again = intent.confirmation is not None
         go_on = "the same command" if again else command(Results.of(state), "resume")
         progress.note(interrupted(go_on))
         raise
 
 
 def _record_session(
-    ledger: Ledger, state: SweepState, resources: Resources, session: Session, purpose: Purpose
+    ledger: Ledger, state: SweepState, resources: Resources, session: Session, intent: SessionIntent
 ) -> None:
     """What a session says of itself before it runs anything."""
     origin = provenance.collect()
     lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
-    record_look(state.folder, purpose.look)
+    record_look(state.folder, intent.look)
     (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
-    confirmation = purpose.confirmation
+    confirmation = intent.confirmation
     if confirmation is None:
         state.stored.save(state.folder / "plan.json")
     elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
@@ -142,16 +142,16 @@ def _record_session(
     started = SessionStarted(
         provenance=origin,
         resources=resources,
-        heard=last_heard(state),
+        heard=last_row_time(state),
         trial_files=session.trial_files,
         submitted_to=cluster_of_this_job(),
         floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     ledger.write(started)
-    for text in (*lost, *edited_code(state), *purpose.notes):
+    for text in (*lost, *edited_code(state), *intent.notes):
         ledger.write(Note(text=text))
-    if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
-        ledger.write(RaceStarted(rule=purpose.race))
+    if intent.race is not None and (state.race is None or state.race.rule != intent.race):
+        ledger.write(RaceStarted(rule=intent.race))
     state.update()
 
 
@@ -216,7 +216,7 @@ def _trial(
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
     places = data_places(plan, session.cache, digests) if connection.has_others else None
-    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests, places))
+    trial = engine(Conduct(folder, recorder.storage, resources, session.cache, session.stall_limit, digests, places))
     if places is None:
         return trial
     raise_if_any(missing_data(places, resources))

@@ -27,7 +27,7 @@ from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.record.events import EndStatus, TrialEnd
-from tune_dml.record.fetching import trial_place
+from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
 from tune_dml.running.device import ailment, device_of, missing_device, never_free
 from tune_dml.running.failures import classify
@@ -81,7 +81,7 @@ class Conduct:
     """How the trials of a session are run, whatever they are."""
 
     sweep: Path
-    place: Path | str
+    storage: Path | str
     """Folder, or address in object storage, below which each trial keeps its files."""
     resources: Resources
     cache_dir: Path | None = None
@@ -94,7 +94,7 @@ class Conduct:
     @property
     def shares_a_folder(self) -> bool:
         """Whether all nodes see the sweep's folder."""
-        return isinstance(self.place, Path)
+        return isinstance(self.storage, Path)
 
 
 def _run_here(
@@ -111,13 +111,13 @@ def _run_here(
     code = foreign_code(settings)  # as it was just imported: somebody may work on it meanwhile
     if conduct.resources.micro_batch is not None:
         settings["training.micro_batch"] = conduct.resources.micro_batch
-    place, device = trial_place(conduct.place, config["key"]), device_of(conduct.resources)
+    storage, device = trial_storage(conduct.storage, config["key"]), device_of(conduct.resources)
     with contextlib.chdir(os.getcwd()), Messages(post, conduct.stall_limit) as messages:  # which a method may leave
-        if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
-            folder = place.parent
+        if isinstance(storage, Path):  # storage that is gone is waited for, and not begun anew below its mount
+            folder = storage.parent
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
         context = FolderContext(
-            place,
+            storage,
             device,
             rank=rank,
             world_size=world_size,

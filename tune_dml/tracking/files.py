@@ -8,10 +8,10 @@ from typing import Any
 
 from trainables.context import EVIDENCE
 from tune_dml.record.ledger import trial_folder
-from tune_dml.tracking.books import PARENT, Books
 from tune_dml.tracking.client import file_store, reason_of
 from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.runs import Push
+from tune_dml.tracking.sync_state import PARENT, SyncState
 
 
 class FilePusher:
@@ -20,9 +20,9 @@ class FilePusher:
     Once it has failed it is not asked again before the last push.
     """
 
-    def __init__(self, projection: Projection, books: Books):
+    def __init__(self, projection: Projection, synced: SyncState):
         self._projection = projection
-        self._books = books
+        self._synced = synced
         self._failed = False
 
     def push(self, client: Any, push: Push) -> None:
@@ -36,24 +36,24 @@ class FilePusher:
 
     def _push_sources(self, client: Any) -> None:
         """The plan and each session's provenance, whole, once a session."""
-        state, parent = self._projection.state, self._books.runs[PARENT]
-        if self._books.sessions == len(state.sessions):
+        state, parent = self._projection.state, self._synced.runs[PARENT]
+        if self._synced.sessions == len(state.sessions):
             return
         if (plan := state.folder / "plan.json").exists():
             client.log_artifact(parent, str(plan))
-        for number in range(self._books.sessions, len(state.sessions)):
+        for number in range(self._synced.sessions, len(state.sessions)):
             client.log_dict(parent, state.sessions[number].body(), f"sessions/{number + 1}.json")
-        self._books.sessions = len(state.sessions)
+        self._synced.sessions = len(state.sessions)
 
     def _push_evidence(self, client: Any) -> None:
         """What ended trials left to look at, each file under its own name: pushing them again adds none."""
         for run in self._projection.runs.values():
-            if not self._books.lacks_evidence(run) or self._projection.state.trial(run.key).away:
+            if not self._synced.lacks_evidence(run) or self._projection.state.trial(run.key).away:
                 continue
             folder = trial_folder(self._projection.state.folder, run.key) / EVIDENCE
             if folder.is_dir():
-                client.log_artifacts(self._books.runs[run.key], str(folder), EVIDENCE)
-            self._books.evidence_pushed(run)
+                client.log_artifacts(self._synced.runs[run.key], str(folder), EVIDENCE)
+            self._synced.evidence_pushed(run)
 
 
 def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:

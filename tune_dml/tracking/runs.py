@@ -16,7 +16,6 @@ from typing import Any
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.judgement import Judgement
-from tune_dml.tracking.books import CELL, PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     MlflowRun,
@@ -35,6 +34,7 @@ from tune_dml.tracking.client import (
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
 from tune_dml.tracking.projection import MetricPoint, Projection, Row, RunStatus, TrialRun, numbers
 from tune_dml.tracking.store import check
+from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
@@ -63,7 +63,7 @@ class Push:
 class RunPusher:
     """Brings runs up to date. Raises whatever the libraries of MLflow's store raise, but for what concerns one trial."""
 
-    def __init__(self, uri: str, experiment: str, projection: Projection, books: Books):
+    def __init__(self, uri: str, experiment: str, projection: Projection, synced: SyncState):
         self.client: Any = None
         self.connected = False
         """What the store has is known; false again after trouble with it."""
@@ -72,7 +72,7 @@ class RunPusher:
         self._uri = uri
         self._experiment = experiment
         self._projection = projection
-        self._books = books
+        self._synced = synced
         self._runs: dict[str, MlflowRun] = {}
         self._shown: dict[str, set[MetricPoint]] = {}
         """What the runs of cells and of the sweep itself are known to have."""
@@ -86,7 +86,7 @@ class RunPusher:
         if problems := check(self._uri):
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
-        experiment_id = experiment_id_of(self.client, self._experiment, self._uri, self._books.runs.get(PARENT, ""))
+        experiment_id = experiment_id_of(self.client, self._experiment, self._uri, self._synced.runs.get(PARENT, ""))
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}
@@ -94,8 +94,8 @@ class RunPusher:
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
                     self._runs[key] = self._one_of(self._runs.get(key), run, key)
-        self._books.adopt(experiment_id, self._runs, self._projection.runs)
-        self._books.save()
+        self._synced.adopt(experiment_id, self._runs, self._projection.runs)
+        self._synced.save()
         self.connected = True
 
     def push(self, push: Push) -> None:
@@ -112,7 +112,7 @@ class RunPusher:
                 push.error = f"{trial.key}: {reason_of(error)}"  # of this trial; the others go on
                 self.connected = False  # perhaps its run was deleted by hand: look again
             if push.trials % _BATCH == _BATCH - 1:
-                self._books.save()
+                self._synced.save()
         self.push_opened()
         self._push_cells(push)
         self._push_parent(push)
@@ -123,9 +123,9 @@ class RunPusher:
         if state.opened is None:
             return
         for trial in self._projection.runs.values():
-            if self._books.lacks_opened(trial):
+            if self._synced.lacks_opened(trial):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
-                self._books.opened_pushed(trial)
+                self._synced.opened_pushed(trial)
         log_news(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _parent(self, experiment_id: str) -> MlflowRun:
@@ -135,7 +135,7 @@ class RunPusher:
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
-        booked = self._books.runs.get(PARENT)  # where the sweep was renamed its tags still say how it was called
+        booked = self._synced.runs.get(PARENT)  # where the sweep was renamed its tags still say how it was called
         for run in search_runs(self.client, experiment_id, f"attributes.run_id = '{booked}'") if booked else ():
             self.client.update_run(run.id, name=projection.state.plan.name)
             return run
@@ -145,28 +145,28 @@ class RunPusher:
         return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
     def _one_of(self, known: MlflowRun | None, other: MlflowRun, key: str) -> MlflowRun:
-        """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
+        """Of two runs of one trial, which a lost answer to a creation can leave, keep the one in `SyncState`."""
         if known is None or known.id == other.id:
             return other
-        keep, drop = (other, known) if self._books.runs.get(key) == other.id else (known, other)
+        keep, drop = (other, known) if self._synced.runs.get(key) == other.id else (known, other)
         self.client.delete_run(drop.id)
         return keep
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
         """Create a run below the sweep's own, without parameters: the first news brings them."""
-        return create_run(self.client, self._books.experiment_id, name, started, _with_source(tags))
+        return create_run(self.client, self._synced.experiment_id, name, started, _with_source(tags))
 
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
         one = self._contents_of(trial, push)
         if run is None:
             run = self._create(one.title, trial.state.started, {**one.identity, **one.tags})
-            self._runs[trial.key], self._books.runs[trial.key] = run, run.id
-        self._books.skip_known_rows(trial)
+            self._runs[trial.key], self._synced.runs[trial.key] = run, run.id
+        self._synced.skip_pushed_rows(trial)
         rows, points = trial.news()
         log_news(self.client, run, points, one.params, one.tags)
         trial.taken(rows)
         set_status(self.client, run, one.status, one.moment)
-        self._books.pushed(trial, one.version, push.count(rows))
+        self._synced.pushed(trial, one.version, push.count(rows))
 
     def _contents_of(self, trial: TrialRun, push: Push) -> RunContents:
         """What the store is to know of a trial, whose cell has a run from now on."""
@@ -182,7 +182,7 @@ class RunPusher:
             above = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
             run = self._create(cell.label, started, {**projection.cell_tags(cell), **above})
-            self._runs[key], self._books.runs[key], self._shown[run.id] = run, run.id, set()
+            self._runs[key], self._synced.runs[key], self._shown[run.id] = run, run.id, set()
         return self._runs[key]
 
     def _push_cells(self, push: Push) -> None:
@@ -232,7 +232,7 @@ class RunPusher:
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
-        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported, model=model)
+        note = sweep_note(projection, judgement, self._synced.experiment_id, parent.id, reported=reported, model=model)
         self._push_new(parent, _said(judgement.figures, ended, projection.judged), {}, {NOTE: note})
         for cell in projection.cells_begun():
             if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):

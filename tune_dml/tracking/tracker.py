@@ -24,14 +24,14 @@ from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial
-from tune_dml.tracking.books import PARENT, Books
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
 from tune_dml.tracking.files import FilePusher, replace_files
 from tune_dml.tracking.projection import Projection, TrialRun
-from tune_dml.tracking.proof import Counts, Proof
+from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import Push, RunPusher
 from tune_dml.tracking.store import sweep_link, ui_command
+from tune_dml.tracking.sync_state import PARENT, SyncState
 
 _LAST_ATTEMPTS = 3  # syncs that `stop` tries
 
@@ -93,9 +93,9 @@ class Tracker:
         self.uri = uri
         self._say = say or (lambda text: None)
         self._projection = Projection(state, colour_of)
-        self._books = Books(state.folder / "mlflow.json", mask(uri), experiment)
-        self._runs = RunPusher(uri, experiment, self._projection, self._books)
-        self._files = FilePusher(self._projection, self._books)
+        self._synced = SyncState(state.folder / "mlflow.json", mask(uri), experiment)
+        self._runs = RunPusher(uri, experiment, self._projection, self._synced)
+        self._files = FilePusher(self._projection, self._synced)
         self._troubled = self._was_away = False
         self._lock = threading.RLock()
         self._background = SyncThread(lambda: self.sync().error is None)
@@ -139,7 +139,7 @@ class Tracker:
         """
 
         def act() -> None:
-            replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder)
+            replace_files(self._runs.client, self._synced.runs[PARENT], paths, subfolder)
             if judgement is not None:
                 self._describe(judgement)
 
@@ -156,10 +156,10 @@ class Tracker:
 
         def act() -> None:
             nonlocal counted
-            proof = Proof(self._runs.client, self._projection, self._books)
-            before.extend(proof.differences())
-            for key in proof.differing:
-                self._books.forget(self._projection.runs[key])
+            reconciler = Reconciler(self._runs.client, self._projection, self._synced)
+            before.extend(reconciler.differences())
+            for key in reconciler.differing:
+                self._synced.forget(self._projection.runs[key])
             push = Push(final=True, interrupted=self._projection.state.incomplete)
             self._push(push)
             if judgement is not None:
@@ -167,15 +167,15 @@ class Tracker:
             if push.error:
                 raise ConnectionError(push.error)
             if before:  # what was equal is equal: every run is asked for everything that it has, and that takes long
-                after.extend(proof.differences())
-            counted = proof.counts
+                after.extend(reconciler.differences())
+            counted = reconciler.counts
 
         error = self._once(act)
         return Reconciliation(tuple(before), tuple(after), counted, error)
 
     def _describe(self, judgement: Judgement) -> None:
         """Descriptions, intervals and the best configuration, on runs that are there."""
-        client, run_id = self._runs.client, self._books.runs[PARENT]
+        client, run_id = self._runs.client, self._synced.runs[PARENT]
         reported = f"{REPORT}/report.html" in {entry.path for entry in client.list_artifacts(run_id, REPORT)}
         best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
         model = ""
@@ -186,15 +186,15 @@ class Tracker:
 
     def _model_of(self, best: Cell) -> str:
         """The id of the best configuration's model in MLflow; empty where none of its trials kept its network."""
-        state, books = self._projection.state, self._books
+        state, synced = self._projection.state, self._synced
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:
             return ""
         network = trial_folder(state.folder, trial.key) / NETWORK
         place = {
-            "experiment_id": books.experiment_id,
-            "sweep_run": books.runs[PARENT],
-            "trial_run": books.runs[trial.key],
+            "experiment_id": synced.experiment_id,
+            "sweep_run": synced.runs[PARENT],
+            "trial_run": synced.runs[trial.key],
         }
         return log_model(self._runs.client, best, trial, network, **place)
 
@@ -213,7 +213,7 @@ class Tracker:
                 if self._runs.was_new and not self._background.running:
                     self._push(Push(final=True))
                 act()
-                self._books.save()
+                self._synced.save()
             if not self._background.running:
                 checkpoint(self.uri)
         except Exception as error:
@@ -223,7 +223,7 @@ class Tracker:
 
     def link(self) -> str:
         """What opens the curve of this sweep in MLflow's pages; empty while its experiment is not known."""
-        return sweep_link(self.uri, self._books.experiment_id, self._projection.state.plan.name)
+        return sweep_link(self.uri, self._synced.experiment_id, self._projection.state.plan.name)
 
     def ui_command(self) -> str:
         """The one command that shows this store in MLflow's own pages."""
@@ -247,13 +247,13 @@ class Tracker:
 
     def _lacks_more(self, run: TrialRun) -> bool:
         opened = self._projection.state.opened is not None
-        return self._books.lacks_evidence(run) or (opened and self._books.lacks_opened(run))
+        return self._synced.lacks_evidence(run) or (opened and self._synced.lacks_opened(run))
 
     def _push(self, push: Push) -> None:
         self._runs.connect()
         self._runs.push(push)
         self._files.push(self._runs.client, push)
-        self._books.save()
+        self._synced.save()
 
     def _announce(self, error: str | None) -> None:
         if error and not self._troubled:

@@ -28,7 +28,7 @@ from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state
 from tune_dml.space import Grid, Knob
 from tune_dml.tracking import Reconciliation
-from tune_dml.tracking.proof import Counts
+from tune_dml.tracking.reconciler import Counts
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tune_dml.record.ledger import read_events
 from tune_dml.text import counted
-from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import RunSnapshot, read_run
 from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, milliseconds
+from tune_dml.tracking.sync_state import PARENT, SyncState, cell_key
 from tune_dml.tracking.trial_runs import contents_of
 
 Located = tuple[str, int, int, str]
@@ -46,14 +46,14 @@ class _Expected:
     """Parameters that say what was so when the run was made; one of its tags says what is."""
 
 
-class Proof:
+class Reconciler:
     """Compares one sweep with one store; `counts` and `differing` are of the last comparison."""
 
-    def __init__(self, client: Any, projection: Projection, books: Books):
+    def __init__(self, client: Any, projection: Projection, synced: SyncState):
         self.counts = Counts()
         self.differing: list[str] = []
         """Keys of the trials that the store does not show as the ledger has them."""
-        self._client, self._projection, self._books = client, projection, books
+        self._client, self._projection, self._synced = client, projection, synced
 
     def differences(self) -> list[str]:
         """One line for each run that is missing or not as it should be."""
@@ -67,7 +67,7 @@ class Proof:
         return lines
 
     def _expected(self) -> Iterator[_Expected]:
-        projection, runs = self._projection, self._books.runs
+        projection, runs = self._projection, self._synced.runs
         plan = projection.state.plan
         status = projection.parent_status(final=True, interrupted=projection.state.incomplete)
         points, params = _as_stored(projection.parent_points()), projection.parent_parameters()
@@ -97,7 +97,7 @@ class Proof:
             yield from run.sealed_points(self._projection.state.folder)
 
     def _stored(self, expected: _Expected) -> RunSnapshot | None:
-        run_id = self._books.runs.get(expected.key)
+        run_id = self._synced.runs.get(expected.key)
         return read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
 
     def _difference(self, expected: _Expected, stored: RunSnapshot | None) -> str:

@@ -191,14 +191,14 @@ def test_an_experiment_that_was_renamed_keeps_its_sweep(driver, tracker, mlflow_
     assert sorted(item.name for item in client.search_experiments()) == ["Default", "ours"]
 
 
-def test_older_books_know_of_no_files(driver, tracker, mlflow_has):
+def test_an_older_file_knows_of_no_evidence(driver, tracker, mlflow_has):
     driver.leave(driver.trials[0], evidence="{}")
     driver.run(driver.trials[0])
     tracker().sync()
     path = driver.folder / "mlflow.json"
-    books = json.loads(path.read_text())
-    del books["evidence"]
-    path.write_text(json.dumps(books))
+    stored = json.loads(path.read_text())
+    del stored["evidence"]
+    path.write_text(json.dumps(stored))
     before = mlflow_has().snapshot()
     assert tracker().sync() == SyncReport()
     assert mlflow_has().snapshot() == before
