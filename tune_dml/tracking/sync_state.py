@@ -51,7 +51,10 @@ class SyncState:
                 return
             self.experiment_id, self.sessions = str(raw["experiment_id"]), int(raw["sessions"])
             self.runs, self.rows, self.ended = dict(raw["runs"]), dict(raw["rows"]), dict(raw["ended"])
-            self.evidence, self.opened = dict(raw.get("evidence", {})), dict(raw.get("opened", {}))  # absent in older files
+            self.evidence, self.opened = (
+                dict(raw.get("evidence", {})),
+                dict(raw.get("opened", {})),
+            )  # absent in older files
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return  # missing or damaged: MLflow is asked what it has
         self._saved = text
