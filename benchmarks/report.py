@@ -23,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
 from helpers.toys import METRIC, RHO, SETTINGS, Driver, event_of, plan_of, rho_space  # noqa: E402
 
-from trainables.evidence.kept import Hits, hits_file  # noqa: E402
+from trainables.evidence.stored import Hits, hits_file  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
 from tune_dml.record.results import results_of  # noqa: E402
 from tune_dml.report import headline, write_report  # noqa: E402

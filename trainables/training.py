@@ -32,9 +32,9 @@ from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
-from trainables.evidence.kept import embeddings_file, hits_file
 from trainables.evidence.record import Evidence, Look
 from trainables.evidence.sheet import draw_sheet
+from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
 from trainables.models.exported import exported
@@ -166,7 +166,7 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
     )
     saved = context.latest_checkpoint()
     if saved is None:
-        learner.settle()
+        learner.set_mean_norm()
         if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
             look(run)
     else:

@@ -171,7 +171,7 @@ def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
     add_listings(tree)
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/test_contributing.py", *GROWN_ARGUMENTS]
-    pages = [[f"docs/{name}.py"] for name in ("generate", "generate_studies", "generate_fidelity")]
+    pages = [[f"docs/{name}.py"] for name in sorted(path.stem for path in (ROOT / "docs").glob("generate*.py"))]
     for command in [*pages, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites]]:
         done = subprocess.run(
             [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False

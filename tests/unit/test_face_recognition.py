@@ -1,4 +1,4 @@
-"""Face recognition: exams against loops, benchmarks read through their lists, every misuse named."""
+"""Face recognition: figures against loops, benchmarks read through their lists, every misuse named."""
 
 import numpy as np
 import pytest
@@ -43,11 +43,11 @@ def faces(tmp_path, monkeypatch):
     }
 
 
-def test_figures_equal_a_loop_over_pairs_probes_and_strangers(tmp_path):
+def test_figures_equal_a_loop_over_pairs_probes_and_distractors(tmp_path):
     learner = learner_of(config_of(DIGITS, task__mirror=True), tmp_path)
     found = learner.validate().figures
     half = learner.validation_half
-    exam = half.exams[0]
+    benchmark = half.benchmarks[0]
     learner.modules.eval()
 
     def descriptor(index):
@@ -57,44 +57,44 @@ def test_figures_equal_a_loop_over_pairs_probes_and_strangers(tmp_path):
         return (total / total.norm())[0].double().numpy()
 
     vectors = {index: descriptor(index) for index in learner.split.validation}
-    first, second = (np.stack([vectors[i] for i in side]) for side in exam.pairs.couples.T)
-    expected = verification_metrics(first, second, exam.pairs.same)
+    first, second = (np.stack([vectors[i] for i in side]) for side in benchmark.pairs.indices.T)
+    expected = verification_metrics(first, second, benchmark.pairs.same)
     assert found["val/verification_accuracy"] == pytest.approx(expected.accuracy, abs=0.5)
     assert found["val/tar_at_far_1e-3"] == pytest.approx(expected.tar_at_far, abs=0.5)
-    strangers = np.stack([vectors[i] for i in half.strangers])
-    assert len(strangers) == 100
+    distractors = np.stack([vectors[i] for i in half.distractors])
+    assert len(distractors) == 100
     for size in (10, 100):
         hits = trials = 0
-        for i, own in zip(exam.probes, exam.probe_labels, strict=True):
-            nearest = (strangers[:size] @ vectors[i]).max()
-            for j, other in zip(exam.probes, exam.probe_labels, strict=True):
+        for i, own in zip(benchmark.probes, benchmark.probe_labels, strict=True):
+            nearest = (distractors[:size] @ vectors[i]).max()
+            for j, other in zip(benchmark.probes, benchmark.probe_labels, strict=True):
                 if i != j and own == other:
                     trials += 1
                     hits += vectors[i] @ vectors[j] > nearest
         assert found[f"val/rank1_at_{size}"] == pytest.approx(100 * hits / trials, abs=0.2)
 
 
-def test_no_class_of_an_exam_is_trained_on_and_strangers_are_nobody_sought(tmp_path):
+def test_no_benchmark_class_is_trained_on_and_distractors_show_no_probe(tmp_path):
     learner = learner_of(config_of(DIGITS), tmp_path)
     labels = learner.pictures.labels
     trained = set(labels[learner.split.train])
     for half, part in ((learner.validation_half, learner.split.validation), (learner.test_half, learner.split.test)):
-        (exam,) = half.exams
-        assert set(exam.pairs.couples.ravel()) <= set(part)
-        assert not trained & set(labels[exam.pairs.couples.ravel()])
-        assert not set(exam.probe_labels) & set(labels[half.strangers])
+        (benchmark,) = half.benchmarks
+        assert set(benchmark.pairs.indices.ravel()) <= set(part)
+        assert not trained & set(labels[benchmark.pairs.indices.ravel()])
+        assert not set(benchmark.probe_labels) & set(labels[half.distractors])
     again = learner_of(config_of(DIGITS, seed=5), tmp_path)
-    assert np.array_equal(again.test_half.exams[0].pairs.couples, learner.test_half.exams[0].pairs.couples)
+    assert np.array_equal(again.test_half.benchmarks[0].pairs.indices, learner.test_half.benchmarks[0].pairs.indices)
 
 
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     config = config_of(faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12])
     learner = learner_of(config, tmp_path / "task")
     assert len(learner.split.train) == 48  # nobody is held out where benchmarks validate
-    (exam,) = learner.validation_half.exams
-    assert exam.name == "lfw_bin"
-    assert exam.pairs.couples[3].tolist() == [6, 7]
-    assert exam.probes.tolist() == [i for pair in range(0, 20, 2) for i in (2 * pair, 2 * pair + 1)]
+    (benchmark,) = learner.validation_half.benchmarks
+    assert benchmark.name == "lfw_bin"
+    assert benchmark.pairs.indices[3].tolist() == [6, 7]
+    assert benchmark.probes.tolist() == [i for pair in range(0, 20, 2) for i in (2 * pair, 2 * pair + 1)]
     outcome, rows = run(config, tmp_path / "run")
     named = task_of(config).metrics()
     assert "val/rank1_at_12_lfw_bin" in named
@@ -132,7 +132,7 @@ def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
     (tmp_path / "bins" / "lfw.bin").rename(tmp_path / "web" / "lfw.bin")
     settings = {**faces, "task.test_sets": ["lfw_bin"], "data.validation_fraction": 0.5}
     del settings["task.evaluation_root"]
-    assert learner_of(config_of(settings), tmp_path).test_half.exams[0].name == "lfw_bin"
+    assert learner_of(config_of(settings), tmp_path).test_half.benchmarks[0].name == "lfw_bin"
 
 
 def test_a_benchmark_of_another_size_names_the_setting_that_lets_it_pass(faces, tmp_path):
@@ -150,7 +150,7 @@ def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
     assert any("lfw.bin" in problem.place for dataset in further for problem in dataset.check())
 
 
-def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_path):
+def test_too_few_pairs_distractors_or_tests_are_said_before_training(faces, tmp_path):
     learner = learner_of(config_of(DIGITS), tmp_path)
 
     def said(**settings):
@@ -158,14 +158,14 @@ def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_pa
         return "\n".join(map(str, problems))
 
     assert not said()
-    assert "strangers" in said(task__distractors=[5000])
+    assert "distractors" in said(task__distractors=[5000])
     assert "pairs of one class" in said(task__pairs=200_000)
     assert "Set task.evaluation_root" in said(task__test_sets=["lfw_bin"])
     untested = resolve(Layer("test", faces)).config
     web = learner_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
     problems = task_of(untested).data_problems(web.pictures)
     assert "task.test_sets" in [problem.place for problem in problems]
-    with pytest.raises(ConfigError, match="12 strangers"):
+    with pytest.raises(ConfigError, match="12 distractors"):
         learner_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
 
 

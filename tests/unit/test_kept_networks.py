@@ -8,7 +8,7 @@ from helpers.trials import TASKS, config_of, run, without_time
 
 from trainables.context import NETWORK, FolderContext
 from trainables.errors import ConfigError
-from trainables.evidence.kept import KeptEmbeddings, embeddings_file
+from trainables.evidence.stored import StoredEmbeddings, embeddings_file
 from trainables.losses.base import normalise
 from trainables.models import build_model
 from trainables.models.exported import exported
@@ -49,7 +49,7 @@ def test_a_trial_keeps_the_network_that_it_was_judged_by_and_trains_as_without(c
         told = run(config, tmp_path / keep, cache_dir=cache_dir)[1]
         rows[keep] = [without_time(row) for row in told]
     assert rows["weights"] == rows["embeddings"]
-    kept = KeptEmbeddings.read(tmp_path / "embeddings" / embeddings_file("val"))
+    kept = StoredEmbeddings.read(tmp_path / "embeddings" / embeddings_file("val"))
     path = tmp_path / "weights" / NETWORK
     assert path.stat().st_mode & 0o077 == 0
     task = task_of(config)

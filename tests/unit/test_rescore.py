@@ -14,7 +14,7 @@ from helpers.trials import TASKS, config_of, run
 
 from trainables.context import SEALED, read_sealed
 from trainables.errors import ConfigError
-from trainables.evidence.kept import Hits, KeptEmbeddings, embeddings_bytes, embeddings_file, hits_file
+from trainables.evidence.stored import Hits, StoredEmbeddings, embeddings_bytes, embeddings_file, hits_file
 from trainables.metrics import families, retrieval_metrics
 from trainables.tasks import task_of
 from tune_dml import operations
@@ -94,7 +94,7 @@ def test_what_is_kept_reads_back_and_is_private(sweep):
     for part in ("val", "test"):
         for name in (hits_file(part), embeddings_file(part)):
             assert (folder / name).stat().st_mode & 0o777 == 0o600
-    embedded = KeptEmbeddings.read(folder / embeddings_file("val"))
+    embedded = StoredEmbeddings.read(folder / embeddings_file("val"))
     hits = Hits.read(folder / hits_file("val"))
     recorded = results.trials[0].metrics
     assert 100 * hits.hit.mean() == pytest.approx(recorded["val/recall_at_1"], abs=1e-9)
@@ -105,7 +105,7 @@ def test_what_is_kept_reads_back_and_is_private(sweep):
     )
     assert not (trial_folder(sweep, results.trials[2].key) / embeddings_file("val")).exists()
     files = [folder / embeddings_file(part) for part in ("val", "test")]
-    pictures = sum(len(KeptEmbeddings.read(file).pictures) for file in files)
+    pictures = sum(len(StoredEmbeddings.read(file).pictures) for file in files)
     assert 0 <= sum(file.stat().st_size for file in files) - embeddings_bytes(pictures, 8) < 4000  # names and lengths
 
 
@@ -127,9 +127,9 @@ def test_hits_are_by_class_and_by_picture(tmp_path):
 def test_a_query_and_a_gallery_are_kept_apart(tmp_path):
     vectors = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     apart = (np.array([0, 1, 2]), np.array([3, 4, 5]))
-    embedded = KeptEmbeddings(vectors, torch.tensor([0, 1, 2, 0, 1, 2]), np.arange(10, 16), apart)
+    embedded = StoredEmbeddings(vectors, torch.tensor([0, 1, 2, 0, 1, 2]), np.arange(10, 16), apart)
     (tmp_path / "e.npz").write_bytes(embedded.data())
-    read = KeptEmbeddings.read(tmp_path / "e.npz")
+    read = StoredEmbeddings.read(tmp_path / "e.npz")
     queries, labels, gallery = read.search
     assert labels.tolist() == [0, 1, 2]
     assert gallery[1].tolist() == [0, 1, 2]
@@ -148,7 +148,7 @@ def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, t
     for done, trial in zip(found.trials, results.trials, strict=False):
         folder = trial_folder(sweep, trial.key)
         expected = {
-            part: reciprocal_ranks(KeptEmbeddings.read(folder / embeddings_file(part))) for part in ("val", "test")
+            part: reciprocal_ranks(StoredEmbeddings.read(folder / embeddings_file(part))) for part in ("val", "test")
         }
         assert trial.metrics["val/reciprocal_rank"] == done.metrics["val/reciprocal_rank"]
         assert done.metrics["val/reciprocal_rank"] == pytest.approx(expected["val"], abs=1e-6)

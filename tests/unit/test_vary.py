@@ -12,7 +12,7 @@ from helpers.trials import TASKS, config_of, learner_of, run, without_time
 from trainables.config import _NOT_IDENTITY, CAME_LATER, FREE_SEEDS, canonical
 from trainables.context import SEALED
 from trainables.errors import ConfigError
-from trainables.evidence.kept import Hits, hits_file
+from trainables.evidence.stored import Hits, hits_file
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.parts.proxies import ProxyLoss, Solution
+from trainables.losses.parts.proxies import ClassSolution, ProxyLoss
 from trainables.losses.parts.soft_maximum import cross_entropy
 
 Scale = Annotated[float, Field(gt=0, description="scale s of the cosines")]
@@ -49,13 +49,13 @@ class ScaledClassLoss(ClassWeightLoss):
         super().__init__(num_classes, embedding_dim)
         self.scale = scale
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         own = labels[:, None]
         psi, psi_slope = self.target(similarity.gather(1, own))
         logits = similarity.mul(self.scale).scatter_(1, own, psi * self.scale)
         value, slopes = cross_entropy(logits, labels)
         slopes.scatter_(1, own, slopes.gather(1, own) * psi_slope)
-        return Solution(value, slopes.mul_(self.scale))
+        return ClassSolution(value, slopes.mul_(self.scale))
 
 
 class SoftmaxLoss(ScaledClassLoss):
@@ -99,14 +99,14 @@ class SphereFaceLoss(ClassWeightLoss):
         self.margin = margin
         self.annealing = annealing
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         own, length = labels[:, None], norms[:, None]
         psi, psi_slope = self.target(similarity.gather(1, own))
         cosines = similarity.scatter(1, own, psi)
         value, slopes = cross_entropy(cosines * length, labels)
         norm_slopes = (slopes * cosines).sum(dim=1)
         slopes.scatter_(1, own, slopes.gather(1, own) * psi_slope)
-        return Solution(value, slopes.mul_(length), norm_slopes)
+        return ClassSolution(value, slopes.mul_(length), norm_slopes)
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
         """Compute psi by Chebyshev polynomials, cos(m theta) = T_m(cos theta), derivative m U_{m-1}: finite at theta = 0."""

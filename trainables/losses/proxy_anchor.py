@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.losses.parts.proxies import GammaProxy, ProxiesPerClass, ProxyLoss, Solution, Tau
+from trainables.losses.parts.proxies import ClassSolution, GammaProxy, ProxiesPerClass, ProxyLoss, Tau
 from trainables.losses.parts.soft_maximum import log_sum_exp
 
 Alpha = Annotated[float, Field(gt=0, description="scale alpha of the similarities")]
@@ -33,7 +33,7 @@ class ProxyAnchorLoss(ProxyLoss):
         self.alpha = alpha
         self.delta = delta
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         return _class_wise(similarity, labels, self.alpha, self.delta, similarity.shape[1])
 
 
@@ -67,7 +67,7 @@ class MPALoss(MultiProxyLoss):
     citation = "Saeki et al., Multi Proxy Anchor Family Loss for Several Types of Gradients, 2023 (MPA)"
     section = "6.4"
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         one_class = (labels == labels[0]).all().to(similarity.dtype)
         negative_classes = (similarity.shape[1] - one_class).clamp_min(1)
         return _class_wise(similarity, labels, self.alpha, self.delta, negative_classes)
@@ -80,13 +80,13 @@ class MPADataWiseLoss(MultiProxyLoss):
     citation = "Saeki et al., Multi Proxy Anchor Family Loss for Several Types of Gradients, 2023 (MPA-DW)"
     section = "6.5"
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         own = labels[:, None]
         pull = self.alpha * (self.delta - similarity.gather(1, own))
         logits = similarity.mul(self.alpha).add_(self.alpha * self.delta).scatter_(1, own, -torch.inf)
         push, slopes = log_sum_exp(logits, dim=1, one=True)
         slopes.scatter_(1, own, -pull.sigmoid()).mul_(self.alpha / len(labels))
-        return Solution(push.mean() - nn.functional.logsigmoid(-pull).mean(), slopes)
+        return ClassSolution(push.mean() - nn.functional.logsigmoid(-pull).mean(), slopes)
 
 
 class MPAAllPairsLoss(MultiProxyLoss):
@@ -100,25 +100,25 @@ class MPAAllPairsLoss(MultiProxyLoss):
     citation = "Saeki et al., Multi Proxy Anchor Family Loss for Several Types of Gradients, 2023 (MPA-AP)"
     section = "6.6"
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         own = labels[:, None]
         pull = self.alpha * (self.delta - similarity.gather(1, own))
         logits = similarity.mul(self.alpha).add_(self.alpha * self.delta).scatter_(1, own, pull)
         terms, slopes = log_sum_exp(logits, dim=1, one=True)
         slopes.scatter_(1, own, -slopes.gather(1, own)).mul_(self.alpha / len(labels))
-        return Solution(terms.mean(), slopes)
+        return ClassSolution(terms.mean(), slopes)
 
 
 def _class_wise(
     similarity: Tensor, labels: Tensor, alpha: float, delta: float, negative_classes: Tensor | int
-) -> Solution:
+) -> ClassSolution:
     """Return the sum of the two class-wise terms of ProxyAnchor and MPA; the negative one is divided by `negative_classes`."""
     own = labels[:, None]
     pull, pull_slopes = _pull(similarity.gather(1, own), labels, alpha, delta)
     logits = similarity.mul(alpha).add_(alpha * delta).scatter_(1, own, -torch.inf)
     push, slopes = log_sum_exp(logits, dim=0, one=True)
     slopes.mul_(alpha / negative_classes).scatter_(1, own, pull_slopes)
-    return Solution(pull + push.sum() / negative_classes, slopes)
+    return ClassSolution(pull + push.sum() / negative_classes, slopes)
 
 
 def _pull(own: Tensor, labels: Tensor, alpha: float, delta: float) -> tuple[Tensor, Tensor]:

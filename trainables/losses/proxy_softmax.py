@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.losses.parts.proxies import GammaProxy, ProxiesPerClass, ProxyLoss, Solution, Tau
+from trainables.losses.parts.proxies import ClassSolution, GammaProxy, ProxiesPerClass, ProxyLoss, Tau
 from trainables.losses.parts.soft_maximum import cross_entropy, log_sum_exp
 
 
@@ -35,7 +35,7 @@ class ProxyNCALoss(ProxyLoss):
         self.scale = scale
         self.include_positive = include_positive
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         # The constant of D² cancels between the two terms.
         factor = 2 * self.scale**2
         logits = similarity * factor
@@ -49,7 +49,7 @@ class ProxyNCALoss(ProxyLoss):
             total, slopes = log_sum_exp(logits.scatter_(1, own, -torch.inf), dim=1)
             value = (total - target).mean()
             slopes.scatter_(1, own, -1.0).div_(len(labels))
-        return Solution(value, slopes.mul_(factor))
+        return ClassSolution(value, slopes.mul_(factor))
 
 
 class ProxyNCAPPLoss(ProxyLoss):
@@ -74,11 +74,11 @@ class ProxyNCAPPLoss(ProxyLoss):
         super().__init__(num_classes, embedding_dim)
         self.temperature = temperature
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         # The constant of D² = 2 - 2 cos cancels.
         factor = 2 / self.temperature
         value, slopes = cross_entropy(similarity * factor, labels)
-        return Solution(value, slopes.mul_(factor))
+        return ClassSolution(value, slopes.mul_(factor))
 
 
 class SoftTripleLoss(ProxyLoss):
@@ -111,10 +111,10 @@ class SoftTripleLoss(ProxyLoss):
         bound = float(self.proxies.shape[0] * self.proxies.shape[1]) ** -0.5
         nn.init.uniform_(self.proxies, -bound, bound)
 
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         logits = self.la * similarity
         own = labels[:, None]
         value, slopes = cross_entropy(
             logits.scatter_add_(1, own, logits.new_full(own.shape, -self.la * self.delta)), labels
         )
-        return Solution(value, slopes.mul_(self.la))
+        return ClassSolution(value, slopes.mul_(self.la))

@@ -22,7 +22,7 @@ from trainables.metrics.inputs import (
 from trainables.metrics.search import STEP, bands, group_by_class, positive_similarities, tie_width
 
 _THRESHOLDS = np.arange(400) / 100  # candidates for the squared distance of unit vectors, which is at most 4
-_PROBES, STRANGERS = 1024, 8192  # rows and columns compared at a time
+_PROBES, _DISTRACTORS = 1024, 8192  # rows and columns compared at a time
 
 
 @dataclass(frozen=True)
@@ -131,18 +131,18 @@ def rank_1_with_distractors(
     no person with two pictures.
     """
     probes = labelled_vectors(embeddings, labels)
-    strangers, problems = checked_vectors(distractors, "distractors")
-    wanted = (len(strangers),) if sizes is None else tuple(sizes)
+    references, problems = checked_vectors(distractors, "distractors")
+    wanted = (len(references),) if sizes is None else tuple(sizes)
     if not problems:
-        theirs, ours = strangers.shape[1], probes.vectors.shape[1]
+        theirs, ours = references.shape[1], probes.vectors.shape[1]
         if theirs != ours:
             problems.append(Problem("distractors", f"must have the probes' dimension {ours}", theirs))
-        rule = f"must be between 1 and the {len(strangers)} distractors"
-        problems += [Problem("sizes", rule, size) for size in wanted if not 1 <= size <= len(strangers)]
+        rule = f"must be between 1 and the {len(references)} distractors"
+        problems += [Problem("sizes", rule, size) for size in wanted if not 1 <= size <= len(references)]
     raise_if_any(problems)
     with exact_arithmetic(probes.vectors.device):
         search = group_by_class(probes, None)
-        nearest = _nearest_stranger(search.rows.vectors, strangers, sorted(set(wanted)))
+        nearest = _best_distractors(search.rows.vectors, references, sorted(set(wanted)))
         relevant = search.relevant()
         margin = tie_width(search.rows.vectors)
         trials, hits = int(relevant.sum()), dict.fromkeys(wanted, 0)
@@ -154,14 +154,14 @@ def rank_1_with_distractors(
     return {size: 100 * count / trials for size, count in hits.items()}
 
 
-def _nearest_stranger(probes: Tensor, strangers: Tensor, sizes: Sequence[int]) -> dict[int, Tensor]:
+def _best_distractors(probes: Tensor, references: Tensor, sizes: Sequence[int]) -> dict[int, Tensor]:
     """Return for each size (ascending) the highest similarity of each probe (N,) to the first `size` distractors."""
     best = probes.new_full((len(probes),), -torch.inf)
     nearest: dict[int, Tensor] = {}
     start = 0
     for size in sizes:
-        for left in range(start, size, STRANGERS):
-            block = unit_rows(strangers[left : min(left + STRANGERS, size)].to(probes))
+        for left in range(start, size, _DISTRACTORS):
+            block = unit_rows(references[left : min(left + _DISTRACTORS, size)].to(probes))
             for top in range(0, len(probes), _PROBES):
                 rows = slice(top, top + _PROBES)
                 best[rows] = torch.maximum(best[rows], (probes[rows] @ block.T).amax(dim=1))

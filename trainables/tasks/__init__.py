@@ -1,8 +1,8 @@
-"""What a network is trained for and how it is judged: retrieval, face recognition, contrastive learning.
+"""Training tasks and their evaluation: retrieval, face recognition, contrastive learning.
 
-A task is two things: a `Task`, the cheap description made from a configuration, and a `Learner`, which holds data and
-modules. `TASKS` maps each configuration name to its description; a task is found by being there: a subclass of `Task` with
-a `name` in a module of this package, or an entry point of the group `tune_dml.tasks`.
+A task has two classes: a `Task`, the cheap description made from a configuration, and a `Learner`, which holds data and
+modules. `TASKS` maps each configuration name to its `Task`: every subclass with a `name` in a module of this package, or
+in an entry point of the group `tune_dml.tasks`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ TASKS = Registry(__name__, Task, group="tune_dml.tasks")  # type: ignore[type-ab
 
 
 def task_of(config: TrialConfig) -> Task:
-    """The task that a configuration selects: reads nothing and builds no network."""
+    """Return the task that a configuration selects, without reading data or building a network."""
     return TASKS[config.task.name](config, **config.task.knobs())
 
 
 def build_learner(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Learner[Any]:
-    """What trains and judges one trial: its data are prepared, its network has its initial weights."""
-    learner: Learner[Any] = task_of(config).learner(context, cache_dir)
-    return learner
+    """Build what trains and evaluates one trial: prepare its data and initialise its network."""
+    return task_of(config).learner(context, cache_dir)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Contrastive learning without labels: two views of a picture are a class of their own; judged by linear evaluation."""
+"""Contrastive learning without labels: two views of a picture form a class. Evaluated by linear classifiers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _TOP = (1, 5)
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveTask(Task):
-    """SimCLR: a pair loss on the projections of two views of each picture; labels are never seen in training.
+    """SimCLR: a pair loss on the projections of two views of each picture; training uses no labels.
 
-    `batch_size` counts pictures, so loss and regularizer see 2 `batch_size` raw projections. Linear evaluation judges what
-    the projection head is given (pooled features of the backbone, of the deterministic view): softmax classifiers are
-    fitted to the training pictures' labels, one for each rate; validation pictures choose the rate, and the same
-    classifier is then read on the test pictures. `data.validation_fraction` is a share of the pictures of each class.
+    `batch_size` counts pictures, so loss and regularizer see 2 `batch_size` raw projections. Linear evaluation uses the
+    input of the projection head: pooled features of the backbone, of the deterministic view. Softmax classifiers are
+    fitted to the training pictures' labels, one for each rate. Validation pictures choose the rate, and the same
+    classifier is evaluated on the test pictures. `data.validation_fraction` is a share of the pictures of each class.
     """
 
     name = "contrastive"
@@ -56,11 +56,11 @@ class ContrastiveTask(Task):
     ] = 0.25
 
     def metrics(self) -> list[str]:
-        """Top-1 and top-5 accuracy of linear evaluation."""
+        """Return top-1 and top-5 accuracy of linear evaluation."""
         return [f"val/linear_top{k}" for k in _TOP]
 
     def split(self, pictures: Pictures) -> Split:
-        """Pictures of every class in every part; the data set's official test pictures where it names them."""
+        """Split the pictures of every class; the data set's official test pictures test where it names them."""
         split = shared_class_split(
             pictures.labels,
             pictures.extras.get("official_test"),
@@ -72,11 +72,11 @@ class ContrastiveTask(Task):
         return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
-        """Batches must not follow labels, views must differ, and the loss must not count classes."""
+        """Require batches independent of labels, views that differ, and a loss without class vectors."""
         problems = super().problems()
         sampler, loss = self.config.batch.sampler, self.config.loss.name
         if sampler in SAMPLERS and SAMPLERS[sampler].by_class:
-            rule = "contrastive learning knows no classes to draw by"
+            rule = "contrastive learning has no classes to draw by"
             classless = [name for name, kind in SAMPLERS.items() if not kind.by_class]
             problems.append(Problem("batch.sampler", rule, sampler, f"Set batch.sampler={' or '.join(classless)}."))
         if LOSSES[loss].counts_classes:
@@ -101,16 +101,16 @@ class ContrastiveTask(Task):
 
 @dataclass(frozen=True)
 class LinearEvaluation(Evaluation):
-    """The validation figures, and the classifier they chose."""
+    """Validation figures, and the classifier that they selected."""
 
     probes: LinearProbes | None = None
-    """One for each rate; None where the features left the finite numbers."""
+    """One probe a rate; None if a feature is not finite."""
     best: int = 0
-    """The rate that classifies the validation pictures best."""
+    """Index of the probe with the best validation accuracy."""
 
 
 class ContrastiveLearner(Learner[LinearEvaluation]):
-    """Trains on two views of each picture, and judges features by linear classifiers."""
+    """Trains on two views of each picture, and evaluates features by linear classifiers."""
 
     task: ContrastiveTask
 
@@ -119,7 +119,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         self.labels = torch.from_numpy(self.pictures.labels).to(context.device)
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
-        """Projections of all first views, then of all second views; labels number the pictures of the batch."""
+        """Return projections of all first views, then of all second views; labels number the pictures of the batch."""
         drawn, first, sizes = self.drawn(step)
         indices = self.split.train[drawn]
         views = [self.views.train(indices, step=step, first=first, view=view) for view in range(_VIEWS)]
@@ -127,15 +127,15 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         embeddings, labels = distributed.gather_batch(
             network(torch.cat(views)), numbers, [_VIEWS * size for size in sizes]
         )
-        # Ranks come one after the other, each with all its views; one process has view after view.
+        # Gathered rows are ordered by rank, then by view; one process orders them by view.
         parts = [size for size in sizes for _ in range(_VIEWS)]
         order = [view + _VIEWS * rank for view in range(_VIEWS) for rank in range(len(sizes))]
         return _reordered(embeddings, parts, order), _reordered(labels, parts, order)
 
     def validate(self) -> LinearEvaluation:
-        """Linear evaluation on the validation pictures, with statistics of their projections.
+        """Return linear evaluation on the validation pictures, with statistics of their projections.
 
-        Their sheet shows neighbours by the features that linear evaluation judges.
+        The sheet shows neighbours by the features of linear evaluation.
         """
         part, count = self.split.validation, self.config.evaluation.sheet_queries
         features, projections = self._encode(part)
@@ -152,7 +152,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         return LinearEvaluation(named("val", figures), evidence, probes=probes, best=best)
 
     def test(self, validated: LinearEvaluation) -> Evaluation:
-        """The classifier that validation chose, on the test pictures."""
+        """Evaluate the classifier that validation chose on the test pictures."""
         features, projections = self._encode(self.split.test)
         figures = embedding_statistics(projections)
         if validated.probes is not None and not math.isnan(figures["mean_cosine"]):
@@ -161,7 +161,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         return Evaluation(named("test", figures))
 
     def _fit(self) -> LinearProbes | None:
-        """Classifiers of the training pictures' features; None where these left the finite numbers."""
+        """Fit classifiers to the training pictures' features; None if one is not finite."""
         features, _ = self._encode(self.split.train)
         if not bool(torch.isfinite(features).all()):
             return None
@@ -176,7 +176,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         )
 
     def _encode(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Features before the projection head (N, F) and raw projections (N, d) of pictures, in order."""
+        """Return features before the projection head (N, F) and raw projections (N, d) of pictures, in order."""
 
         def both(part: Indices) -> Tensor:
             features = self.network.features(self.views.evaluation(part))
@@ -188,6 +188,6 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
 
 
 def _reordered(rows: Tensor, sizes: list[int], order: list[int]) -> Tensor:
-    """Consecutive parts of these sizes, in another order."""
+    """Reorder consecutive parts of these sizes."""
     parts = torch.split(rows, sizes)
     return torch.cat([parts[number] for number in order])

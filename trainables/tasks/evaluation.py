@@ -1,4 +1,4 @@
-"""What an evaluation gives: figures, and something to look at. Shared by all tasks."""
+"""Result of an evaluation, shared by all tasks: figures, and evidence to look at."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
 from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
-from trainables.evidence.kept import Hits, KeptEmbeddings
 from trainables.evidence.record import Evidence, Sheet
+from trainables.evidence.stored import Hits, StoredEmbeddings
 from trainables.losses.base import normalise
 from trainables.tasks.splits import Split
 
@@ -20,26 +20,26 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One look at the validation pictures, or at the test pictures."""
+    """Result of evaluating the validation pictures, or the test pictures."""
 
     figures: Figures
     """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
     evidence: Evidence | None = None
-    """What it leaves to look at; None where an embedding was not finite, and of the test pictures always."""
+    """Histogram and sheet; None where an embedding was not finite, and always for test pictures."""
     hits: Hits | None = None
-    """Which queries found their class first; None where nothing is retrieved."""
-    embedded: KeptEmbeddings | None = None
-    """All embeddings, where further metrics can be computed of them."""
+    """Which queries have a nearest neighbour of their class; None without retrieval."""
+    embedded: StoredEmbeddings | None = None
+    """All embeddings, from which further metrics can be computed later; None without retrieval."""
 
 
 def named(part: str, figures: Figures) -> Figures:
-    """Figures under the name of the part they are of: `val/...`, `test/...`."""
+    """Prefix figures with their part: `val/...`, `test/...`."""
     return {f"{part}/{name}": value for name, value in figures.items()}
 
 
 def embedding_statistics(embeddings: Tensor) -> Figures:
-    """Mean pairwise cosine and statistics of the norms of raw embeddings (N, D); NaN where one is not finite."""
-    # Not metrics.norm_statistics, whose norms are float64: the last digits of figures stored by earlier trials would change.
+    """Return mean pairwise cosine and norm statistics of raw embeddings (N, D); NaN if one is not finite."""
+    # Not metrics.norm_statistics: its float64 norms would change the last digits of figures in stored sweeps.
     if not bool(torch.isfinite(embeddings).all()):
         return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
     norms = torch.linalg.vector_norm(embeddings, dim=1)
@@ -51,14 +51,14 @@ def embedding_statistics(embeddings: Tensor) -> Figures:
 
 
 def mean_cosine(embeddings: Tensor) -> float:
-    """Mean cosine over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1))."""
+    """Return the mean cosine over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1))."""
     n = len(embeddings)
     total = normalise(embeddings.double()).sum(dim=0).square().sum()
     return float((total - n) / max(n * (n - 1), 1))
 
 
 def evidence_of(split: Split, embeddings: Tensor, sheet: Sheet | None) -> Evidence | None:
-    """What raw embeddings (N, D) of the validation pictures leave to look at."""
+    """Return the evidence of raw embeddings (N, D) of the validation pictures."""
     norms = histogram_of(torch.linalg.vector_norm(embeddings, dim=1))
     selected = split.protocol == "paper_test_selection"
     part = "test pictures, which validate under paper_test_selection" if selected else "validation pictures"
@@ -74,9 +74,9 @@ def neighbour_sheet(
     seed: int,
     query_and_gallery: tuple[Indices, Indices] | None = None,
 ) -> Sheet | None:
-    """`count` of the pictures numbered `indices` (N,) with their nearest by embedding (N, D); None where none can be shown.
+    """Return the sheet of `count` of the pictures `indices` (N,) with their nearest by embedding (N, D); None if empty.
 
-    `query_and_gallery`: rows of the queries and of the gallery, where a protocol keeps these apart.
+    `query_and_gallery`: rows of the queries and of the gallery, where a protocol separates them.
     """
     if not count or not bool(torch.isfinite(embeddings).all()):
         return None

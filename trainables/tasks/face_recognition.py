@@ -1,8 +1,8 @@
-"""Face recognition: a margin softmax over identities, judged on identities never trained on.
+"""Face recognition: a margin softmax over identities, evaluated on identities that training never sees.
 
-Verification asks whether two pictures show one person, identification finds a person's other picture among strangers.
-Both are asked of named benchmarks (lfw_bin, agedb30, cfp_fp ...) or of held-out classes of the training set; with one
-character drawn in many typefaces in place of a person in many pictures, the same task runs without any face.
+Verification decides whether two pictures show one person; identification finds a person's other picture among distractors.
+Both use named benchmarks (lfw_bin, agedb30, cfp_fp ...) or held-out classes of the training set. The task needs no faces:
+characters in many typefaces serve as persons in many pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from trainables.losses.base import normalise
 from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
-from trainables.tasks.exams import NOBODY, STRANGERS, Exam, ExamHalf, benchmark, benchmark_half, held_out_half
+from trainables.tasks.face_benchmarks import (
+    DISTRACTORS,
+    NO_PICTURES,
+    BenchmarkHalf,
+    FaceBenchmark,
+    benchmark_dataset,
+    benchmark_half,
+    held_out_half,
+)
 from trainables.tasks.learner import Learner, open_pictures
 from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.splits import Split, with_fewer_pictures
@@ -46,9 +54,9 @@ Size = Annotated[int, Field(ge=1)]
 class FaceRecognitionTask(Task):
     """Verification accuracy and TAR at FAR 1e-3 over ten folds, rank-1 among distractors.
 
-    Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement, Table 6. The descriptor of a
-    picture is the sum of its embedding and its mirror image's, scaled to unit length. Exams drawn from held-out classes
-    follow the seed in validation and are the same for every seed in test.
+    Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement, Table 6. A picture's descriptor
+    is the sum of the embeddings of the picture and its mirror image, scaled to unit length. Pairs drawn from held-out
+    classes depend on the seed in validation, and are the same for every seed in test.
     """
 
     name = "face_recognition"
@@ -72,31 +80,31 @@ class FaceRecognitionTask(Task):
     distractors: Annotated[tuple[Size, ...], Field(description="gallery sizes for rank-1; empty measures none")] = ()
 
     def metrics(self) -> list[str]:
-        """Accuracy, TAR and rank-1: means over the benchmarks, and each benchmark's own."""
+        """Return accuracy, TAR and rank-1: means over the benchmarks, and each benchmark's values."""
         plain = [*_VERIFICATION, *(f"rank1_at_{size}" for size in self.distractors)]
         own = [f"{figure}_{name}" for name in self.validating_sets for figure in plain]
         return [f"val/{name}" for name in [*plain, *own]]
 
     @property
     def selects_on_test(self) -> bool:
-        """Whether what tests also validates, as the papers did."""
+        """Whether the test benchmarks also validate, as in the papers."""
         return self.config.data.split == "paper_test_selection"
 
     @property
     def validating_sets(self) -> Names:
-        """The benchmarks that validate: empty where held-out classes do."""
+        """Benchmarks that validate; empty where held-out classes do."""
         return self.test_sets if self.selects_on_test else self.validation_sets
 
     def split(self, pictures: Pictures) -> Split:
-        """Class-disjoint; nothing is held out for validation where benchmarks validate."""
+        """Split by classes; no class is held out for validation where benchmarks validate."""
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)
-        split = Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
+        split = Split(np.flatnonzero(~test), NO_PICTURES, np.flatnonzero(test), self.config.data.split)
         return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
-        """Benchmarks must be known, and not both validate and test unless that is said aloud."""
+        """Require known benchmarks, which validate and test only under paper_test_selection."""
         problems = super().problems()
         sets = {"validation_sets": self.validation_sets, "test_sets": self.test_sets}
         for field, name in [(field, name) for field, names in sets.items() for name in names]:
@@ -117,7 +125,7 @@ class FaceRecognitionTask(Task):
         return problems
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
-        """Whether pairs, probes and strangers can be drawn from the classes held out."""
+        """Check that pairs, probes and distractors can be drawn from the held-out classes."""
         problems = super().data_problems(pictures)
         if not (pictures.test_classes or self.test_sets):
             rule = f"{pictures.name} has no test classes, so benchmarks must test"
@@ -141,24 +149,24 @@ class FaceRecognitionTask(Task):
         return list(dict.fromkeys(problems))
 
     def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
-        """The benchmarks, and the distractors where benchmarks need them. Raises ConfigError where no folder is given."""
+        """Return the benchmarks, and the distractors where benchmarks need them. Raises ConfigError without a folder."""
         names = list(dict.fromkeys([*self.validation_sets, *self.test_sets]))
         if names and self.distractors:
-            names.append(STRANGERS)
+            names.append(DISTRACTORS)
         root = self.evaluation_root or self.config.data.root
         if not names:
             return []
         if root is None:
-            rule, remedy = "benchmarks need the folder they lie in", "Set task.evaluation_root=DIR."
+            rule, remedy = "benchmarks need their folder", "Set task.evaluation_root=DIR."
             raise ConfigError(Problem("task.evaluation_root", rule, None, remedy))
-        return [benchmark(name, Path(root), cache_dir, strict=self.strict) for name in names]
+        return [benchmark_dataset(name, Path(root), cache_dir, strict=self.strict) for name in names]
 
     def half(
         self, pictures: Pictures, part: Indices, sets: Names, opened: Mapping[str, Pictures], *, seed: int
-    ) -> ExamHalf:
-        """Exams on named benchmarks, which are `opened`, else on the held-out classes of `part`."""
+    ) -> BenchmarkHalf:
+        """Return the named benchmarks, already `opened`, or without names those of the held-out classes of `part`."""
         if sets:
-            return benchmark_half([opened[name] for name in sets], opened.get(STRANGERS), self.distractors)
+            return benchmark_half([opened[name] for name in sets], opened.get(DISTRACTORS), self.distractors)
         return held_out_half(pictures, part, pairs=self.pairs, sizes=self.distractors, seed=seed)
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> FaceRecognitionLearner:
@@ -166,14 +174,14 @@ class FaceRecognitionTask(Task):
 
 
 class FaceRecognitionLearner(Learner[Evaluation]):
-    """Judges descriptors by pairs to verify and by probes to find again among strangers."""
+    """Evaluates descriptors by verification and by identification among distractors."""
 
     task: FaceRecognitionTask
 
     def __init__(self, task: FaceRecognitionTask, context: TrialContext, cache_dir: Path | None = None) -> None:
         super().__init__(task, context, cache_dir)
         opened = {item.name: open_pictures(item, context) for item in task.further_datasets(cache_dir)}
-        raise_if_any(problem for item in opened.values() for problem in self._misfits(item))
+        raise_if_any(problem for item in opened.values() for problem in self._incompatibilities(item))
         split, seed = self.split, self.config.seed_of("split")
         self.test_half = task.half(self.pictures, split.test, task.test_sets, opened, seed=0)
         if task.selects_on_test:
@@ -182,55 +190,59 @@ class FaceRecognitionLearner(Learner[Evaluation]):
             self.validation_half = task.half(self.pictures, split.validation, task.validation_sets, opened, seed=seed)
 
     def validate(self) -> Evaluation:
-        """Figures of the validation exams, with the mean pairwise cosine and norm statistics.
+        """Return the figures of the validation benchmarks, with the mean pairwise cosine and norm statistics.
 
-        Their sheet shows the pairs of the first exam that were judged wrong with most confidence.
+        The sheet shows the first benchmark's most confident wrong decisions.
         """
-        figures, embeddings, sheet = self._examine(self.validation_half, show=True)
+        figures, embeddings, sheet = self._evaluate(self.validation_half, show=True)
         return Evaluation(named("val", figures), evidence_of(self.split, embeddings, sheet))
 
     def test(self, validated: Evaluation) -> Evaluation:
-        return Evaluation(named("test", self._examine(self.test_half)[0]))
+        return Evaluation(named("test", self._evaluate(self.test_half)[0]))
 
-    def _examine(self, half: ExamHalf, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
-        """Each exam's figures under its name and their means under plain names, raw embeddings, and the sheet to `show`."""
-        strangers = self._describe(half.gallery, half.strangers)[0] if len(half.strangers) else None
+    def _evaluate(self, half: BenchmarkHalf, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
+        """Return figures (of each benchmark and their means), raw embeddings, and the sheet if `show`."""
+        distractors = self._describe(half.gallery, half.distractors)[0] if len(half.distractors) else None
         results, raw = [], []
         sheet = None
-        for exam in half.exams:
-            needed = np.unique(np.concatenate([exam.pairs.couples.reshape(-1), exam.probes]))
-            descriptors, embeddings = self._describe(exam.pictures, needed)
+        for benchmark in half.benchmarks:
+            needed = np.unique(np.concatenate([benchmark.pairs.indices.reshape(-1), benchmark.probes]))
+            descriptors, embeddings = self._describe(benchmark.pictures, needed)
             raw.append(embeddings)
             if not bool(torch.isfinite(descriptors).all()):
                 continue
             first, second, probes = (
                 descriptors[torch.from_numpy(np.searchsorted(needed, part)).to(descriptors.device)]
-                for part in (*exam.pairs.couples.T, exam.probes)
+                for part in (*benchmark.pairs.indices.T, benchmark.probes)
             )
-            verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=_FAR)
+            verified = verification_metrics(first, second, benchmark.pairs.same, folds=self.task.folds, far=_FAR)
             figures = dict(zip(_VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
-            if strangers is not None:
-                ranked = rank_1_with_distractors(probes, exam.probe_labels, strangers, self.task.distractors)
+            if distractors is not None:
+                ranked = rank_1_with_distractors(probes, benchmark.probe_labels, distractors, self.task.distractors)
                 figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
             results.append(figures)
             if show and sheet is None:
-                sheet = self._confused(exam, verified, first, second)
+                sheet = self._worst_pairs(benchmark, verified, first, second)
         embeddings = torch.cat(raw)
         figures = embedding_statistics(embeddings)
-        if not math.isnan(figures["mean_cosine"]) and len(results) == len(half.exams):
+        if not math.isnan(figures["mean_cosine"]) and len(results) == len(half.benchmarks):
             figures = {**_means_and_own(half, results), **figures}
         return figures, embeddings, sheet
 
-    def _confused(self, exam: Exam, verified: VerificationMetrics, first: Tensor, second: Tensor) -> Sheet | None:
-        """The pairs judged wrong with most confidence; None where there are none, or none are wanted."""
+    def _worst_pairs(
+        self, benchmark: FaceBenchmark, verified: VerificationMetrics, first: Tensor, second: Tensor
+    ) -> Sheet | None:
+        """Return the sheet of the most confident wrong decisions; None without any."""
         similarity = (normalise(first) * normalise(second)).sum(dim=1).double().cpu().numpy()
-        count, pairs = self.config.evaluation.sheet_queries, exam.pairs
-        rows = hardest_pairs(similarity, pairs.same, verified.thresholds, pairs.couples, exam.pictures, count=count)
+        count, pairs = self.config.evaluation.sheet_queries, benchmark.pairs
+        rows = hardest_pairs(
+            similarity, pairs.same, verified.thresholds, pairs.indices, benchmark.pictures, count=count
+        )
         titles = (0, "two classes, told one"), (3, "one class, told two")
-        return Sheet(titles, rows, exam.pictures) if rows else None
+        return Sheet(titles, rows, benchmark.pictures) if rows else None
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Descriptors and raw embeddings of pictures, (N, d) each."""
+        """Return descriptors and raw embeddings of pictures, (N, d) each."""
         augmentation, seed, device = self.task.augmentation(), self.config.seed_of("order"), self.context.device
         views = self.views
         if pictures is not self.pictures:
@@ -246,8 +258,8 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         rows = self.rows(both, indices)
         return rows[:, 0], rows[:, 1]
 
-    def _misfits(self, pictures: Pictures) -> list[Problem]:
-        """Whether the network can see these pictures as it sees those it trains on."""
+    def _incompatibilities(self, pictures: Pictures) -> list[Problem]:
+        """Compare channels and size of these pictures with those of the training set."""
         mine = self.pictures
         problems = []
         if pictures.in_channels != mine.in_channels:
@@ -261,18 +273,18 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         return problems
 
 
-def _means_and_own(half: ExamHalf, results: list[Figures]) -> Figures:
-    """The means of the exams' figures, and each named exam's own."""
+def _means_and_own(half: BenchmarkHalf, results: list[Figures]) -> Figures:
+    """Return the means of the benchmarks' figures, and each named benchmark's figures."""
     means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
     own = {
-        f"{name}_{exam.name}": value
-        for exam, figures in zip(half.exams, results, strict=True)
-        if exam.name
+        f"{name}_{benchmark.name}": value
+        for benchmark, figures in zip(half.benchmarks, results, strict=True)
+        if benchmark.name
         for name, value in figures.items()
     }
     return means | own
 
 
 def _benchmarks() -> list[str]:
-    """The data sets that list pairs."""
+    """Return the data sets that list pairs."""
     return sorted(name for name, kind in DATASETS.items() if "pairs" in kind.expected)

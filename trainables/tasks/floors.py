@@ -1,4 +1,4 @@
-"""What retrieval reaches without training: by raw pixels, and by the network before its first step."""
+"""Retrieval figures without training: of raw pixels, and of the network before its first step."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from trainables.training import prepare_process
 
 _PIXELS, _UNTRAINED = "raw_pixels", "untrained_network"
 _SEEDS = 3  # measured at most
-_LARGEST_SIDE = 64
-"""Larger pictures are averaged down before their pixels are compared."""
-_MOST_PIXELS = 50_000_000
-"""Of all validation pictures together, as the network sees them: more take minutes on a CPU, and are not measured."""
+_LARGEST_SIDE = 64  # larger pictures are averaged down before their pixels are compared
+_MOST_PIXELS = 50_000_000  # of all validation pictures at the network's input size: more would take minutes on a CPU
 
 
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
-    """Validation figures of raw pixels and of the untrained network, means over a few seeds.
+    """Measure validation figures of raw pixels and of the untrained network, means over up to three seeds.
 
     Args:
-        config: a retrieval trial; its data, augmentation and network count.
-        seeds: those of the sweep, which draw validation classes and initial weights.
-        cache_dir: where decoded pictures are kept.
+        config: a retrieval trial, which defines data, augmentation and network.
+        seeds: seeds of the sweep, which draw validation classes and initial weights.
+        cache_dir: folder of decoded pictures.
 
     Returns:
-        Floor -> `val/...` figures; empty for other tasks, and where the validation pictures are too many.
+        Floor -> `val/...` figures; empty for other tasks, and for too many validation pictures.
     """
     found: dict[str, list[Figures]] = {_PIXELS: [], _UNTRAINED: []}
     for seed in seeds[:_SEEDS]:
@@ -58,7 +56,7 @@ def _pixels_of(learner: RetrievalLearner) -> int:
 
 
 def _flat_pixels(learner: RetrievalLearner) -> Tensor:
-    """Each validation picture as the network sees it, centred on its own mean: (N, D)."""
+    """Return each validation picture as the network sees it, minus its mean, (N, D)."""
 
     def flat(part: Indices) -> Tensor:
         pixels = learner.views.evaluation(part).float()

@@ -1,4 +1,4 @@
-"""What trains and judges one trial: data, network, loss and regularizer. `training.train` runs the learner of any task."""
+"""Base class of learners: data, network, loss and regularizer of one trial. `training.train` runs the learner of any task."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from trainables.tasks.task import Task
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-# Pixels embedded at a time: on the CPU as many as stay in its cache (30% faster than thousands of pictures).
+# Pixels embedded at a time: on the CPU as many as fit its cache (30% faster than thousands of pictures).
 _EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
-_EVALUATION_BATCH = (8, 1000)  # and pictures, at least and at most
-_MEAN_STREAM = 0x5EC_0_3EA2  # keeps this generator apart from the samplers' for equal seeds
+_EVALUATION_BATCH = (8, 1000)  # smallest and largest number of pictures at a time
+_MEAN_STREAM = 0x5EC_0_3EA2  # separates this generator from the samplers' for equal seeds
 
 _E = TypeVar("_E", bound=Evaluation)
 
 
 class Learner(ABC, Generic[_E]):
-    """Data, network, loss and regularizer of one trial, and how a step and an evaluation go.
+    """Holds data, network, loss and regularizer of one trial; computes its objective and evaluates it.
 
     The objective is L = L_metric + eta_t * L_regularizer on the raw embeddings of the global batch of all workers.
-    A subclass says how embeddings are judged; `_E` is what its validation gives, and what `test` may need of it.
+    A subclass evaluates embeddings; `_E` is the result of `validate`, which `test` may use.
     """
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
@@ -64,20 +64,20 @@ class Learner(ABC, Generic[_E]):
         self.eta = 0.0
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
-        # The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards.
+        # The network first: its initial weights then depend on the seed alone, whatever the loss draws.
         network, loss = self.task.build_network(self.pictures), loss_of(config, len(self.classes))
         network.autocast = _HALF.get(config.training.precision)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
         self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
         self.loss: Loss = loss.to(context.device, dtype)
         self.regularizer = regularizer.to(context.device)
-        # Weights, loss parameters and generators, regularizer state: what a checkpoint holds.
+        # The content of a checkpoint: weights, loss parameters and generators, regularizer state.
         self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
 
     def objective(self, network: nn.Module, step: int) -> Tensor:
-        """The training objective of one step on the global batch; a scalar, the same on every rank."""
+        """Return the training objective of one step on the global batch, a scalar, equal on every rank."""
         if not self.modules.training:
-            self.modules.train()  # walks through every module: only after an evaluation
+            self.modules.train()  # visits every module, so only after an evaluation
         embeddings, labels = self.batch(network, step)
         regularizer, total = self.config.regularizer, self.total_steps
         epochs = max(total / self.sampler.steps_per_epoch, 1e-9)
@@ -85,32 +85,32 @@ class Learner(ABC, Generic[_E]):
         return penalised(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
-        """Raw embeddings and labels of a step's global batch, on every rank."""
+        """Return raw embeddings and labels of a step's global batch, on every rank."""
         drawn, first, sizes = self.drawn(step)
         pictures = self.views.train(self.split.train[drawn], step=step, first=first)
         labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device, non_blocking=True)
         return distributed.gather_batch(network(pictures), labels, sizes)
 
     def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
-        """This rank's training pictures, the first one's position in the global batch, and how many each rank has."""
+        """Return this rank's training pictures, the first one's position in the global batch, and each rank's number."""
         batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
         sizes = [len(local_part(batch, other, world)) for other in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes
 
-    def settle(self) -> None:
-        """Measure what must be known before the first step: the mean norm, for a regularizer that keeps it."""
+    def set_mean_norm(self) -> None:
+        """Measure the initial mean norm of the training pictures, for a regularizer that needs it."""
         if self.regularizer.needs_mean:
             self.regularizer.set_mean(self._initial_mean_norm())
 
     @torch.no_grad()
     def _initial_mean_norm(self) -> float:
-        """Mean norm of all training pictures' embeddings in training mode, without augmentation; changes no statistics.
+        """Return the mean norm of all training embeddings in training mode, without augmentation; changes no statistics.
 
         Batch normalisation sees batches of the training size in a random order, whatever the number of workers.
         """
         self.modules.train()
-        kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        before = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         order = np.random.default_rng((_MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
         total = torch.zeros((), dtype=torch.float64, device=self.context.device)
         for start in range(0, len(order), self.config.batch.batch_size):
@@ -119,67 +119,67 @@ class Learner(ABC, Generic[_E]):
             embeddings = self.network(self.views.evaluation(own))
             total += torch.linalg.vector_norm(embeddings, dim=1).double().sum()
         for name, buffer in self.network.named_buffers():
-            buffer.copy_(kept[name])
+            buffer.copy_(before[name])
         return float(distributed.all_reduce_sum(total)) / len(order)
 
     @abstractmethod
     def validate(self) -> _E:
-        """Judge the validation pictures as the network is now."""
+        """Evaluate the validation pictures with the current weights."""
 
     def conclude(self, validated: _E) -> _E:
-        """The evaluation that counts, with what is only measured there (`Task.final_metrics`)."""
+        """Add the figures that only the final evaluation measures (`Task.final_metrics`)."""
         return validated
 
     @abstractmethod
     def test(self, validated: _E) -> Evaluation:
-        """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts.
+        """Evaluate the test pictures once, for the final evaluation; the `test/...` figures are sealed.
 
-        `validated`: what validation gave of the same weights.
+        `validated` is the validation result of the same weights.
         """
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Mechanism figures of the last batch: norms, mu, eta and what the loss itself reports."""
+        """Return mechanism figures of the last batch: norms, mu, eta and the loss's diagnostics."""
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
         check_figures(figures)
         return {"eta": torch.tensor(self.eta), **figures}
 
     def watched_pictures(self) -> Indices:
-        """The training pictures whose norms and turning are watched; see `trainables.evidence.directions`."""
+        """Return the training pictures whose norms and directions are watched; see `trainables.evidence.directions`."""
         return directions.sampled(self.split.train, seed=self.config.seed_of("split"))
 
     def watched(self) -> Tensor:
-        """Their raw embeddings (n, D) as the network is now."""
+        """Return their raw embeddings (n, D) with the current weights."""
         return self.embed(self.watched_pictures())[0]
 
     @torch.no_grad()
     def feature_maps(self, pictures: Indices) -> Tensor:
-        """What the backbone hands to the pooling of a few pictures, (n, C, h, w), in evaluation mode."""
+        """Return the backbone's output for a few pictures, (n, C, h, w), in evaluation mode."""
         self.modules.eval()
         backbone = self.network.backbone
         maps: Tensor = backbone(backbone.to_input(self.views.evaluation(pictures)))
         return maps
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Raw embeddings and labels of pictures, in order."""
+        """Return raw embeddings and labels of pictures, in order."""
         embeddings = self.rows(lambda part: self.network(self.views.evaluation(part)), indices)
         return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
 
     @torch.no_grad()
     def rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
-        """`compute` of pictures, row by row and in order, in evaluation mode; the ranks share the work."""
+        """Return the rows that `compute` gives for pictures, in order, in evaluation mode; the ranks share the work."""
         self.modules.eval()
         own = np.array_split(indices, self.context.world_size)[self.context.rank]
         size = self.task.picture_size(self.pictures) or 1
         least, most = _EVALUATION_BATCH
         wanted = _EVALUATION_PIXELS.get(self.context.device.type, _EVALUATION_PIXELS["cuda"]) // size**2
         count = min(max(least, wanted), most)
-        starts = range(0, max(len(own), 1), count)  # no picture still tells the number of columns
+        starts = range(0, max(len(own), 1), count)  # an empty part still has the number of columns
         parts = [compute(own[start : start + count]) for start in starts]
         return distributed.gather_rows(torch.cat(parts))
 
 
 def loss_of(config: TrialConfig, num_classes: int) -> Loss:
-    """A trial's loss, its random choices a function of the seed, with its memory where it has one."""
+    """Build a trial's loss, with random choices that depend on the seed, and with its memory if configured."""
     dimension = config.model.embedding_dim
     loss = build_loss(config.loss.name, num_classes=num_classes, embedding_dim=dimension, **config.loss.knobs())
     for module in loss.modules():
@@ -192,15 +192,15 @@ def loss_of(config: TrialConfig, num_classes: int) -> Loss:
 
 
 def open_pictures(dataset: DataSet, context: TrialContext) -> Pictures:
-    """The decoded data set. Where its digest is known and this machine has decoded it, its files are not looked at again.
+    """Open the decoded data set, without reading its files if its digest is known and this machine has decoded it.
 
-    Raises DataError where they are others than those that are known.
+    Raises DataError if the data differ from those of the sweep.
     """
     known = context.digests.get(dataset.name)
     if known is None:
         return dataset.prepare()
     pictures = dataset.prepared(known) or dataset.prepare()
     if pictures.digest != known:
-        rule = "the data here must be those the sweep began with; they have changed since, or this machine has others"
+        rule = "the data must equal those of the sweep; they have changed, or this machine has other data"
         raise DataError(Problem(f"data set {dataset.name}", rule, pictures.digest[:12], "Restore them."))
     return pictures

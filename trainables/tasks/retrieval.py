@@ -1,4 +1,4 @@
-"""The retrieval task: pictures to embeddings, trained by a metric loss, judged by nearest neighbours of unseen classes."""
+"""The retrieval task: embeddings trained by a metric loss, evaluated by nearest neighbours of unseen classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
-from trainables.evidence.kept import Hits, KeptEmbeddings, embeddings_bytes
+from trainables.evidence.stored import Hits, StoredEmbeddings, embeddings_bytes
 from trainables.metrics import retrieval_metrics
 from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
 from trainables.metrics.families import FAMILIES, Ranking
@@ -25,11 +25,11 @@ from trainables.tasks.task import Task
 
 @dataclass(frozen=True)
 class RetrievalTask(Task):
-    """L = L_metric(f/|f|) + eta_t * L_regularizer(f), judged by Recall@k, MAP@R and the like.
+    """L = L_metric(f/|f|) + eta_t * L_regularizer(f), evaluated by Recall@k, MAP@R and other retrieval metrics.
 
-    Validation uses classes never trained on; test classes are looked at once, for the evaluation that counts, and stay
-    sealed. Every picture is searched among the others of its half; where the data set says which pictures of the test
-    half are queries and which the gallery (In-Shop), queries are searched in the gallery.
+    Validation uses classes that training never sees. Test classes are evaluated once, at the final evaluation, and stay
+    sealed. Every picture searches the others of its half. Where the data set separates queries and gallery (In-Shop),
+    queries search the gallery.
     """
 
     name = "retrieval"
@@ -38,19 +38,19 @@ class RetrievalTask(Task):
     keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Every family of retrieval metrics, at every k where it has one, and those of clusters."""
+        """Return every retrieval metric, at every k where it has one, and the clustering metrics."""
         ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
         return ranked + self.final_metrics()
 
     def final_metrics(self) -> list[str]:
-        """NMI and F1 of k-means with as many clusters as classes."""
+        """Return NMI and F1 of k-means with as many clusters as classes."""
         return [f"val/{key}" for key in CLUSTERING_METRICS] if self.config.evaluation.clustering else []
 
     def split(self, pictures: Pictures) -> Split:
         return disjoint_split(self.config, pictures)
 
     def notes(self, pictures: Pictures) -> list[str]:
-        """How many classes are told apart in each half: a search among fewer classes is an easier one."""
+        """Add the number of classes in each half: a search among fewer classes is easier."""
         split = self.split(pictures)
         if split.protocol == "paper_test_selection":
             selected = "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
@@ -66,7 +66,7 @@ class RetrievalTask(Task):
         ]
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """Validation and test embeddings, where they are kept, or the network."""
+        """Return the bytes of validation and test embeddings, or of the network."""
         if self.config.evaluation.keep != "embeddings":
             return super().kept_bytes(pictures)
         split = self.split(pictures)
@@ -77,10 +77,10 @@ class RetrievalTask(Task):
 
 
 class RetrievalLearner(Learner[Evaluation]):
-    """Judges raw embeddings by what lies nearest to each."""
+    """Evaluates raw embeddings by their nearest neighbours."""
 
     def validate(self) -> Evaluation:
-        """Retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
+        """Return retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
         indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed_of("split")
         embedded = self._embedded(indices)
         vectors, apart = embedded.vectors, embedded.apart
@@ -89,24 +89,24 @@ class RetrievalLearner(Learner[Evaluation]):
         return Evaluation(named("val", figures), evidence_of(self.split, vectors, sheet), hits, embedded)
 
     def conclude(self, validated: Evaluation) -> Evaluation:
-        """With NMI and F1, and in the evidence the program that clustered."""
+        """Add NMI and F1, and to the evidence the program that clustered."""
         clusters = self._clusters(validated.embedded)
         if clusters is None:
             return validated
         evidence = validated.evidence and replace(validated.evidence, clustering=clusters.backend)
         return replace(validated, figures=validated.figures | named("val", clusters.figures()), evidence=evidence)
 
-    def _clusters(self, embedded: KeptEmbeddings | None) -> ClusteringMetrics | None:
-        """None where they are not asked for, or an embedding is not finite."""
+    def _clusters(self, embedded: StoredEmbeddings | None) -> ClusteringMetrics | None:
+        """Return None if no clustering is wanted, or an embedding is not finite."""
         if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
             return None
         return clustering_metrics(embedded.vectors, embedded.labels, backend="auto", seed=self.config.seed_of("split"))
 
     def test(self, validated: Evaluation) -> Evaluation:
-        """The same on the test classes; also `test/matched_...` where asked for."""
+        """Return the same on the test classes, and `test/matched_...` if `evaluation.matched_classes`."""
         test = self.split.test
         if not len(test):
-            return Evaluation({})  # a set that only trains, to be judged on another one
+            return Evaluation({})  # a set that only trains and is tested on another one
         embedded = self._embedded(test)
         own, hits = self._final(embedded)
         figures = named("test", own)
@@ -119,24 +119,24 @@ class RetrievalLearner(Learner[Evaluation]):
         return Evaluation(figures, hits=hits, embedded=embedded)
 
     def judged(self, vectors: Tensor, indices: Indices) -> Figures:
-        """Retrieval figures of any vectors (N, D) of pictures: what pixels reach, say."""
+        """Return retrieval figures of any vectors (N, D) of pictures, such as their pixels."""
         labels = torch.from_numpy(self.pictures.labels[indices]).to(vectors.device)
         return self._judge(self._of(indices, vectors, labels))[0]
 
-    def _embedded(self, indices: Indices) -> KeptEmbeddings:
+    def _embedded(self, indices: Indices) -> StoredEmbeddings:
         return self._of(indices, *self.embed(indices))
 
-    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> KeptEmbeddings:
-        """The embeddings of pictures, and which of them search which."""
-        return KeptEmbeddings(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
+    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> StoredEmbeddings:
+        """Return the embeddings of pictures with the protocol's queries and gallery."""
+        return StoredEmbeddings(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
 
-    def _final(self, embedded: KeptEmbeddings) -> tuple[Figures, Hits | None]:
+    def _final(self, embedded: StoredEmbeddings) -> tuple[Figures, Hits | None]:
         figures, hits = self._judge(embedded)
         clusters = self._clusters(embedded)
         return (figures if clusters is None else figures | clusters.figures()), hits
 
-    def _judge(self, embedded: KeptEmbeddings) -> tuple[Figures, Hits | None]:
-        """Figures, and the queries that found their class first; None where an embedding is not finite."""
+    def _judge(self, embedded: StoredEmbeddings) -> tuple[Figures, Hits | None]:
+        """Return figures and hits; no hits if an embedding is not finite."""
         statistics = embedding_statistics(embedded.vectors)
         if math.isnan(statistics["mean_cosine"]):
             return statistics, None
@@ -158,7 +158,7 @@ class RetrievalLearner(Learner[Evaluation]):
 
 
 def _query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
-    """Which of `indices` are queries and which the gallery, by position, where the data set's protocol keeps them apart."""
+    """Return positions in `indices` of queries and of the gallery, if the data set's protocol separates them."""
     if not {"query", "gallery"} <= set(pictures.extras):
         return None
     query, gallery = (np.flatnonzero(np.isin(indices, pictures.extras[part])) for part in ("query", "gallery"))
@@ -166,7 +166,7 @@ def _query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, I
 
 
 def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
-    """The class-disjoint train, validation and test pictures of a trial; the seed chooses the validation classes."""
+    """Return a trial's class-disjoint train, validation and test pictures; the seed chooses the validation classes."""
     split = class_disjoint_split(
         pictures.labels,
         pictures.test_classes,

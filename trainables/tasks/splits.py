@@ -1,4 +1,4 @@
-"""Splits: search and early stopping see validation classes (or pictures) only, never one of the test half."""
+"""Splits: search and early stopping see only validation classes (or pictures), never the test half."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 
 Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
-_STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
+_STREAM = 0x5EED_5917  # separates this generator from the samplers' for equal seeds
 _MATCH_STREAM = 0x5EED_3A7C
-_TEST_STREAM = 0x5EED_7E57  # of the test pictures of sets that name none: the same for every seed
+_TEST_STREAM = 0x5EED_7E57  # draws test pictures where a data set names none: the same for every seed
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,20 @@ def class_disjoint_split(
     fold: int = 0,
     protocol: Protocol = "class_disjoint",
 ) -> Split:
-    """Cut the non-test classes at random, by the seed, into training and validation classes; `labels` (N,).
+    """Split the non-test classes at random into training and validation classes.
 
-    `test_classes` go to `test` whatever the seed; a set that only trains has none. Of the others a `validation_fraction`, at
-    least two, is held out, or with `folds` the `fold` (from 0) of so many that the shuffled classes are dealt into.
-    `paper_test_selection` trains on all non-test classes and validates on test.
+    Args:
+        labels: class of every picture, (N,).
+        test_classes: classes of the test half for every seed; empty for a set that only trains.
+        seed: seed of the split.
+        validation_fraction: share of the other classes that validates, at least two classes.
+        folds: number of parts to deal the shuffled classes into; replaces `validation_fraction`.
+        fold: part that validates, from 0.
+        protocol: "paper_test_selection" trains on all non-test classes and validates on test.
 
-    Raises ConfigError when a part would be too small to be measured: training and validation need two classes
-    each, and validation and test two classes of two pictures (a query needs another picture of its class).
+    Raises:
+        ConfigError: training or validation has fewer than two classes, or validation or test has fewer than two classes
+            of two pictures (a query needs another picture of its class).
     """
     labels = np.asarray(labels)
     held_out = np.unique(np.fromiter(test_classes, dtype=np.int64))
@@ -70,7 +76,7 @@ def class_disjoint_split(
 
 
 def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Split:
-    """The split with the training pictures that the configuration keeps; `labels` (N,) are all."""
+    """Thin the training pictures as `data.pictures_per_class` and `data.long_tail` say; `labels` (N,) are all."""
     data = config.data
     train = thinned(
         labels,
@@ -83,7 +89,7 @@ def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Sp
 
 
 def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
-    """The pictures of `part` (ascending) in as many of its classes as `like` has, drawn at random; all where it has no more.
+    """Return the pictures of `part` (ascending) in as many random classes as `like` has, at most all of `part`.
 
     A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all.
     """
@@ -101,11 +107,11 @@ def shared_class_split(
     test_fraction: float = 0.25,
     protocol: Protocol = "shared_classes",
 ) -> Split:
-    """Cut the pictures of every class into training, validation and test pictures, for linear evaluation; `labels` (N,).
+    """Split the pictures of every class into training, validation and test pictures, for linear evaluation; `labels` (N,).
 
     The data set's `official_test` pictures test, or a `test_fraction` of every class, the same for every seed. Of the others
     the seed draws a `validation_fraction` of each class, at least one and never all. `paper_test_selection` trains on all
-    non-test pictures and validates on test. Raises ConfigError when fewer than two classes have pictures for all parts.
+    non-test pictures and validates on test. Raises ConfigError if fewer than two classes have pictures for all parts.
     """
     labels = np.asarray(labels)
     if not 0 < validation_fraction < 1:
@@ -132,7 +138,7 @@ def shared_class_split(
 
 
 def _share_of_each_class(labels: Labels, pictures: Indices, fraction: float, stream: tuple[int, ...]) -> Indices:
-    """A random share of each class's `pictures`, ascending: at least one and never all of a class of two or more."""
+    """Draw a share of each class's `pictures`, ascending: at least one and never all of a class of two or more."""
     shuffled = np.random.default_rng(stream).permutation(pictures)
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     _, start, number, counts = np.unique(labels[shuffled], return_index=True, return_inverse=True, return_counts=True)
@@ -155,7 +161,7 @@ def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: 
 
 
 def _held_out(order: Indices, counts: Indices, fraction: float, folds: int | None, fold: int) -> Indices:
-    """Validation classes; classes of two or more pictures are dealt first, so that every part gets its share of them."""
+    """Return the validation classes. Classes of two or more pictures are dealt first, so that every part gets its share."""
     usable, single = order[counts[order] >= 2], order[counts[order] == 1]
     if folds is not None:
         # Singles continue the deal where the others stopped: fold sizes differ by at most one.
@@ -171,7 +177,7 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
     if len(train) < 2:
         problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
     for name, part in (("validation", validation), ("test", test)):
-        if name == "test" and not len(part):  # a set that only trains, judged on another one
+        if name == "test" and not len(part):  # a set that only trains and is tested on another one
             continue
         measurable = int((counts[part[part < len(counts)]] >= 2).sum())
         if measurable < 2:

@@ -1,4 +1,4 @@
-"""What every task says of itself before anything is built: its split, its metrics, its rules, the network it needs."""
+"""Base class of tasks: split, metrics, rules and network of a trial, before anything is built."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from trainables.samplers import sampler_problems
 from trainables.tasks.splits import Protocol, Split
 
 _ANY_SIDE = 64
-"""Pixels of the pictures by which a network of no particular size is measured."""
+"""Side in pixels of the pictures that trace a network without a fixed input size."""
 
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """The description of one trial's task, made from its configuration; cheap to make, and it holds no data.
+    """Description of one trial's task, made from its configuration; cheap, and without data.
 
     A subclass sets `name`, `citation` and `headline`, declares its knobs (`task.<knob>`) as keyword-only fields of a frozen
-    data class, and says how pictures are split, what validation is judged by, and what learns.
+    data class, and implements `metrics`, `split` and `learner`.
     """
 
     config: TrialConfig
@@ -45,28 +45,28 @@ class Task(ABC):
     headline: ClassVar[str]
     """The validation metric that `evaluation.epoch=best_validation` maximises."""
     keeps_embeddings: ClassVar[bool] = False
-    """Whether `evaluation.keep=embeddings` means anything: whether metrics are functions of one half's embeddings."""
+    """Whether metrics are functions of one half's embeddings, so that `evaluation.keep=embeddings` is useful."""
     splits: ClassVar[tuple[Protocol, ...]] = ("class_disjoint", "paper_test_selection")
-    """The values of `data.split` that make sense for it, the usual one first."""
+    """Valid values of `data.split`, the usual one first."""
 
     @abstractmethod
     def metrics(self) -> list[str]:
-        """The names under which validation reports what a sweep can be judged by, the final ones among them."""
+        """Return the names of the validation metrics, the final ones included."""
 
     def final_metrics(self) -> list[str]:
-        """Those of `metrics` that cost too much to be measured but at the evaluation that counts."""
+        """Return those of `metrics` that are too costly for every evaluation: only the final one measures them."""
         return []
 
     @abstractmethod
     def split(self, pictures: Pictures) -> Split:
-        """Train, validation and test pictures of the trial. Raises ConfigError where a part is too small."""
+        """Return the trial's train, validation and test pictures. Raises ConfigError if a part is too small."""
 
     @abstractmethod
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> Any:
-        """The `Learner` that trains and judges the trial: prepares its data and builds its modules."""
+        """Build the `Learner` that trains and evaluates the trial: prepare its data and build its modules."""
 
     def problems(self) -> list[Problem]:
-        """Rules that tie the task to other settings and need no data."""
+        """Return the broken rules between the task and other settings, which need no data."""
         split, keep = self.config.data.split, self.config.evaluation.keep
         problems = []
         if split not in self.splits:
@@ -78,21 +78,21 @@ class Task(ABC):
         return problems
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """What a trial keeps on disk because it was asked to. Raises ConfigError for a network that cannot be kept."""
+        """Return the bytes that `evaluation.keep` stores a trial. Raises ConfigError for a network that cannot be traced."""
         if self.config.evaluation.keep != "weights":
             return 0
         side = self.picture_size(pictures) or _ANY_SIDE
         shown = torch.zeros(2, pictures.in_channels, side, side, dtype=torch.uint8)
         try:
             return len(exported(self.build_network(pictures, fetch=False), shown))
-        except Exception as error:  # torch.export has many
+        except Exception as error:  # torch.export raises many kinds
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             remedy = "Set evaluation.keep=scores."
             problem = Problem("evaluation.keep", f"torch.export must trace the network ({reason})", "weights", remedy)
             raise ConfigError(problem) from error
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
-        """Whether the trial's split and batches can be drawn from these pictures; needs no network."""
+        """Return what prevents drawing the trial's split and batches from these pictures; builds no network."""
         try:
             split = self.split(pictures)
         except ConfigError as error:
@@ -115,7 +115,7 @@ class Task(ABC):
         return problems
 
     def _size_problems(self, pictures: Pictures) -> list[Problem]:
-        """Whether pictures can be put into batches, and are large enough for the backbone."""
+        """Check that pictures have one size, large enough for the backbone."""
         size, model = self.picture_size(pictures), self.config.model
         if size is None:
             rule = "pictures of different sizes need an augmentation, which says how large a crop to show"
@@ -126,7 +126,7 @@ class Task(ABC):
         return [Problem(location, problem.rule, problem.value, problem.remedy) for problem in problems]
 
     def notes(self, pictures: Pictures) -> list[str]:
-        """What a reader of the results must know about how these pictures are split and labelled."""
+        """Return notes for readers of the results on how these pictures are split and labelled."""
         data, split = self.config.data, self.split(pictures)
         notes = []
         if data.pictures_per_class is not None or data.long_tail is not None:
@@ -142,31 +142,31 @@ class Task(ABC):
         return notes
 
     def training_labels(self, pictures: Pictures, split: Split) -> Labels:
-        """The class of each training picture, as training is told."""
+        """Return the class of each training picture, with the configured label noise."""
         return relabelled(
             pictures.labels[split.train], noise=self.config.data.label_noise, seed=self.config.seed_of("split")
         )
 
     def dataset(self, cache_dir: Path | None) -> DataSet:
-        """The data set it trains on; reads nothing yet."""
+        """Return the training data set, without reading it."""
         data = self.config.data
         return build_dataset(data.name, root=data.root or None, cache_dir=cache_dir, **data.knobs())
 
     def further_datasets(self, cache_dir: Path | None) -> Sequence[DataSet]:
-        """Data sets it reads besides the one it trains on; their content is part of a trial's identity."""
+        """Return the other data sets of the task; their content is part of a trial's identity."""
         return ()
 
     def augmentation(self) -> Augmentation | None:
-        """How training pictures are varied; None shows them as they are stored."""
+        """Return the augmentation of training pictures; None for stored pictures."""
         return build_augmentation(self.config.augment.name, **self.config.augment.knobs())
 
     def picture_size(self, pictures: Pictures) -> int | None:
-        """Height = width that the network sees; None where pictures of different sizes are not cut to one."""
+        """Return height = width of the network's input; None for pictures of different sizes without a crop."""
         augmentation = self.augmentation()
         return augmentation.crop if augmentation else pictures.image_size
 
     def build_network(self, pictures: Pictures, *, fetch: bool = True) -> Embedder:
-        """The network with its initial weights, which may have to be fetched first, or, without that, with random ones.
+        """Build the network with its initial weights, fetched if necessary; random without `fetch`.
 
         Raises ConfigError for a network that cannot be built, and for micro-batches that would change its numbers.
         """

@@ -5,7 +5,7 @@
                                  notes; a race's blocks; test metrics opened, seeds to confirm with
     <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint*.pt while unfinished, sealed.json,
-                                 hits_*.npz and embeddings_*.npz (`trainables.evidence.kept`), network.pt2
+                                 hits_*.npz and embeddings_*.npz (`trainables.evidence.stored`), network.pt2
                                  (`trainables.models.exported`)
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line

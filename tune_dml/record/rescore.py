@@ -20,7 +20,7 @@ from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
-    from trainables.evidence.kept import KeptEmbeddings
+    from trainables.evidence.stored import StoredEmbeddings
     from tune_dml.planning.plan import Trial
 
 _KNOWN = "map_at_r"
@@ -107,13 +107,13 @@ def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str])
 
 def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:
     """Metrics of the embeddings kept of a half; None where there are none, or one is not finite."""
-    from trainables.evidence.kept import KeptEmbeddings, embeddings_file
+    from trainables.evidence.stored import StoredEmbeddings, embeddings_file
 
-    kept = KeptEmbeddings.read(folder / embeddings_file(part))
+    kept = StoredEmbeddings.read(folder / embeddings_file(part))
     return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, _KNOWN))
 
 
-def _metrics(kept: KeptEmbeddings, keys: Sequence[str]) -> dict[str, float]:
+def _metrics(kept: StoredEmbeddings, keys: Sequence[str]) -> dict[str, float]:
     from trainables.metrics.retrieval import retrieval_metrics
 
     wanted = [found for key in keys if (found := family_of(key))]

@@ -35,7 +35,7 @@ from tune_dml.record.state import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trainables.evidence.kept import Hits
+    from trainables.evidence.stored import Hits
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Results:
 
     def hits(self, key: str, half: str) -> Hits | None:
         """Which queries of a half, val or test, found their class first; None where none were kept, and of a sealed half."""
-        from trainables.evidence.kept import Hits, hits_file  # brings torch along
+        from trainables.evidence.stored import Hits, hits_file  # brings torch along
 
         if is_sealed(f"{half}/") and not self.opened:
             return None

@@ -141,7 +141,7 @@ def test_rank_1_in_blocks_falls_with_the_number_of_distractors(monkeypatch):
     strangers = torch.randn(500, 16, generator=generator)
     sizes = (1, 10, 100, 500)
     whole = rank_1_with_distractors(probes, labels, strangers, sizes)
-    for module, name in ((faces, "_PROBES"), (faces, "STRANGERS"), (search, "ENTRIES")):
+    for module, name in ((faces, "_PROBES"), (faces, "_DISTRACTORS"), (search, "ENTRIES")):
         monkeypatch.setattr(module, name, 7)
     assert rank_1_with_distractors(probes, labels, strangers, sizes) == whole
     assert sorted(whole.values(), reverse=True) == list(whole.values())

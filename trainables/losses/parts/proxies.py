@@ -37,7 +37,7 @@ _USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
 _DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
 
 
-class Solution(NamedTuple):
+class ClassSolution(NamedTuple):
     """Result of `ProxyLoss.solve`."""
 
     value: Tensor
@@ -111,7 +111,7 @@ class _Pool:
         return self.shares.mul_(self.inverse).flatten(0, 1), radial
 
 
-class _Objective(Function):
+class _ProxyObjective(Function):
     """Loss of raw embeddings (B, D) and raw proxies (C, K, D), plus tau R, with the slopes of `loss.solve`."""
 
     @staticmethod
@@ -201,11 +201,11 @@ class ProxyLoss(Loss):
         """Return the loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
         self._check(embeddings, labels)
         proxies = self.proxies.to(embeddings.dtype)
-        value: Tensor = _Objective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
+        value: Tensor = _ProxyObjective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
         return value
 
     @abstractmethod
-    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> ClassSolution:
         """Return loss value and slopes from S (B, C), labels (B,) and the raw embeddings' norms (B,); modifies none."""
 
     def _check(self, embeddings: Tensor, labels: Tensor) -> None:

@@ -18,7 +18,7 @@ from tune_dml.report.section import Block, Section, Table, Text, plain, signed, 
 from tune_dml.stats.classes import Reach, reach_of
 
 if TYPE_CHECKING:
-    from trainables.evidence.kept import Hits
+    from trainables.evidence.stored import Hits
 
 _HALVES = {"val": "validation", "test": "test"}
 _LEAST = 0.001

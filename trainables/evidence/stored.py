@@ -90,7 +90,7 @@ class Hits:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptEmbeddings:
+class StoredEmbeddings:
     """The embeddings of one half, and what of it searches what."""
 
     vectors: Tensor
