@@ -34,7 +34,7 @@ class FacePairs:
 
 
 @dataclass(frozen=True)
-class Identification:
+class _Identification:
     """Probes to identify among distractors."""
 
     probes: Indices
@@ -67,10 +67,10 @@ class BenchmarkHalf:
 
 def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> BenchmarkHalf:
     """Draw pairs from the classes of `part`; for rank-1 half of these classes are distractors. Raises ConfigError."""
-    drawn = draw_pairs(pictures.labels, part, pairs, seed=seed)
+    drawn = _draw_pairs(pictures.labels, part, pairs, seed=seed)
     if not sizes:
         return BenchmarkHalf((FaceBenchmark("", pictures, drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
-    divided = divide_classes(pictures.labels, part, seed=seed)
+    divided = _divide_classes(pictures.labels, part, seed=seed)
     _require_distractors(len(divided.distractors), sizes)
     held_out = FaceBenchmark("", pictures, drawn, divided.probes, divided.labels)
     return BenchmarkHalf((held_out,), pictures, divided.distractors[: max(sizes)])
@@ -83,7 +83,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
     """
     benchmarks = []
     for pictures in sets:
-        pairs = read_pairs(pictures)
+        pairs = _read_pairs(pictures)
         couples = pairs.indices[pairs.same] if sizes else pairs.indices[:0]
         persons = np.repeat(np.arange(len(couples)), 2)
         benchmarks.append(FaceBenchmark(pictures.name, pictures, pairs, couples.reshape(-1), persons))
@@ -109,7 +109,7 @@ def _require_distractors(available: int, sizes: Sequence[int]) -> None:
         raise ConfigError(Problem("task.distractors", rule, list(sizes), f"Use {available} or fewer."))
 
 
-def read_pairs(pictures: Pictures) -> FacePairs:
+def _read_pairs(pictures: Pictures) -> FacePairs:
     """Return the pairs that a data set lists in `extras` (lfw, lfw_bin, agedb30 ...). Raises DataError if it has none."""
     try:
         return FacePairs(np.asarray(pictures.extras["pairs"]), np.asarray(pictures.extras["same"], dtype=bool))
@@ -119,7 +119,7 @@ def read_pairs(pictures: Pictures) -> FacePairs:
         raise DataError(Problem("task", rule, pictures.name, remedy)) from None
 
 
-def draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> FacePairs:
+def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> FacePairs:
     """Draw `count` (even) different pairs of `pictures`, alternately of one class and of two, each kind uniformly.
 
     `labels` (N,) are those of the whole data set. Raises ConfigError for fewer pairs of either kind.
@@ -171,7 +171,7 @@ def _decode_pair(number: Indices) -> Indices:
     return np.stack([number - high * (high - 1) // 2, high], axis=-1)
 
 
-def divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> Identification:
+def _divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> _Identification:
     """Split classes at random: one half are probes, the pictures of the other half distractors in random order.
 
     Raises ConfigError if no probe class has two pictures, or if there is no distractor.
@@ -183,4 +183,4 @@ def divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> Identific
     if not len(distractors) or np.bincount(labels[probes]).max(initial=0) < 2:
         rule = "rank-1 needs a class of two pictures and another class of distractors"
         raise ConfigError(Problem("task.distractors", rule, f"{len(classes)} classes", "Leave it empty."))
-    return Identification(probes, labels[probes], distractors)
+    return _Identification(probes, labels[probes], distractors)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainables.errors import ConfigError, DataError
-from trainables.tasks.face_benchmarks import _decode_pair, divide_classes, draw_pairs, read_pairs
+from trainables.tasks.face_benchmarks import _decode_pair, _divide_classes, _draw_pairs, _read_pairs
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))
 HELD_OUT = np.flatnonzero(LABELS >= 3)
@@ -27,7 +27,7 @@ def test_pair_numbers_are_decoded_exactly_also_where_the_root_is_rounded():
 
 @pytest.mark.parametrize("count", [2, 40, 200])
 def test_pairs_alternate_between_the_kinds_and_none_repeats(count):
-    pairs = draw_pairs(LABELS, HELD_OUT, count, seed=0)
+    pairs = _draw_pairs(LABELS, HELD_OUT, count, seed=0)
     assert pairs.same.tolist() == [True, False] * (count // 2)
     assert np.isin(pairs.indices, HELD_OUT).all()
     left, right = LABELS[pairs.indices].T
@@ -39,22 +39,22 @@ def test_pairs_alternate_between_the_kinds_and_none_repeats(count):
 def test_all_pairs_of_a_kind_can_be_drawn_and_not_one_more():
     couples = list(itertools.combinations(HELD_OUT, 2))
     within = sum(LABELS[a] == LABELS[b] for a, b in couples)
-    pairs = draw_pairs(LABELS, HELD_OUT, 2 * within, seed=0)
+    pairs = _draw_pairs(LABELS, HELD_OUT, 2 * within, seed=0)
     assert pairs.same.sum() == within
     with pytest.raises(ConfigError, match="pairs of one class"):
-        draw_pairs(LABELS, HELD_OUT, 2 * within + 2, seed=0)
+        _draw_pairs(LABELS, HELD_OUT, 2 * within + 2, seed=0)
     mostly_one = np.array([0] * 30 + [1])
-    scarce = draw_pairs(mostly_one, np.arange(31), 60, seed=0)  # all 30 pairs of two classes are needed
+    scarce = _draw_pairs(mostly_one, np.arange(31), 60, seed=0)  # all 30 pairs of two classes are needed
     assert (~scarce.same).sum() == 30
     with pytest.raises(ConfigError, match="pairs of two classes"):
-        draw_pairs(mostly_one, np.arange(31), 62, seed=0)
+        _draw_pairs(mostly_one, np.arange(31), 62, seed=0)
 
 
 def test_every_pair_of_a_kind_is_equally_likely():
     labels = np.array([0, 0, 0, 1, 1, 2])
     seen = {True: {}, False: {}}
     for seed in range(2000):
-        pairs = draw_pairs(labels, np.arange(6), 2, seed=seed)
+        pairs = _draw_pairs(labels, np.arange(6), 2, seed=seed)
         for couple, same in zip(pairs.indices.tolist(), pairs.same.tolist(), strict=True):
             key = frozenset(couple)
             seen[same][key] = seen[same].get(key, 0) + 1
@@ -66,23 +66,23 @@ def test_every_pair_of_a_kind_is_equally_likely():
 
 
 def test_the_seed_decides():
-    one, again, other = (draw_pairs(LABELS, HELD_OUT, 40, seed=seed).indices for seed in (1, 1, 2))
+    one, again, other = (_draw_pairs(LABELS, HELD_OUT, 40, seed=seed).indices for seed in (1, 1, 2))
     assert (one == again).all()
     assert (one != other).any()
 
 
 def test_probes_and_strangers_share_no_class_and_are_all_pictures():
-    found = divide_classes(LABELS, HELD_OUT, seed=0)
+    found = _divide_classes(LABELS, HELD_OUT, seed=0)
     assert np.array_equal(np.sort(np.concatenate([found.probes, found.distractors])), HELD_OUT)
     assert not set(LABELS[found.probes]) & set(LABELS[found.distractors])
     assert (found.labels == LABELS[found.probes]).all()
     assert len(np.unique(LABELS[found.distractors])) == 2
     with pytest.raises(ConfigError, match="two pictures"):
-        divide_classes(np.arange(6), np.arange(6), seed=0)
+        _divide_classes(np.arange(6), np.arange(6), seed=0)
 
 
 def test_a_data_set_without_a_list_of_pairs_is_refused():
     with pytest.raises(DataError, match="list pairs"):
-        read_pairs(SimpleNamespace(extras={}, name="digits"))
-    listed = read_pairs(SimpleNamespace(extras={"pairs": [[0, 1]], "same": [1]}, name="lfw"))
+        _read_pairs(SimpleNamespace(extras={}, name="digits"))
+    listed = _read_pairs(SimpleNamespace(extras={"pairs": [[0, 1]], "same": [1]}, name="lfw"))
     assert listed.same.dtype == bool
