@@ -17,7 +17,7 @@ from tune_dml.text import is_number, value_text
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """One field of a table: text for people, and the full number behind it for machines."""
 
     text: str
@@ -36,32 +36,32 @@ class Entry:
         return is_number(self.value)
 
 
-def words(text: str, mark: str = "", anchor: str = "") -> Entry:
+def text_cell(text: str, mark: str = "", anchor: str = "") -> TableCell:
     """A field of words."""
-    return Entry(text, None, mark=mark, anchor=anchor)
+    return TableCell(text, None, mark=mark, anchor=anchor)
 
 
-def number(metric: MetricName, value: float) -> Entry:
+def metric_cell(metric: MetricName, value: float) -> TableCell:
     """A metric's value; a dash, and an empty value, where there is none."""
-    return Entry(metric.number(value), value if math.isfinite(value) else None)
+    return TableCell(metric.number(value), value if math.isfinite(value) else None)
 
 
-def signed(metric: MetricName, value: float) -> Entry:
+def delta_cell(metric: MetricName, value: float) -> TableCell:
     """A difference."""
-    return Entry(metric.signed(value), value if math.isfinite(value) else None)
+    return TableCell(metric.signed(value), value if math.isfinite(value) else None)
 
 
-def ends(metric: MetricName, low: float, high: float) -> tuple[Entry, Entry]:
+def interval_cells(metric: MetricName, low: float, high: float) -> tuple[TableCell, TableCell]:
     """The interval of a difference, as far as two values can differ."""
     low, high = metric.change_ends(low, high)
-    return signed(metric, low), signed(metric, high)
+    return delta_cell(metric, low), delta_cell(metric, high)
 
 
-def plain(value: Value) -> Entry:
+def value_cell(value: Value) -> TableCell:
     """A count, a knob's value, a name."""
     if isinstance(value, float) and not math.isfinite(value):
-        return Entry("-")
-    return Entry(value_text(value), value if is_number(value) else None)
+        return TableCell("-")
+    return TableCell(value_text(value), value if is_number(value) else None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Table:
     """File name and anchor."""
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     folded: str = ""
     """The page shows the table under this title when it is opened; at once when empty."""
     csv_only: tuple[str, ...] = ()
@@ -267,7 +267,7 @@ class Section:
     """The leading sentences, for the terminal."""
     findings: tuple[str, ...] = ()
     """What a check in a pipeline should stop at."""
-    plain: str = ""
+    headline: str = ""
     """Its part of the answer at the head of the page and of the terminal, in plain words; empty when it adds nothing."""
     steps: tuple[Step, ...] = ()
     """What might be run next."""

@@ -40,9 +40,9 @@ class Answer:
 def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     """Each question's plain sentence, what holds of the whole sweep first, and the most urgent of the steps."""
     plain = [
-        one_line(section.plain)
+        one_line(section.headline)
         for section in sorted(sections, key=lambda section: not section.appendix)
-        if section.plain
+        if section.headline
     ]
     step = next(iter(_steps(sections)), None)
     if step is None or step.urgency < _ASKS_FOR_SEEDS:

@@ -118,7 +118,7 @@ def test_methods_that_come_out_equal_lead_together(tmp_path):
     failures = {(label, 1): ("failed", "no disk") for label in means}
     found = section(analyse(written(tmp_path, means, seeds=range(2), sd=0.0, failures=failures)))
     assert "SEC and L2 have the best validation R@1" in found.card.sentence
-    assert found.plain == "SEC and L2 lead on digits; one seed gives no noise estimate."
+    assert found.headline == "SEC and L2 lead on digits; one seed gives no noise estimate."
 
 
 def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):
@@ -277,7 +277,9 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
     analysis = analyse(replace(results, trials=tuple(trials)))
     found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
-    assert found.plain == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
+    assert (
+        found.headline == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
+    )
     without.pop()
     assert section(analysis, "untrained") is None
 

@@ -17,7 +17,7 @@ from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown
 from tune_dml.report.export.verdicts import SCHEMA
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
-from tune_dml.report.section import Entry, Table, figures_of
+from tune_dml.report.section import Table, TableCell, figures_of
 from tune_dml.text import value_text
 
 
@@ -49,7 +49,7 @@ def test_in_a_shell_a_report_is_a_line(steep):
 
 
 def test_csv_neutralises_formulas():
-    table = Table("t", "", ("a", "b"), ((Entry("=HYPERLINK(1)"), Entry("-3.00", -3.0)),))
+    table = Table("t", "", ("a", "b"), ((TableCell("=HYPERLINK(1)"), TableCell("-3.00", -3.0)),))
     assert csv_text(table) == "a,b\n'=HYPERLINK(1),-3.0\n"
 
 
@@ -80,7 +80,7 @@ def test_latex_escapes():
     assert escape("50% of a_b & ρ<1 {x} \\") == (
         r"50\% of a\_b \& \ensuremath{\rho}\ensuremath{<}1 \{x\} \textbackslash{}"
     )
-    table = Table("t", "c", ("a_b",), ((Entry("-1.00", -1.0),),))
+    table = Table("t", "c", ("a_b",), ((TableCell("-1.00", -1.0),),))
     assert "$-1.00$" in latex_text([table], "h")
 
 
@@ -145,7 +145,7 @@ def test_markdown_has_the_rows_of_latex(steep):
     text = steep.files.markdown.read_text()
     tables = text.count("\n| ---")
     assert tables == steep.files.latex.read_text().count(r"\begin{tabular}")
-    odd = Table("t", "a|b\nc", ("x|y",), ((Entry("<b>1</b>\n2"),),))
+    odd = Table("t", "a|b\nc", ("x|y",), ((TableCell("<b>1</b>\n2"),),))
     assert "**a\\|b c**" in markdown_text([odd], "h")
     assert "| &lt;b>1&lt;/b> 2 |" in markdown_text([odd], "h")
 

@@ -8,7 +8,7 @@ from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.report.questions.conduct import conduct
+from tune_dml.report.questions.run_summary import run_summary
 from tune_dml.report.section import Facts
 
 AS_PRINTED = {
@@ -59,7 +59,7 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
 
 def test_a_margin_given_later_stands_beside_the_planned_one(steep):
     def margin_of(margin):
-        section = conduct.section(analyse(steep.results, margin), None)
+        section = run_summary.section(analyse(steep.results, margin), None)
         (facts,) = (block for block in section.body if isinstance(block, Facts))
         return dict(facts.items)["Margin"]
 

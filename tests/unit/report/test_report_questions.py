@@ -16,14 +16,14 @@ from tune_dml.report.section import Section
 TOY = '''
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.questions import knob_question, question
-from tune_dml.report.section import Card, CommandBlock, Entry, Figure, Heading, Notes, Section, Table, Text, words
+from tune_dml.report.section import Card, CommandBlock, Figure, Heading, Notes, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step
 
 @question(order=305)
 def seeds(analysis):
     """How many seeds are there?"""
     n = len(analysis.seeds)
-    table = Table("seeds", "The seeds.", ("seed", "square"), ((words("first"), Entry("0.3", 1 / 3)),))
+    table = Table("seeds", "The seeds.", ("seed", "square"), ((text_cell("first"), TableCell("0.3", 1 / 3)),))
     def draw(narrow):
         canvas = Canvas(100.0, 50.0)
         canvas.text(1, 1, f"{n} seeds drawn")
@@ -34,7 +34,7 @@ def seeds(analysis):
         (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)),
          CommandBlock("tune-dml x"), table, figure),
         card=Card("some", "better", "Are there seeds?", f"{n} seeds."),
-        verdicts=(f"{n} seeds.",), findings=("too few",), plain="Seeds are some.",
+        verdicts=(f"{n} seeds.",), findings=("too few",), headline="Seeds are some.",
         steps=(Step("tune-dml extend", "nothing", 1, 99),), data={"toy": {"seeds": n}},
     )
 
@@ -130,7 +130,7 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
     ("body", "rule"),
     [
         ('Section("run", "?", "?")', "two sections of the report have one name.*'run'"),
-        ('Section("a", "?", "?", (Table("cells", "", ("a",), ((words("b"),),)),))', "two tables.*'cells'"),
+        ('Section("a", "?", "?", (Table("cells", "", ("a",), ((text_cell("b"),),)),))', "two tables.*'cells'"),
         ('Section("a", "?", "?", (Figure("norms", None, "", ""),))', "two figures.*'norms'"),
         ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write one name .*'cells'"),
     ],

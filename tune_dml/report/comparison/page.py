@@ -10,7 +10,19 @@ from typing import Any
 from tune_dml.report.comparison.comparison import PairedDifference, SweepComparison
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.page import PageHead, page_of, write_page
-from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
+from tune_dml.report.section import (
+    Block,
+    Figure,
+    Notes,
+    Section,
+    Table,
+    TableCell,
+    Text,
+    delta_cell,
+    metric_cell,
+    text_cell,
+    value_cell,
+)
 from tune_dml.report.summary import Answer
 from tune_dml.text import counted, duration, value_text
 
@@ -92,7 +104,7 @@ def _page(comparison: SweepComparison) -> str:
 
 def _what_differs(comparison: SweepComparison) -> Section:
     rows = tuple(
-        (words(path), *(words(value_text(value)) for value in values))
+        (text_cell(path), *(text_cell(value_text(value)) for value in values))
         for path, values in comparison.differences.items()
     )
     body: list[Block] = [
@@ -150,8 +162,8 @@ def _caption(comparison: SweepComparison) -> str:
 def _table(comparison: SweepComparison) -> Table:
     metric = comparison.sweeps[0].metric
     rows = tuple(
-        (words(row.sweep), words(row.point), plain(row.seeds), signed(metric, row.difference), signed(metric, row.low),
-         signed(metric, row.high), words(row.verdict, mark=row.verdict))
+        (text_cell(row.sweep), text_cell(row.point), value_cell(row.seeds),
+         *(delta_cell(metric, value) for value in (row.difference, row.low, row.high)), text_cell(row.verdict, mark=row.verdict))
         for row in comparison.paired
     )  # fmt: skip
     columns = ("sweep", "at", "seeds", f"minus {comparison.names[0]}", "low", "high", "verdict")
@@ -161,11 +173,11 @@ def _table(comparison: SweepComparison) -> Table:
 def _cells(comparison: SweepComparison) -> Section:
     blocks = []
     for index, (name, sweep) in enumerate(zip(comparison.names, comparison.sweeps, strict=True)):
-        rows: list[tuple[Entry, ...]] = []
+        rows: list[tuple[TableCell, ...]] = []
         for cell in sweep.cells:
             low, high = sweep.bar(cell)
-            numbers = (number(sweep.metric, value) for value in (cell.mean, low, high))
-            rows.append((words(cell.label), plain(len(cell.values)), *numbers))
+            numbers = (metric_cell(sweep.metric, value) for value in (cell.mean, low, high))
+            rows.append((text_cell(cell.label), value_cell(len(cell.values)), *numbers))
         caption = f"{name} on {sweep.results.plan.dataset}, with comparison bars that hold within this sweep alone."
         columns = ("cell", "seeds", sweep.metric.axis, "bar low", "bar high")
         blocks.append(Table(f"cells-{index + 1}", caption, columns, tuple(rows)))

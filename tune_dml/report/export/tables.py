@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tune_dml.report.section import Entry, Table
+from tune_dml.report.section import Table, TableCell
 from tune_dml.text import one_line
 
 
@@ -19,7 +19,7 @@ def csv_text(table: Table) -> str:
     return buffer.getvalue()
 
 
-def _csv_field(item: Entry) -> str:
+def _csv_field(item: TableCell) -> str:
     if item.value is not None:
         return repr(item.value)
     text = "" if item.text == "-" else item.text
@@ -81,7 +81,7 @@ def _environment(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _latex_field(item: Entry) -> str:
+def _latex_field(item: TableCell) -> str:
     text = escape(item.text)
     return f"${text}$" if item.numeric and text[:1] in {"-", "+"} else text
 

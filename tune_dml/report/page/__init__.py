@@ -21,7 +21,7 @@ from tune_dml.planning.request import folder_problems
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
-from tune_dml.report.section import Entry, Section, Table
+from tune_dml.report.section import Section, Table, TableCell
 from tune_dml.report.summary import Answer, answer_of
 
 _MOST_ROWS = 1500
@@ -137,11 +137,11 @@ def _rows(table: Table) -> str:
     return "".join(f"<tr{_row_id(row)}>{''.join(_fields(table, row))}</tr>\n" for row in table.rows)
 
 
-def _row_id(row: Sequence[Entry]) -> str:
+def _row_id(row: Sequence[TableCell]) -> str:
     return f' id="{html.escape(row[0].anchor)}"' if row[0].anchor else ""
 
 
-def _fields(table: Table, row: Sequence[Entry]) -> list[str]:
+def _fields(table: Table, row: Sequence[TableCell]) -> list[str]:
     fields = []
     for index, item in enumerate(row):
         tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
@@ -151,7 +151,7 @@ def _fields(table: Table, row: Sequence[Entry]) -> list[str]:
     return fields
 
 
-def _content(item: Entry) -> str:
+def _content(item: TableCell) -> str:
     if item.links:
         return " ".join(f'<a href="{html.escape(address)}">{html.escape(text)}</a>' for text, address in item.links)
     text = html.escape(item.text)

@@ -98,7 +98,7 @@ def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
 def first_sentence(analysis: Analysis) -> str:
     """What the answer at the head of page and terminal begins with; no question is asked that comes after it."""
     asked = sorted(_in_order(analysis, traces=False), key=lambda item: not item[0].appendix)
-    sentences = (one_line(one.section(analysis, knob).plain) for one, knob in asked)
+    sentences = (one_line(one.section(analysis, knob).headline) for one, knob in asked)
     return next(filter(None, sentences), "")
 
 

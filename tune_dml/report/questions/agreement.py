@@ -21,7 +21,19 @@ from tune_dml.report.published.order import (
     paper_deviation,
 )
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
+from tune_dml.report.section import (
+    Block,
+    Card,
+    Fold,
+    Heading,
+    Notes,
+    Section,
+    Table,
+    Text,
+    delta_cell,
+    metric_cell,
+    text_cell,
+)
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence
 from tune_dml.stats.published import judge_published
 from tune_dml.text import counted, is_number
@@ -107,12 +119,12 @@ def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         tuple(body),
         Card(word, level.replace(" ", "-"), about, first.brief),
         tuple(comparison.brief for comparison in comparisons),
-        plain=_plain(comparisons),
+        headline=_headline(comparisons),
         data={"agreement": [_data(comparison, analysis) for comparison in comparisons]},
     )
 
 
-def _plain(comparisons: Sequence[CurveAgreement]) -> str:
+def _headline(comparisons: Sequence[CurveAgreement]) -> str:
     """What became of the papers' order, once for all the curves of which the same is true."""
     told: dict[str, list[str]] = {}
     for comparison in comparisons:
@@ -141,7 +153,7 @@ def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) 
     unknown = (math.nan, math.nan)
     points = tuple(
         PointGap(
-            _plain_value(knob, label),
+            _number_or_text(knob, label),
             means[label],
             number,
             means[label] - number,
@@ -181,7 +193,7 @@ def _order(
     return compare_orders(bounds, by_row, published, deviation, knob.sensitivity.alpha)
 
 
-def _plain_value(knob: KnobAnalysis, label: str) -> float | str:
+def _number_or_text(knob: KnobAnalysis, label: str) -> float | str:
     value = knob.level(label)
     return float(value) if is_number(value) else str(value)
 
@@ -258,8 +270,8 @@ def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> l
 def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:
     """Ours and the paper's, value by value."""
     rows = tuple(
-        (words(f"{p.value:g}" if isinstance(p.value, float) else p.value), number(metric, p.ours),
-         number(metric, p.published), signed(metric, p.gap), signed(metric, p.low), signed(metric, p.high))
+        (text_cell(f"{p.value:g}" if isinstance(p.value, float) else p.value), metric_cell(metric, p.ours),
+         metric_cell(metric, p.published), delta_cell(metric, p.gap), delta_cell(metric, p.low), delta_cell(metric, p.high))
         for p in comparison.points
     )  # fmt: skip
     how = "No intervals, since the level is not comparable" if comparison.level is None else TOST.capitalize()

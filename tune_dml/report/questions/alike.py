@@ -32,6 +32,6 @@ def alike(analysis: Analysis) -> Section | None:
         "Which configurations are one and the same?",
         "The same",
         (Text(sentence), *notes, Text(advice)),
-        plain="" if unused else sentence,
+        headline="" if unused else sentence,
         data={"alike": groups},
     )

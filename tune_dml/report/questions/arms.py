@@ -16,7 +16,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, FigureView, Section, Table, Text
 
-from tune_dml.report.section import ends, number, plain, signed, words  # isort: skip
+from tune_dml.report.section import interval_cells, metric_cell, value_cell, delta_cell, text_cell  # isort: skip
 from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
@@ -93,7 +93,11 @@ def arms(analysis: Analysis) -> Section | None:
     compared = _compare(analysis)
     if compared is None:
         return None
-    sentences, word, ahead = _sentences(analysis, compared), _word(analysis, compared), _ahead(analysis, compared)
+    sentences, word, ahead = (
+        _sentences(analysis, compared),
+        _verdict_badge(analysis, compared),
+        _ahead(analysis, compared),
+    )
     question = f"how {compared.arms[0].arm} compares with every other method"
     body: list[Block] = [_figure(analysis, compared), Text(" ".join(sentences))]
     return Section(
@@ -103,7 +107,7 @@ def arms(analysis: Analysis) -> Section | None:
         (*body, _table(analysis, compared), _pairs(analysis, compared)),
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
-        plain=_plain(analysis, compared),
+        headline=_headline(analysis, compared),
         steps=more_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
         hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
         data={
@@ -205,7 +209,7 @@ def _verdict(analysis: Analysis, difference: Difference) -> str:
     return "undecided"
 
 
-def _word(analysis: Analysis, compared: _ComparedArms) -> str:
+def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:
     best = compared.arms[0].arm
     verdicts = {_verdict(analysis, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
@@ -256,9 +260,9 @@ def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
-def _plain(analysis: Analysis, compared: _ComparedArms) -> str:
+def _headline(analysis: Analysis, compared: _ComparedArms) -> str:
     """Which method is the best, as one would say it."""
-    word, best = _word(analysis, compared), compared.arms[0]
+    word, best = _verdict_badge(analysis, compared), compared.arms[0]
     dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
     if word == best.arm:
         return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
@@ -296,18 +300,18 @@ def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
     for arm in compared.arms:
         against = arm.against_baseline
         entries = [
-            words(arm.arm), words(arm.configuration), plain(arm.score.n), number(metric, arm.score.mean),
-            number(metric, metric.level(arm.score.low)), number(metric, metric.level(arm.score.high)),
+            text_cell(arm.arm), text_cell(arm.configuration), value_cell(arm.score.n), metric_cell(metric, arm.score.mean),
+            metric_cell(metric, metric.level(arm.score.low)), metric_cell(metric, metric.level(arm.score.high)),
         ]  # fmt: skip
         if compared.budget is not None:
             alike = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
-            entries += [plain(arm.tried), *(number(metric, value) for value in alike)]
+            entries += [value_cell(arm.tried), *(metric_cell(metric, value) for value in alike)]
         if baseline:
             nothing = (math.nan, math.nan, math.nan)
             ends = (metric.change(against.low), metric.change(against.high)) if against else ()
             sides = (against.estimate, *ends) if against else nothing
             verdict = _verdict(analysis, against) if against else "baseline" if arm.arm == baseline else "-"
-            entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
+            entries += [*(delta_cell(metric, value) for value in sides), text_cell(verdict, mark=verdict)]
         rows.append(tuple(entries))
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
     if compared.budget is not None:
@@ -338,8 +342,8 @@ def _baselines(analysis: Analysis, compared: Sequence[ArmAtBest]) -> list[ArmAtB
 def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
-         words(_verdict(analysis, d)))
+        (text_cell(d.first), text_cell(d.second), delta_cell(metric, d.estimate), *interval_cells(metric, d.low, d.high),
+         text_cell(_verdict(analysis, d)))
         for d in compared.matters.differences
     )  # fmt: skip
     level = f"{100 * (1 - compared.matters.alpha):.3g}%"
@@ -369,13 +373,13 @@ def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
     joined = "; ".join(" and ".join(compared.arms[i].arm for i in group) for group in groups) or "none"
     line = FigureView(
         "told apart", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
-        f"{_plain(analysis, compared)} Methods that are not told apart: {joined}.",
+        f"{_headline(analysis, compared)} Methods that are not told apart: {joined}.",
         f"Bars join methods of which no two are certainly different: {joined}.",
     )  # fmt: skip
     return Figure(
         "arms",
         lambda narrow: whiskers(items, metric.axis, narrow=narrow, zero=False),
-        f"{_plain(analysis, compared)} {metric.label} of each method. Means: {means}.",
+        f"{_headline(analysis, compared)} {metric.label} of each method. Means: {means}.",
         "Each method at its best configuration. Methods whose comparison bars do not overlap differ.",
         "ranking",
         (line,),

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from tune_dml.report.analysis import Analysis, BaselineDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, plain, signed, words
+from tune_dml.report.section import (
+    Block,
+    Card,
+    Figure,
+    Section,
+    Table,
+    Text,
+    delta_cell,
+    interval_cells,
+    text_cell,
+    value_cell,
+)
 from tune_dml.stats.simultaneous import ALGORITHM
 from tune_dml.stats.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
@@ -25,7 +36,7 @@ def baseline(analysis: Analysis) -> Section | None:
     if rows is None or analysis.baseline is None:
         return None
     name = _name(analysis)
-    sentence, word = _sentence(analysis, name, rows), _word(rows)
+    sentence, word = _sentence(analysis, name, rows), _verdict_badge(rows)
     body: list[Block] = [Text(sentence, badge=word)]
     if rows and len(analysis.knobs) != 1:  # of one knob Figure 1 shows the same
         body.append(_figure(analysis, name, rows, sentence))
@@ -37,7 +48,7 @@ def baseline(analysis: Analysis) -> Section | None:
         (*body, _table(analysis, name, rows)),
         card=Card(word, word.partition(" ")[0], f"Is it better than {name}?", sentence),
         verdicts=(sentence,),
-        plain=_plain(analysis, name, rows),
+        headline=_headline(analysis, name, rows),
         data={"baseline": {"baseline": name, "rows": rows, "alpha": level, "algorithm": algorithm}},
     )
 
@@ -54,7 +65,7 @@ def _algorithm(analysis: Analysis) -> str:
     return TUNED if len(analysis.baselines) > 1 else ALGORITHM
 
 
-def _word(rows: Sequence[BaselineDifference]) -> str:
+def _verdict_badge(rows: Sequence[BaselineDifference]) -> str:
     """The verdict in a word or two."""
     verdicts: list[str] = [row.verdict for row in rows]
     unanimous = next((word for word in _WORDS if verdicts and verdicts.count(word) == len(verdicts)), "")
@@ -89,8 +100,8 @@ def _compared(analysis: Analysis) -> str:
 def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> Table:
     metric = analysis.metric
     entries = tuple(
-        (words(row.label), plain(row.n), signed(metric, row.difference),
-         *ends(metric, row.low, row.high), words(row.verdict, mark=row.verdict))
+        (text_cell(row.label), value_cell(row.n), delta_cell(metric, row.difference),
+         *interval_cells(metric, row.low, row.high), text_cell(row.verdict, mark=row.verdict))
         for row in rows
     )  # fmt: skip
     level = f"{100 * (1 - analysis.looks.level):.3g}%"
@@ -99,7 +110,7 @@ def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) ->
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
 
 
-def _plain(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
+def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
     """Whether anything beats the baseline, as one would say it."""
     knobs = analysis.knobs
     what = knobs[0].symbol if len(knobs) == 1 else _compared(analysis)

@@ -67,7 +67,7 @@ def collapsed(analysis: Analysis) -> Section | None:
 
 def _said(sentence: str) -> Section:
     """A sentence of the answer alone: figures, facts and the section on training show what it is about."""
-    return Section("", "", "", plain=sentence)
+    return Section("", "", "", headline=sentence)
 
 
 def _changes(analysis: Analysis) -> Sequence[Change]:

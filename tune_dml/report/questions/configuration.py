@@ -18,7 +18,7 @@ from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.optimum import locate_optimum
-from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
+from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
@@ -93,7 +93,7 @@ def configuration(analysis: Analysis) -> Section | None:
         (*body, _table(analysis, pairs)),
         Card(best.label, "sensitive", "Which configuration is best?", sentence),
         (sentence, *importance),
-        plain=f"{_plain(analysis, best)}{_plainly_together(pairs)}",
+        headline=f"{_headline(analysis, best)}{_interaction_headline(pairs)}",
         steps=steps,
         hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
@@ -103,7 +103,7 @@ def configuration(analysis: Analysis) -> Section | None:
     )
 
 
-def _plain(analysis: Analysis, best: Configuration) -> str:
+def _headline(analysis: Analysis, best: Configuration) -> str:
     if analysis.stopped:
         return f"The best configuration of the {best.cells} that were let finish is {best.label}."
     if len(best.candidates) == 1:
@@ -312,7 +312,7 @@ def _together(pairs: Sequence[_Interaction]) -> str:
     return f"{re.sub('^whether', 'Whether', text)}."  # a symbol keeps its case: m and M are two knobs
 
 
-def _plainly_together(pairs: Sequence[_Interaction]) -> str:
+def _interaction_headline(pairs: Sequence[_Interaction]) -> str:
     """That what is said of a knob by itself is not said of it beside each value of another; empty where none interact."""
     sure = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
     if not sure:
@@ -325,8 +325,8 @@ def _plainly_together(pairs: Sequence[_Interaction]) -> str:
 def _table(analysis: Analysis, pairs: Sequence[_Interaction]) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (words(pair.first), words(pair.second), words(" ".join(pair.levels)), signed(metric, pair.estimate),
-         signed(metric, pair.low), signed(metric, pair.high), words(pair.verdict))
+        (text_cell(pair.first), text_cell(pair.second), text_cell(" ".join(pair.levels)), delta_cell(metric, pair.estimate),
+         delta_cell(metric, pair.low), delta_cell(metric, pair.high), text_cell(pair.verdict))
         for pair in pairs
     )  # fmt: skip
     caption = (

@@ -12,7 +12,18 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.alike import alike
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
+from tune_dml.report.section import (
+    Block,
+    Card,
+    Section,
+    Table,
+    TableCell,
+    Text,
+    delta_cell,
+    metric_cell,
+    text_cell,
+    value_cell,
+)
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
@@ -78,7 +89,7 @@ def confirmation(analysis: Analysis) -> Section | None:
         tuple(body),
         card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
-        plain=_plain(analysis, outcome),
+        headline=_headline(analysis, outcome),
         data={"confirmation": outcome},
     )
 
@@ -198,7 +209,7 @@ def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
 
 
-def _plain(analysis: Analysis, outcome: _Confirmation) -> str:
+def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
     """The verdict as one would say it; empty where fresh seeds give none against a baseline."""
     baseline, winner = outcome.cells[0].label, outcome.winner
     gain = next(cell.gain for cell in outcome.cells if cell.label == winner)
@@ -262,9 +273,9 @@ def _with_interval(analysis: Analysis, interval: Interval) -> str:
 def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (words(cell.label), plain(cell.selection.n), number(metric, cell.selection.mean),
-         words(f"{cell.fresh.n} of {cell.planned}"), number(metric, cell.fresh.mean), number(metric, cell.fresh.low),
-         number(metric, cell.fresh.high), signed(metric, cell.optimism))
+        (text_cell(cell.label), value_cell(cell.selection.n), metric_cell(metric, cell.selection.mean),
+         text_cell(f"{cell.fresh.n} of {cell.planned}"),
+         *(metric_cell(metric, value) for value in (cell.fresh.mean, cell.fresh.low, cell.fresh.high)), delta_cell(metric, cell.optimism))
         for cell in cells
     )  # fmt: skip
     caption = (
@@ -278,9 +289,9 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
 
 def _gains(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     metric, confidence = analysis.metric, analysis.confirmation_looks.confidence
-    rows: tuple[tuple[Entry, ...], ...] = tuple(
-        (words(cell.label), plain(cell.gain.n), signed(metric, cell.gain.mean), signed(metric, cell.gain.low),
-         signed(metric, cell.gain.high), signed(metric, cell.gain_optimism))
+    rows: tuple[tuple[TableCell, ...], ...] = tuple(
+        (text_cell(cell.label), value_cell(cell.gain.n), delta_cell(metric, cell.gain.mean), delta_cell(metric, cell.gain.low),
+         delta_cell(metric, cell.gain.high), delta_cell(metric, cell.gain_optimism))
         for cell in cells
         if cell.gain
     )  # fmt: skip
@@ -293,8 +304,9 @@ def _gains(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
 def _trials(analysis: Analysis) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (words(trial.cell.label, anchor=f"trial-{trial.key}"), plain(trial.seed), words(trial.status, mark=trial.status),
-         words(trial.key), words(trial.run_id or "-"), number(metric, trial.metrics.get(metric.key, math.nan)))
+        (text_cell(trial.cell.label, anchor=f"trial-{trial.key}"), value_cell(trial.seed),
+         text_cell(trial.status, mark=trial.status), text_cell(trial.key), text_cell(trial.run_id or "-"),
+         metric_cell(metric, trial.metrics.get(metric.key, math.nan)))
         for trial in analysis.results.confirmed
     )  # fmt: skip
     columns = ("cell", "seed", "status", "trial", "MLflow run", metric.axis)

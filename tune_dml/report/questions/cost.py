@@ -5,7 +5,7 @@ from __future__ import annotations
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.questions import question
-from tune_dml.report.section import Entry, Section, Table, plain, words
+from tune_dml.report.section import Section, Table, TableCell, text_cell, value_cell
 from tune_dml.text import duration
 
 
@@ -18,7 +18,7 @@ def cost(analysis: Analysis) -> Section:
     return Section("cost", "What did it cost?", "Cost", (table,))
 
 
-def _row(cell: CellAnalysis) -> tuple[Entry, ...]:
+def _row(cell: CellAnalysis) -> tuple[TableCell, ...]:
     n, total = len(cell.seconds), sum(cell.seconds)
-    mean = Entry(duration(total / n), total / n) if n else Entry("-")
-    return words(cell.label), plain(n), mean, Entry(duration(total), total)
+    mean = TableCell(duration(total / n), total / n) if n else TableCell("-")
+    return text_cell(cell.label), value_cell(n), mean, TableCell(duration(total), total)

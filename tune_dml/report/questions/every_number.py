@@ -9,7 +9,7 @@ from tune_dml.record.results import Store, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Entry, Section, Table, number, plain, words
+from tune_dml.report.section import Section, Table, TableCell, metric_cell, text_cell, value_cell
 from tune_dml.text import duration
 
 
@@ -39,28 +39,28 @@ def every_number(analysis: Analysis) -> Section:
     return Section("numbers", title, "Every number", (table,), data={"trials": [_data(t) for t in results.trials]})
 
 
-def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[Entry, ...]:
-    numbers = [number(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics]
+def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[TableCell, ...]:
+    numbers = [metric_cell(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics]
     return (
-        words(trial.cell.label, anchor=f"trial-{trial.key}"),
-        plain(trial.seed),
-        *(numbers[:1] or [words("-")]),
-        words(trial.status, mark=trial.status),
-        words(trial.reason),
+        text_cell(trial.cell.label, anchor=f"trial-{trial.key}"),
+        value_cell(trial.seed),
+        *(numbers[:1] or [text_cell("-")]),
+        text_cell(trial.status, mark=trial.status),
+        text_cell(trial.reason),
         *numbers[1:],
-        words(trial.key),
+        text_cell(trial.key),
         _run(trial.run_id, store),
-        plain(trial.step),
-        plain(trial.attempts),
-        Entry(duration(trial.seconds), trial.seconds),
+        value_cell(trial.step),
+        value_cell(trial.attempts),
+        TableCell(duration(trial.seconds), trial.seconds),
     )
 
 
-def _run(run_id: str, store: Store | None) -> Entry:
+def _run(run_id: str, store: Store | None) -> TableCell:
     """The run and its files, a click away where the store is a server."""
     page = store.page(run_id) if store else ""
     links = ((run_id, page), ("files", f"{page}/artifacts")) if page else ()
-    return Entry(run_id or "-", links=links)
+    return TableCell(run_id or "-", links=links)
 
 
 def _data(trial: TrialResult) -> dict[str, object]:

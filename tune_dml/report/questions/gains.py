@@ -13,7 +13,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, signed, words
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
 from tune_dml.stats.arms import BestOfArms, at_best
 from tune_dml.stats.contrasts import estimate_gains
 from tune_dml.stats.simultaneous import ALGORITHM
@@ -69,7 +69,7 @@ def gains(analysis: Analysis) -> Section | None:
     if found is None:
         return None
     sentences = _sentences(analysis, found)
-    word = _word(found)
+    word = _verdict_badge(found)
     body: list[Block] = [_figure(analysis, found, sentences), Text(" ".join(sentences))]
     return Section(
         "gains",
@@ -78,7 +78,7 @@ def gains(analysis: Analysis) -> Section | None:
         (*body, _table(analysis, found)),
         Card(word, _style(found), "What does each method gain?", sentences[0]),
         tuple(sentences),
-        plain=" ".join(_plain(analysis, found)) if found.known else "",
+        headline=" ".join(_headline(analysis, found)) if found.known else "",
         data={
             "gains": {
                 "rows": found.gains,
@@ -138,7 +138,7 @@ def _of(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
     return [row for row in rows if row.verdict == verdict]
 
 
-def _word(found: _Gains) -> str:
+def _verdict_badge(found: _Gains) -> str:
     verdicts = {gain.verdict for gain in found.gains}
     if len(verdicts) == 1:
         (only,) = verdicts
@@ -159,7 +159,7 @@ def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
     return groups
 
 
-def _plain(analysis: Analysis, found: _Gains) -> list[str]:
+def _headline(analysis: Analysis, found: _Gains) -> list[str]:
     """What the study asks, as one would say it: the differences of gains, then each group of gains."""
     said = [_difference(analysis, row) for row in found.differences]
     for (added, against), rows in _groups(found.gains).items():
@@ -222,7 +222,7 @@ def _sentences(analysis: Analysis, found: _Gains) -> list[str]:
         why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two judging seeds"
         return [f"Undecided what the methods gain: {why}."]
     level = f"{100 * (1 - found.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
-    sentences = [*_plain(analysis, found)]
+    sentences = [*_headline(analysis, found)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
     if found.algorithm == TUNED:
         sentences.append("Each method counts as its best configuration; the intervals allow for the choice.")
@@ -245,8 +245,9 @@ def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
 def _table(analysis: Analysis, found: _Gains) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (words(row.arm), words(row.against), words("gain less gain" if row in found.differences else "gain"),
-         signed(metric, row.estimate), *ends(metric, row.low, row.high), words(row.verdict, mark=_MARKS[row.verdict]))
+        (text_cell(row.arm), text_cell(row.against), text_cell("gain less gain" if row in found.differences else "gain"),
+         delta_cell(metric, row.estimate), *interval_cells(metric, row.low, row.high),
+         text_cell(row.verdict, mark=_MARKS[row.verdict]))
         for _, row in _rows(found)
     )  # fmt: skip
     caption = (

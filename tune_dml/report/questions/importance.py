@@ -15,7 +15,7 @@ from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Entry, Figure, Heading, Section, Table, Text, words
+from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
@@ -206,9 +206,9 @@ def _figure(analysis: Analysis, one: ImportanceOfArm) -> Figure:
 
 
 def _table(analysis: Analysis, one: ImportanceOfArm, level: float) -> Table:
-    rows = [(words(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in one.shares]
+    rows = [(text_cell(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in one.shares]
     rows += [
-        (words(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
+        (text_cell(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
         for pair in one.pairs
     ]
     caption = (
@@ -219,5 +219,5 @@ def _table(analysis: Analysis, one: ImportanceOfArm, level: float) -> Table:
     return Table(name, caption, ("knob", "share", "low", "high"), tuple(rows), folded="Shares in numbers")
 
 
-def _share(value: float) -> Entry:
-    return Entry(f"{value:.0%}", value) if math.isfinite(value) else Entry("-")
+def _share(value: float) -> TableCell:
+    return TableCell(f"{value:.0%}", value) if math.isfinite(value) else TableCell("-")

@@ -15,7 +15,7 @@ from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
-from tune_dml.report.section import Block, Figure, Section, Table, Text, number, plain, words
+from tune_dml.report.section import Block, Figure, Section, Table, Text, metric_cell, text_cell, value_cell
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
@@ -105,8 +105,8 @@ def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
 def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     source = _source(knob, finals)
     rows = tuple(
-        (words(f.label), words(f.metric.label), plain(f.n), number(f.metric, f.mean), number(f.metric, f.sd),
-         number(f.metric, f.published))
+        (text_cell(f.label), text_cell(f.metric.label), value_cell(f.n),
+         *(metric_cell(f.metric, value) for value in (f.mean, f.sd, f.published)))
         for f in finals
     )  # fmt: skip
     caption = "Mechanism figures at the last evaluation: mean and standard deviation over seeds"

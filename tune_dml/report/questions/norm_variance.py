@@ -20,7 +20,7 @@ from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 from tune_dml.report.questions import question
-from tune_dml.report.section import Figure, Section, Table, Text, plain, signed, words
+from tune_dml.report.section import Figure, Section, Table, Text, delta_cell, text_cell, value_cell
 
 _VARIANCE = "train/norm_variance"
 _LEAST = 4  # configurations: fewer have no rank correlation worth a word
@@ -129,10 +129,10 @@ def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
 def _table(analysis: Analysis, gains: list[_Gain]) -> Table:
     rows = tuple(
         (
-            words(gain.cell.label),
-            words(gain.without),
-            plain(float(f"{gain.left:.3g}")),
-            signed(analysis.metric, gain.gain),
+            text_cell(gain.cell.label),
+            text_cell(gain.without),
+            value_cell(float(f"{gain.left:.3g}")),
+            delta_cell(analysis.metric, gain.gain),
         )
         for gain in sorted(gains, key=lambda gain: gain.left)
     )

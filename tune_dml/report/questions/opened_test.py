@@ -14,7 +14,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section, Table, Text, number, plain, words
+from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.simultaneous import all_pairs, at_most, comparison_bars
 
@@ -143,8 +143,8 @@ def _sentences(opened: _OpenedTest, chosen: _OpenedRow, claimed: _OpenedRow) -> 
 def _table(validation: MetricName, opened: _OpenedTest) -> Table:
     metric = opened.metric
     rows = tuple(
-        (words(row.label), plain(row.n), number(validation, row.validation), number(metric, row.mean),
-         number(metric, row.low), number(metric, row.high))
+        (text_cell(row.label), value_cell(row.n), metric_cell(validation, row.validation), metric_cell(metric, row.mean),
+         metric_cell(metric, row.low), metric_cell(metric, row.high))
         for row in opened.rows
     )  # fmt: skip
     caption = (

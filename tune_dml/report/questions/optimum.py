@@ -14,7 +14,7 @@ from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats.best import HSU, judge_best
 from tune_dml.stats.chance import p_best
@@ -62,9 +62,9 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     if verdict is None:
         return None
     sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
-    chances = _chances(analysis, knob)
+    chances = _best_probabilities(analysis, knob)
     body: list[Block] = [_figure(knob, verdict, chances)] if chances else []
-    body.append(Text(sentence, badge=_word(verdict)))
+    body.append(Text(sentence, badge=_verdict_badge(verdict)))
     curve = _parabola(analysis, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))
@@ -77,10 +77,10 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         "" if knob.isolated.problem else f"Where is the best {knob.symbol}?",
         "Optimum",
         (*body, _table(analysis, knob, verdict)),
-        Card(_word(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
+        Card(_verdict_badge(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
         (sentence,),
         findings=(sentence,) if open_edge else (),
-        plain=_plain(knob, verdict),
+        headline=_headline(knob, verdict),
         steps=steps,
         data={
             "optimum": {
@@ -91,11 +91,11 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     )  # fmt: skip
 
 
-def _word(verdict: BestValue) -> str:
+def _verdict_badge(verdict: BestValue) -> str:
     return {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
 
 
-def _plain(knob: KnobAnalysis, verdict: BestValue) -> str:
+def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
     """Where the best lies, as one would say it; empty while that is open."""
     if verdict.verdict == "edge":
         best = value_text(knob.level(verdict.best))
@@ -119,7 +119,7 @@ def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[
     return extend(analysis.results, settles, urgency, values={knob.path: as_tried(knob, verdict.extend)})
 
 
-def _chances(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
+def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
     """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
@@ -285,7 +285,11 @@ def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:
 def _table(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> Table:
     """How far each value is behind the best, at most."""
     entries = tuple(
-        (words(label), words("yes" if label in verdict.candidates else "no"), signed(analysis.metric, bound))
+        (
+            text_cell(label),
+            text_cell("yes" if label in verdict.candidates else "no"),
+            delta_cell(analysis.metric, bound),
+        )
         for label, bound in verdict.behind
     )
     caption = f"Each value against the best. {verdict.algorithm}; {100 * (1 - verdict.alpha):.3g}% for all at once."

@@ -14,7 +14,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words
+from tune_dml.report.section import Block, Section, Table, Text, delta_cell, text_cell, value_cell
 from tune_dml.stats.classes import Reach, reach_of
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
 def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) -> Table:
     metric = metric_name(f"{half}/recall_at_1")
     entries = tuple(
-        (words(row.label), plain(row.reach.classes), plain(row.reach.seeds), signed(metric, row.reach.estimate),
-         signed(metric, row.reach.low), signed(metric, row.reach.high), words(_p(row.reach.per_query)),
-         words(_p(row.reach.these_networks)), words(_p(row.reach.trained_anew)))
+        (text_cell(row.label), value_cell(row.reach.classes), value_cell(row.reach.seeds), delta_cell(metric, row.reach.estimate),
+         delta_cell(metric, row.reach.low), delta_cell(metric, row.reach.high), text_cell(_p(row.reach.per_query)),
+         text_cell(_p(row.reach.these_networks)), text_cell(_p(row.reach.trained_anew)))
         for row in rows
         if row.half == half
     )  # fmt: skip

@@ -17,7 +17,18 @@ from tune_dml.report.published.comparable import differences_in_words, differing
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
+from tune_dml.report.section import (
+    Block,
+    Fold,
+    Heading,
+    Notes,
+    Section,
+    Table,
+    Text,
+    metric_cell,
+    text_cell,
+    value_cell,
+)
 from tune_dml.space import METHOD
 from tune_dml.stats.equivalence import OrderAgreement
 from tune_dml.stats.simultaneous import all_pairs
@@ -131,7 +142,7 @@ def _orders(tables: Sequence[_PrintedArms]) -> Table:
         if order:
             counts = (order.pairs, order.paper_certain, order.same, order.opposite, order.open)
             numbers = (*counts, round(order.tau, 2))
-        rows.append((words(arms.published.source), *map(plain, numbers)))
+        rows.append((text_cell(arms.published.source), *map(value_cell, numbers)))
     deviations = ", ".join(dict.fromkeys(str(arms.deviation) for arms in tables))
     caption = (
         "Pairs of arms by their order. A pair counts as the same or as opposite where both orders are certain, ours and the "
@@ -147,7 +158,11 @@ def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
     means = {cell.label: cell.mean for arms in tables for cell in arms.cells}
     ranked = sorted(means, key=lambda label: -analysis.sign * means[label])
     rows = tuple(
-        (words(label), number(metric, means[label]), *(number(metric, c.get(label, math.nan)) for c in columns))
+        (
+            text_cell(label),
+            metric_cell(metric, means[label]),
+            *(metric_cell(metric, c.get(label, math.nan)) for c in columns),
+        )
         for label in ranked
     )
     caption = f"The best cell of each arm by {metric.axis}, beside the printed numbers of its name: the order may be compared."
@@ -170,8 +185,8 @@ def _other_metrics(tables: Sequence[_PrintedArms]) -> list[Table]:
                 if ours and cell.cell.arm in printed:
                     metric = metric_name(key)
                     rows.append(
-                        (words(arms.published.source), words(name), words(cell.label), number(metric, float(np.mean(ours))),
-                         number(metric, printed[cell.cell.arm]))
+                        (*map(text_cell, (arms.published.source, name, cell.label)),
+                         metric_cell(metric, float(np.mean(ours))), metric_cell(metric, printed[cell.cell.arm]))
                     )  # fmt: skip
     if not rows:
         return []

@@ -10,7 +10,17 @@ from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
-from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
+from tune_dml.report.section import (
+    Block,
+    Card,
+    Section,
+    Table,
+    Text,
+    delta_cell,
+    interval_cells,
+    metric_cell,
+    text_cell,
+)
 from tune_dml.report.steps import Step, chance_text, extend, more_seeds, not_worth_it
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
@@ -29,7 +39,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     if drawn is not knob:
         body.append(Text(f"The figure of {drawn.symbol}, above, shows the methods that share this knob together."))
     elif knob.points:
-        body.append(curve_figure(analysis, knob, plain_sentence(analysis, knob)))
+        body.append(curve_figure(analysis, knob, knob_headline(analysis, knob)))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
@@ -38,7 +48,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
-        plain=_in_the_answer(analysis, knob),
+        headline=_in_the_answer(analysis, knob),
         hint=not_worth_it(ahead, _question(knob), _INSTEAD),
         steps=_steps(analysis, knob, ahead),
         data={
@@ -71,24 +81,24 @@ def _in_the_answer(analysis: Analysis, knob: KnobAnalysis) -> str:
     ]
     few = 2 if knob.arm else 3
     if len(analysis.knobs) < few or len(unsure) < 2 or knob not in unsure:
-        return plain_sentence(analysis, knob)
+        return knob_headline(analysis, knob)
     symbols = [other.symbol for other in unsure]
     named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
     return f"Whether {named} matter on {analysis.results.plan.dataset} is open." if knob is unsure[0] else ""
 
 
-def plain_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
+def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
     """The verdict as one would say it."""
     verdict = knob.sensitivity
     if knob.unused:
         same = f"its {len(_trained(knob))} values trained to the same numbers"
         return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset} as it was run: {same}. Is it used?"
     if verdict.largest is None:
-        return _plain_without_noise(analysis, knob)
-    return knob.among + _plain_with_noise(analysis, knob, verdict.largest)
+        return _headline_without_noise(analysis, knob)
+    return knob.among + _headline_with_noise(analysis, knob, verdict.largest)
 
 
-def _plain_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Difference) -> str:
+def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Difference) -> str:
     verdict, metric, symbol = knob.sensitivity, analysis.metric, knob.symbol
     where = analysis.results.plan.dataset + knob.isolated.part
     moved = _moved(analysis, knob, largest.first, largest.second, largest.estimate)
@@ -113,7 +123,7 @@ def _plain_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differenc
     return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
 
 
-def _plain_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
+def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
     """What was seen where nothing says how noisy it is."""
     symbol, where = knob.symbol, analysis.results.plan.dataset
     if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
@@ -312,8 +322,8 @@ def _more_seeds(analysis: Analysis, ahead: Forecast) -> str:
 def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
-        (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
-         number(metric, d.at_most), words(_against_margin(d, verdict)))
+        (text_cell(d.first), text_cell(d.second), delta_cell(metric, d.estimate), *interval_cells(metric, d.low, d.high),
+         metric_cell(metric, d.at_most), text_cell(_against_margin(d, verdict)))
         for d in verdict.differences
     )  # fmt: skip
     caption = (

@@ -13,7 +13,7 @@ from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.questions.caveats import LAST
-from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
+from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
 from tune_dml.report.steps import Step, train_longer
 
 _LOSS = "train/loss"
@@ -146,8 +146,9 @@ def _of_rules(rules: Sequence[_Rule]) -> str:
 
 def _table(analysis: Analysis, knob: KnobAnalysis, rules: Sequence[_Rule]) -> Table:
     labels = [label for label, _ in rules[0].scores]
-    rows: tuple[tuple[Entry, ...], ...] = tuple(
-        (words(label), *(number(analysis.metric, dict(rule.scores)[label]) for rule in rules)) for label in labels
+    rows: tuple[tuple[TableCell, ...], ...] = tuple(
+        (text_cell(label), *(metric_cell(analysis.metric, dict(rule.scores)[label]) for rule in rules))
+        for label in labels
     )
     caption = (
         f"{analysis.metric.axis} by the evaluation that counts: the last one; the best of each seed, then the mean "

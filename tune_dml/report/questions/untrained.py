@@ -28,7 +28,7 @@ def untrained(analysis: Analysis) -> Section | None:
         "Untrained",
         (Text(sentence), Notes(tuple(labels)), Text(advice)),
         findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learnt" for label in labels),
-        plain=sentence,
+        headline=sentence,
         data={"untrained": labels},
     )
 

@@ -14,7 +14,7 @@ from tune_dml.record.results import Results, results_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section, Table, Text, number, plain, words
+from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.components import Spread, difference_spread, together, trial_spread
@@ -170,8 +170,8 @@ def _spread(metric: MetricName, spread: Spread) -> str:
 
 def _table(metric: MetricName, components: tuple[_Component, ...]) -> Table:
     rows = tuple(
-        (words(_NAMES.get(c.source, c.source)), words(c.sweep), plain(c.cells), plain(c.seeds),
-         *(number(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
+        (text_cell(_NAMES.get(c.source, c.source)), text_cell(c.sweep), value_cell(c.cells), value_cell(c.seeds),
+         *(metric_cell(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
         for c in components
     )  # fmt: skip
     columns = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.page import PageHead, page_of, write_page
-from tune_dml.report.questions.sensitivity import plain_sentence
-from tune_dml.report.section import Block, Figure, Section, Table, Text, plain, signed, words
+from tune_dml.report.questions.sensitivity import knob_headline
+from tune_dml.report.section import Block, Figure, Section, Table, Text, delta_cell, text_cell, value_cell
 from tune_dml.report.study.findings import StudyAnalysis, Transfer, Tuning, TuningGain
 from tune_dml.report.summary import Answer
 from tune_dml.text import duration
@@ -50,7 +50,7 @@ def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
 
 def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
     """Each sweep's verdict on each of its knobs, by the sweep's name if so wanted."""
-    said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))]
+    said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := knob_headline(s, k))]
     return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in said)
 
 
@@ -114,8 +114,8 @@ def _page(study: StudyAnalysis) -> str:
 def _transfer(study: StudyAnalysis) -> Section:
     metric = study.sweeps[0].metric
     rows = tuple(
-        (words(t.knob), words(t.first), words(t.second), plain(t.shared), plain(round(t.tau, 3)), plain(t.low), plain(t.high),
-         words(t.carried or "-"), signed(metric, t.lost.estimate if t.lost else math.nan), words(t.refusal))
+        (*map(text_cell, (t.knob, t.first, t.second)), *map(value_cell, (t.shared, round(t.tau, 3), t.low, t.high)),
+         text_cell(t.carried or "-"), delta_cell(metric, t.lost.estimate if t.lost else math.nan), text_cell(t.refusal))
         for t in study.transfers
     )  # fmt: skip
     columns = (
@@ -144,11 +144,11 @@ def _transfer(study: StudyAnalysis) -> Section:
 def _tuning(study: StudyAnalysis) -> Section:
     metric = study.sweeps[0].metric
     rows = tuple(
-        (words(t.sweep), words(t.dataset), words(t.knob), words(t.best), words(t.default or "-"),
-         signed(metric, t.tunability.estimate if t.tunability else math.nan),
-         signed(metric, t.tunability.low if t.tunability else math.nan),
-         signed(metric, t.tunability.high if t.tunability else math.nan),
-         signed(metric, t.mistunability.estimate), plain(t.tolerant), plain(t.values))
+        (text_cell(t.sweep), text_cell(t.dataset), text_cell(t.knob), text_cell(t.best), text_cell(t.default or "-"),
+         delta_cell(metric, t.tunability.estimate if t.tunability else math.nan),
+         delta_cell(metric, t.tunability.low if t.tunability else math.nan),
+         delta_cell(metric, t.tunability.high if t.tunability else math.nan),
+         delta_cell(metric, t.mistunability.estimate), value_cell(t.tolerant), value_cell(t.values))
         for t in study.tunings
     )  # fmt: skip
     columns = (

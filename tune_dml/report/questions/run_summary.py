@@ -17,19 +17,19 @@ from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
     Block,
-    Entry,
     Facts,
     Heading,
     Notes,
     Section,
     Table,
+    TableCell,
     Text,
     WordTable,
-    ends,
-    number,
-    plain,
-    signed,
-    words,
+    delta_cell,
+    interval_cells,
+    metric_cell,
+    text_cell,
+    value_cell,
 )
 from tune_dml.report.steps import Step, go_on
 from tune_dml.space import Grid, Knob, Value
@@ -53,7 +53,7 @@ class _LostTrial:
 
 
 @question(order=600)
-def conduct(analysis: Analysis) -> Section:
+def run_summary(analysis: Analysis) -> Section:
     """The facts of the sweep; its failures are findings."""
     results, plan = analysis.results, analysis.results.plan
     failures = [
@@ -72,7 +72,7 @@ def conduct(analysis: Analysis) -> Section:
         "What was run, and what failed",
         "What was run",
         tuple(body),
-        plain=" ".join(filter(None, (_provisional(analysis), _stopped_early(analysis)))),
+        headline=" ".join(filter(None, (_provisional(analysis), _stopped_early(analysis)))),
         steps=_steps(analysis),
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
@@ -235,8 +235,8 @@ def _progress(analysis: Analysis) -> str:
 
 def _table_of_failures(failures: list[_LostTrial]) -> Table:
     rows = tuple(
-        (words(f.label), plain(f.seed), words(f.status, mark=f.status), words(f.reason), plain(f.attempts),
-         Entry(f.key, None, ((f.key, f"#trial-{f.key}"),)), words(f.run_id or "-"))
+        (text_cell(f.label), value_cell(f.seed), text_cell(f.status, mark=f.status), text_cell(f.reason), value_cell(f.attempts),
+         TableCell(f.key, None, ((f.key, f"#trial-{f.key}"),)), text_cell(f.run_id or "-"))
         for f in failures
     )  # fmt: skip
     columns = ("cell", "seed", "status", "reason", "attempts", "trial", "MLflow run")
@@ -265,27 +265,27 @@ def _table_of_cells(analysis: Analysis) -> Table:
     return Table("cells", f"{caption}.", columns, rows, csv_only=("lost seeds",)).without(empty)
 
 
-def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[Entry, ...]:
+def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[TableCell, ...]:
     metric, against = analysis.metric, analysis.against(cell)
-    verdict = words("baseline" if cell.cell.baseline else "-")
+    verdict = text_cell("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
-        verdict = words("diverged" if cell.diverged else "failed", mark="failed")
+        verdict = text_cell("diverged" if cell.diverged else "failed", mark="failed")
     elif cell.stopped is not None:
-        verdict = words(f"stopped at {cell.stopped}")
+        verdict = text_cell(f"stopped at {cell.stopped}")
     elif against is not None:
-        verdict = words(against.verdict, mark=against.verdict)
+        verdict = text_cell(against.verdict, mark=against.verdict)
     difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
     links = tuple((f"{trial.seed}", f"#trial-{trial.key}") for trial in cell.trials)
     return (
-        words(cell.label, anchor=f"cell-{slug(cell.label)}"),
-        plain(len(cell.values)),
-        plain(len(cell.trials)),
-        *(number(metric, value) for value in (cell.mean, *analysis.bar(cell))),
-        signed(metric, difference[0]),
-        *ends(metric, *difference[1:]),
+        text_cell(cell.label, anchor=f"cell-{slug(cell.label)}"),
+        value_cell(len(cell.values)),
+        value_cell(len(cell.trials)),
+        *(metric_cell(metric, value) for value in (cell.mean, *analysis.bar(cell))),
+        delta_cell(metric, difference[0]),
+        *interval_cells(metric, *difference[1:]),
         verdict,
-        words(cell.lost),
-        Entry(" ".join(trial.key for trial in cell.trials), None, links),
+        text_cell(cell.lost),
+        TableCell(" ".join(trial.key for trial in cell.trials), None, links),
     )
 
 
