@@ -275,7 +275,8 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     rows = tuple(
         (text_cell(cell.label), value_cell(cell.selection.n), metric_cell(metric, cell.selection.mean),
          text_cell(f"{cell.fresh.n} of {cell.planned}"),
-         *(metric_cell(metric, value) for value in (cell.fresh.mean, cell.fresh.low, cell.fresh.high)), delta_cell(metric, cell.optimism))
+         *(metric_cell(metric, value) for value in (cell.fresh.mean, cell.fresh.low, cell.fresh.high)),
+         delta_cell(metric, cell.optimism))
         for cell in cells
     )  # fmt: skip
     caption = (
