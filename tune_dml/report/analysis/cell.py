@@ -75,6 +75,11 @@ class ArmAnalysis:
         """The cells of which some trial has a number and none diverged: those that can be its best."""
         return tuple(cell for cell in self.cells if cell.values and not cell.diverged)
 
+    @property
+    def hours(self) -> float:
+        """Hours of training of the `trained` cells."""
+        return sum(sum(cell.seconds) for cell in self.trained) / 3600
+
 
 def best_cells(results: Results) -> list[Cell]:
     """The cells that have a finished trial, the best by validation first, the baseline among them.

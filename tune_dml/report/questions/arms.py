@@ -146,7 +146,7 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
         score = _score(analysis, cell_interval(table, row), tables[row])
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
-        equal = [analysis.sign * value for value in _at_equal_budgets(analysis.sign * tables[row], _hours(arm), budget)]
+        equal = [analysis.sign * value for value in _at_equal_budgets(analysis.sign * tables[row], arm.hours, budget)]
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     beaten = {(d.second if analysis.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -analysis.sign * np.nan_to_num(arm.score.mean, nan=-analysis.sign * np.inf))
@@ -163,15 +163,11 @@ def _score(analysis: Analysis, own: Interval, table: np.ndarray) -> Interval:
     return replace(own, low=low, high=high)
 
 
-def _hours(arm: ArmAnalysis) -> float:
-    return sum(sum(cell.seconds) for cell in arm.trained) / 3600
-
-
 def _budget(arms: Sequence[ArmAnalysis]) -> _Budget | None:
     several = [arm for arm in arms if len(arm.trained) > 1]
     if len(several) < 2:
         return None
-    return _Budget(min(len(arm.trained) for arm in several), min(map(_hours, several)))
+    return _Budget(min(len(arm.trained) for arm in several), min(arm.hours for arm in several))
 
 
 def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -> tuple[float, float]:
