@@ -107,7 +107,7 @@ def stand_in(seconds: float, rows: int) -> Callable[..., Callable[[dict[str, Any
 
             from ray import tune
 
-            from tune_dml.running.messages import as_text
+            from tune_dml.running.trials.messages import as_text
 
             for row in range(rows):
                 time.sleep(seconds / rows)

@@ -24,7 +24,7 @@ import numpy as np
 
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.study import Search, Study
-from tune_dml.running.search import Proposals
+from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.space import Grid, Knob, LogRange, Range, Space, Value
 
 SEEDS, NOISE = 3, 1.0

@@ -89,7 +89,7 @@ def cache_dir(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def ray_session():
     """One local Ray for all tests that sweep in this process."""
-    from tune_dml.running import cluster
+    from tune_dml.running.cluster import cluster
 
     with cluster.connected(None, engine="local") as capacity:
         yield capacity

@@ -25,7 +25,7 @@ from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
-from tune_dml.running.shares import measured_shares, settled
+from tune_dml.running.trials.gpu_sharing import measured_shares, settled
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
 
@@ -69,7 +69,7 @@ def run(
     notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
     race = None
     if racing.until_decided:
-        from tune_dml.running.race import rule_of
+        from tune_dml.running.search.race import rule_of
 
         race = rule_of(state, racing)
     return _execute(state, resources, session, console, SessionIntent("sweep", notes, race=race))
@@ -297,15 +297,15 @@ def _execute(
     state: SweepState, resources: Resources, session: Session, console: Console | None, intent: SessionIntent
 ) -> Sweep:
     """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
-    from tune_dml.running import cluster
-    from tune_dml.running.garbage import seldom_collected
+    from tune_dml.running.cluster import cluster
+    from tune_dml.running.process import seldom_collected
 
     address, _ = cluster.address_of(session.address)
     with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         if left := state.trials_left(intent.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep
-        from tune_dml.running.progress import Progress
+        from tune_dml.running.screen.progress import Progress
 
         progress = Progress(state, console, plan=intent.confirmation)
         tracker = _tracker(state, session, say=progress.note)
@@ -333,7 +333,7 @@ def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | N
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     """What a trial and the session's limits ask for, of the cluster and of MLflow."""
     from tune_dml import tracking
-    from tune_dml.running import cluster
+    from tune_dml.running.cluster import cluster
 
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     needs = cluster.resource_problems(resources, cluster.address_of(session.address))

@@ -213,7 +213,7 @@ def test_tune_does_not_import_mlflow_to_count_callbacks():
 def test_tune_asks_our_manager_for_room():
     from ray.tune.execution import tune_controller
 
-    from tune_dml.running.places import Places
+    from tune_dml.running.cluster.placement import Places
 
     tunes = tune_controller.PlacementGroupResourceManager
     with placed_by(Places):

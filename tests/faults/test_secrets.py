@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.sweeps import Running, sweep_file
 
-from tune_dml.running.upload import collect_upload
+from tune_dml.running.cluster.upload import collect_upload
 
 PLANTED = {
     "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-7c41",

@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import Field
 
 from trainables.losses.base import Loss
-from tune_dml.running import trial
+from tune_dml.running.trials import trial
 
 
 WORDS = "CUDA error: device-side assert triggered"

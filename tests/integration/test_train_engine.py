@@ -92,7 +92,7 @@ import sys, json
 from pathlib import Path
 import ray
 from tune_dml.planning.request import Resources
-from tune_dml.running.group import Group
+from tune_dml.running.trials.worker_group import Group
 
 
 def where(config, post):
@@ -116,8 +116,8 @@ LACKING = """
 import sys
 from pathlib import Path
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster
-from tune_dml.running.group import Group
+from tune_dml.running.cluster import cluster
+from tune_dml.running.trials.worker_group import Group
 
 with cluster.connected(None, engine="train"):
     try:
@@ -140,8 +140,8 @@ import sys, time
 from pathlib import Path
 import ray
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster
-from tune_dml.running.group import Group
+from tune_dml.running.cluster import cluster
+from tune_dml.running.trials.worker_group import Group
 
 
 def train_one(config, post):
@@ -202,8 +202,8 @@ ALONE = """
 import sys
 from pathlib import Path
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster
-from tune_dml.running.group import Group
+from tune_dml.running.cluster import cluster
+from tune_dml.running.trials.worker_group import Group
 
 
 def add(config, post):

@@ -17,17 +17,18 @@ import pytest
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning import gpus
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, handshake, shares
-from tune_dml.running.cluster import (
+from tune_dml.running.cluster import cluster, probe_address
+from tune_dml.running.cluster.cluster import (
     Capacity,
     _capacity_problems,
     address_of,
     capacity_at,
     resource_problems,
 )
-from tune_dml.running.handshake import address_problems, job_server_problems
-from tune_dml.running.jobs import cluster_client
-from tune_dml.running.shares import settled
+from tune_dml.running.cluster.jobs import cluster_client
+from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
+from tune_dml.running.trials import gpu_sharing
+from tune_dml.running.trials.gpu_sharing import settled
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +76,7 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
             raise ConfigError(Problem(origin, "must be reachable"))
         return there
 
-    monkeypatch.setattr(shares, "address_problems", lambda address, origin: [])
+    monkeypatch.setattr(gpu_sharing, "address_problems", lambda address, origin: [])
     monkeypatch.setattr(cluster, "capacity_at", capacity)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1" if not share else "")
     assert settled(Resources(), "head:6379").gpus_per_worker == share
@@ -114,7 +115,7 @@ def test_the_address_comes_from_flag_then_environment(monkeypatch):
 
 
 def test_an_open_port_is_not_yet_a_ray(monkeypatch):
-    monkeypatch.setattr(handshake, "_SECONDS", 0.2)
+    monkeypatch.setattr(probe_address, "_SECONDS", 0.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -192,7 +193,7 @@ def test_a_wrong_token_is_mended_where_it_came_from(home, tmp_path, monkeypatch,
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    _, remedy = handshake._no_token()
+    _, remedy = probe_address._no_token()
     assert told in remedy
 
 
@@ -252,7 +253,7 @@ def test_a_head_is_greeted_past_every_proxy_as_ray_does(home, behind_a_proxy):
 
 
 def test_a_port_that_never_answers_is_no_dashboard(monkeypatch):
-    monkeypatch.setattr(handshake, "_SECONDS", 0.2)
+    monkeypatch.setattr(probe_address, "_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         (problem,) = job_server_problems(address, "cluster")

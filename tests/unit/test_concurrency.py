@@ -4,9 +4,9 @@ import pytest
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster
-from tune_dml.running.cluster import Capacity
-from tune_dml.running.concurrency import Concurrency
+from tune_dml.running.cluster import cluster
+from tune_dml.running.cluster.cluster import Capacity
+from tune_dml.running.scheduler import Concurrency
 
 
 class Endless(Searcher):
@@ -65,7 +65,7 @@ def test_a_head_that_is_away_ends_nothing(monkeypatch):
             room._over.set()
         raise ConnectionError("the head is away")
 
-    monkeypatch.setattr("tune_dml.running.concurrency._PACE", 0.001)
+    monkeypatch.setattr("tune_dml.running.scheduler._PACE", 0.001)
     room = Concurrency(ConcurrencyLimiter(Endless(), max_concurrent=2), away, asked.append)
     with room:
         room._thread.join(5)

@@ -11,8 +11,9 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, ray_internals, start
-from tune_dml.running.cluster import Capacity, Connection
+from tune_dml.running import ray_internals
+from tune_dml.running.cluster import cluster, start_checks
+from tune_dml.running.cluster.cluster import Capacity, Connection
 
 FOUR = Capacity(({"CPU": 4, "GPU": 0},))
 
@@ -124,11 +125,11 @@ def test_the_longest_name_of_a_folder_is_that_which_ray_takes_for_its_sockets(mo
     from ray._private.utils import validate_socket_filepath
 
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    below = start._SOCKET.format(os.getpid())
+    below = start_checks._SOCKET.format(os.getpid())
     fits = f"/{(107 - len(below) - 2) * 't'}"
     validate_socket_filepath(f"{fits}/{below}")
     with pytest.raises(OSError, match="AF_UNIX"):
         validate_socket_filepath(f"{fits}t/{below}")
     for folder, refused in ((fits, 0), (f"{fits}t", 1)):
         monkeypatch.setenv("TMPDIR", folder)
-        assert len(list(start._folder_problems())) == refused
+        assert len(list(start_checks._folder_problems())) == refused

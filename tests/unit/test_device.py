@@ -8,9 +8,9 @@ from helpers.trials import TASKS, config_of
 from ray import tune
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import trial as trials
-from tune_dml.running.device import ailment, device_of, missing_device
-from tune_dml.running.messages import read_message
+from tune_dml.running.trials import trial as trials
+from tune_dml.running.trials.device import ailment, device_of, missing_device
+from tune_dml.running.trials.messages import read_message
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tune_dml.running.garbage import RARELY, seldom_collected
+from tune_dml.running.process import RARELY, seldom_collected
 
 
 @pytest.fixture

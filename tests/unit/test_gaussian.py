@@ -6,8 +6,8 @@ from helpers import toys
 from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
-from tune_dml.running.gaussian import FIRST, GaussianSearch, _fitted_cells, _noise, _thinned
-from tune_dml.running.points import _ARM, Points
+from tune_dml.running.search.gaussian import FIRST, GaussianSearch, _fitted_cells, _noise, _thinned
+from tune_dml.running.search.points import _ARM, Points
 from tune_dml.space import Arm, Grid, Knob, LogRange, Range
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1))

@@ -10,8 +10,9 @@ from ray.train.v2._internal import exceptions
 from ray.train.v2.api.exceptions import ControllerError
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import group, ray_internals
-from tune_dml.running.group import _Mailbox
+from tune_dml.running import ray_internals
+from tune_dml.running.trials import worker_group
+from tune_dml.running.trials.worker_group import _Mailbox
 
 FAILED, FINISHED = {"ended": {"status": "failed"}}, {"ended": {"status": "finished"}}
 
@@ -41,7 +42,7 @@ def hear(mailbox):
 
 @pytest.fixture
 def _nobody_follows(monkeypatch):
-    monkeypatch.setattr(group, "_ALL_FAIL", 0.0)
+    monkeypatch.setattr(worker_group, "_ALL_FAIL", 0.0)
 
 
 @pytest.mark.usefixtures("_nobody_follows")
@@ -121,7 +122,7 @@ def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(
     asyncio.run(mailbox.take(1, 0, "fourth", "n"))  # not yet taken by all
     monkeypatch.setattr(ray_internals, "nodes_taken_away", lambda: {"node of second", "of another sweep"})
     monkeypatch.setattr(ray, "get", asyncio.run)
-    waiting = object.__new__(group.Group)
+    waiting = object.__new__(worker_group.Group)
     waiting.mailbox = SimpleNamespace(nodes_left=SimpleNamespace(remote=mailbox.nodes_left))
     assert waiting._lost() == 2
     asyncio.run(mailbox.give({"next": 1}))
@@ -137,7 +138,7 @@ def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
     def fit():
         raise next(ends)
 
-    begun = object.__new__(group.Group)
+    begun = object.__new__(worker_group.Group)
     begun.error, begun._trainer = None, lambda *given: SimpleNamespace(fit=fit)
     begun._fit(lambda config, post: None, Path(), Resources(workers=2), None)
     assert begun.error is lacking

@@ -9,9 +9,10 @@ from ray.autoscaler._private.kuberay import node_provider
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
-from tune_dml.running import growth, ray_internals
-from tune_dml.running.cluster import Capacity
-from tune_dml.running.growth import nodes_to_come
+from tune_dml.running import ray_internals
+from tune_dml.running.cluster import autoscaler_limits
+from tune_dml.running.cluster.autoscaler_limits import nodes_to_come
+from tune_dml.running.cluster.cluster import Capacity
 
 ROOT = Path(__file__).parents[2]
 HEAD = {"trial_driver": 64.0}
@@ -24,7 +25,7 @@ def pod(tmp_path, monkeypatch):
     cluster = {"metadata": {"name": "sec-rho-x7", "namespace": "ml"}, "spec": job["spec"]["rayClusterSpec"]}
     (tmp_path / "namespace").write_text("ml")
     (tmp_path / "token").write_text("secret")
-    monkeypatch.setattr(growth, "_POD", tmp_path)
+    monkeypatch.setattr(autoscaler_limits, "_POD", tmp_path)
     monkeypatch.setattr(node_provider, "IN_CLUSTER_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(ray_internals, "announced_limits", tuple)
     monkeypatch.setattr(ray_internals, "autoscales", lambda: False)
@@ -76,6 +77,6 @@ def test_so_is_one_that_answers_with_an_error_of_its_own(pod):
 
 
 def test_elsewhere_nobody_asks_kubernetes(pod, monkeypatch, tmp_path):
-    monkeypatch.setattr(growth, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
+    monkeypatch.setattr(autoscaler_limits, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
     monkeypatch.delenv("RAY_CLUSTER_NAME")
     assert nodes_to_come() == ()

@@ -9,8 +9,8 @@ import pytest
 from trainables.errors import ConfigError
 from tune_dml.cli.cancel import cancel
 from tune_dml.cli.submit import _read_command, _SubmittedJob
-from tune_dml.running import jobs, upload
-from tune_dml.running.upload import Upload, collect_upload
+from tune_dml.running.cluster import jobs, upload
+from tune_dml.running.cluster.upload import Upload, collect_upload
 
 
 class Client:

@@ -12,8 +12,8 @@ from ray.exceptions import ActorDiedError
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
-from tune_dml.running.progress import Progress
 from tune_dml.running.recorder import Recorder
+from tune_dml.running.screen.progress import Progress
 from tune_dml.space import Grid, Knob
 
 KILLED = "The actor is dead because its worker process has died."

@@ -24,8 +24,8 @@ from tune_dml.planning.data import known_digests, of_data
 from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
-from tune_dml.running import trial as trials
-from tune_dml.running.messages import read_message
+from tune_dml.running.trials import trial as trials
+from tune_dml.running.trials.messages import read_message
 from tune_dml.space import Grid, Knob
 
 

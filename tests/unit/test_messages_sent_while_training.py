@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tune_dml.record.events import TrialEnd
-from tune_dml.running.messages import Messages, _Unsent
+from tune_dml.running.trials.messages import Messages, _Unsent
 
 
 def sent(said, stall_limit=None, end=None):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tune_dml.running.nodes import _clocks, _count, _each, _pictures, _shared
+from tune_dml.running.cluster.nodes import _clocks, _count, _each, _pictures, _shared
 
 
 def answer(**changes):

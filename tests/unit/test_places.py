@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 from ray.air.execution.resources import placement_group as rays
 
-from tune_dml.running import places
-from tune_dml.running.places import Places
+from tune_dml.running.cluster import placement
+from tune_dml.running.cluster.placement import Places
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ def given_back(monkeypatch):
     monkeypatch.setattr(rays.ray.util, "remove_placement_group", rooms.append)
     monkeypatch.setattr(rays.ray, "wait", lambda futures, **how: (futures, []))
     monkeypatch.setattr(rays.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(places, "placement_group_table", lambda room: {"state": room.state} if room.state else {})
+    monkeypatch.setattr(placement, "placement_group_table", lambda room: {"state": room.state} if room.state else {})
     return rooms
 
 

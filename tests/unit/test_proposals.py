@@ -11,7 +11,7 @@ from helpers import toys
 from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
-from tune_dml.running.search import Proposals
+from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.space import Arm, Baseline, Grid, Knob, LogRange, Range
 
 

@@ -8,7 +8,7 @@ import ray
 import ray.train
 
 from trainables import distributed
-from tune_dml.running import rendezvous
+from tune_dml.running.trials import rendezvous
 
 
 class Context:

@@ -23,7 +23,7 @@ from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.record.results import results_of
 from tune_dml.record.sealed import sealed_metrics
 from tune_dml.record.state import read_state
-from tune_dml.running.trial import run_trial
+from tune_dml.running.trials.trial import run_trial
 
 TEST = "test/recall_at_1"
 SMALL = {"means": {0.01: 74.6, 0.1: 72.0}, "seeds": (0, 1)}

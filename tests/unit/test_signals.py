@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tune_dml.running.signals import no_interrupt_dropped
+from tune_dml.running.process import no_interrupt_dropped
 
 
 class Torn:

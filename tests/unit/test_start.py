@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, start
+from tune_dml.running.cluster import cluster, start_checks
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -17,13 +17,13 @@ UNLIMITED = resource.RLIM_INFINITY
 def limits(monkeypatch):
     """Limits of this process by name; none is set."""
     given = {}
-    monkeypatch.setattr(start.resource, "getrlimit", lambda number: (given.get(number, UNLIMITED), UNLIMITED))
-    monkeypatch.setattr(start.os, "getuid", lambda: 1000)
+    monkeypatch.setattr(start_checks.resource, "getrlimit", lambda number: (given.get(number, UNLIMITED), UNLIMITED))
+    monkeypatch.setattr(start_checks.os, "getuid", lambda: 1000)
     return given
 
 
 def threads_left(proc, groups):
-    return [(place, left) for place, left, _ in start._threads_left(proc, groups)]
+    return [(place, left) for place, left, _ in start_checks._threads_left(proc, groups)]
 
 
 def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path, limits, monkeypatch):
@@ -39,23 +39,23 @@ def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path,
         (group / "pids.max").write_text(f"{most}\n")
         (group / "pids.current").write_text(f"{now}\n")
     limits[resource.RLIMIT_NPROC] = 64
-    monkeypatch.setattr(start.os, "getuid", lambda: os.stat(tmp_path).st_uid or 1000)
+    monkeypatch.setattr(start_checks.os, "getuid", lambda: os.stat(tmp_path).st_uid or 1000)
     for number in (7, 8):
-        os.chown(proc / str(number), start.os.getuid(), -1)
+        os.chown(proc / str(number), start_checks.os.getuid(), -1)
     assert threads_left(proc, groups) == [("ulimit -u", 60), (f"{outer}/pids.max", 60)]
 
 
 def test_root_and_who_has_no_limit_are_asked_nothing(tmp_path, limits, monkeypatch):
     assert threads_left(tmp_path, tmp_path) == []
     limits[resource.RLIMIT_NPROC] = 64
-    monkeypatch.setattr(start.os, "getuid", lambda: 0)
+    monkeypatch.setattr(start_checks.os, "getuid", lambda: 0)
     assert threads_left(tmp_path, tmp_path) == []
 
 
 @pytest.mark.parametrize(("places", "refused"), [(2, False), (3, True)])
 def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places, refused):
-    monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 200, "Raise it.")])
-    problems = [str(problem) for problem in start.start_problems(places)]
+    monkeypatch.setattr(start_checks, "_threads_left", lambda: [("ulimit -u", 200, "Raise it.")])
+    problems = [str(problem) for problem in start_checks.start_problems(places)]
     said = "ulimit -u: Ray and 3 processes that train need 220 threads at least; so many are left here, but got 200. Raise it."
     assert problems == ([said] if refused else [])
 
@@ -71,11 +71,13 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
     ],
 )
 def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch, limits, optimize, warnings, refused):
-    monkeypatch.setattr(start, "_threads_left", list)
-    monkeypatch.setattr(start, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize))
+    monkeypatch.setattr(start_checks, "_threads_left", list)
+    monkeypatch.setattr(
+        start_checks, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
+    )
     if warnings is not None:
         monkeypatch.setenv("PYTHONWARNINGS", warnings)
-    assert [problem.place for problem in start.start_problems(2)] == refused
+    assert [problem.place for problem in start_checks.start_problems(2)] == refused
 
 
 @pytest.mark.parametrize(
@@ -92,19 +94,19 @@ def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch
 )
 def test_a_folder_in_which_rays_sockets_cannot_lie_is_refused(monkeypatch, limits, folder, said):
     """Batch systems name one for each job; the kernel takes 107 bytes for a socket's name."""
-    monkeypatch.setattr(start, "_threads_left", list)
-    monkeypatch.setattr(start.os, "getpid", lambda: 4194304)
+    monkeypatch.setattr(start_checks, "_threads_left", list)
+    monkeypatch.setattr(start_checks.os, "getpid", lambda: 4194304)
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv("TMPDIR", folder)
-    told = [str(problem) for problem in start.start_problems(2)]
+    told = [str(problem) for problem in start_checks.start_problems(2)]
     remedy = "Set RAY_TMPDIR to another one, such as /tmp."
     assert told == ([f"Ray: the folder of Ray's temporary files {said}, but got '{folder}'. {remedy}"] if said else [])
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # noqa: S108
-    assert start.start_problems(2) == []
+    assert start_checks.start_problems(2) == []
 
 
 def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
-    monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
+    monkeypatch.setattr(start_checks, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # other tests may have left one running
     assert [problem.place for problem in cluster.resource_problems(Resources())] == ["ulimit -u"]
     monkeypatch.setattr(cluster, "_is_there", lambda: True)
@@ -113,9 +115,9 @@ def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
 
 
 def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
-    assert "no tight limits (`ulimit -a`)." in start.not_started(RuntimeError("timed out")).remedy
+    assert "no tight limits (`ulimit -a`)." in start_checks.not_started(RuntimeError("timed out")).remedy
     limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
     assert (
         "no tight limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
-        in start.not_started(RuntimeError("timed out")).remedy
+        in start_checks.not_started(RuntimeError("timed out")).remedy
     )

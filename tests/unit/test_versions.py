@@ -11,8 +11,8 @@ from helpers.clusters import BARE
 from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import versions
-from tune_dml.running.versions import _BESIDE, _differences, missing_data, on_like_nodes, versions_here
+from tune_dml.running.cluster import versions
+from tune_dml.running.cluster.versions import _BESIDE, _differences, missing_data, on_like_nodes, versions_here
 
 OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": "0.1.0 (2702c54b)"}
 
@@ -51,7 +51,7 @@ def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path)
 
 def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
     """Of what the project and Ray's parts need, and a node that has begun need not have; what a newer Ray wants shows here."""
-    code = "import sys, tune_dml.running.trial_imports, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
+    code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
     imported = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )

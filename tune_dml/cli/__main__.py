@@ -9,7 +9,7 @@ import sys
 from tune_dml.cli import main
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
-from tune_dml.running.garbage import RARELY
+from tune_dml.running.process import RARELY
 
 _LAST_STREAM = 2
 

@@ -17,7 +17,7 @@ from tune_dml.cli._standing import state_of
 from tune_dml.cli.screen import number
 from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
-from tune_dml.running.progress import PLAIN_MARKS, STYLES
+from tune_dml.running.screen.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
 
 _CELLS_SHOWN = 60

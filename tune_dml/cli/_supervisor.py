@@ -54,7 +54,7 @@ def attend() -> Callable[[int], None]:
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
     def watch() -> None:
-        from tune_dml.running.cluster import Attachment
+        from tune_dml.running.cluster.cluster import Attachment
 
         node = Attachment()
         while not select.select([life], [], [], _NODE_CHECK)[0]:
@@ -248,7 +248,7 @@ def _command(verb: str) -> Any:
 
 def _cause(code: int) -> str:
     if code in _SIGNALS:
-        from tune_dml.running.start import tight_limits
+        from tune_dml.running.cluster.start_checks import tight_limits
 
         return ", ".join([f"signal {_SIGNALS[code]}", *tight_limits()])
     return f"exit code {code}: its Ray node is gone"

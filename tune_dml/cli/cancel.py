@@ -16,7 +16,7 @@ ORDER = 47
 @verb
 def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> None:
     """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
-    from tune_dml.running import jobs
+    from tune_dml.running.cluster import jobs
 
     with jobs.cluster_client(target) as client:
         job = jobs.latest_job(client, sweep_name, target)

@@ -156,7 +156,7 @@ def _torch() -> list[_Finding]:
 
 
 def _cluster_file(file: Path) -> list[_Finding]:
-    from tune_dml.running.cluster_file import cluster_file_gaps, cluster_file_notes, cluster_file_problems
+    from tune_dml.running.cluster.cluster_file import cluster_file_gaps, cluster_file_notes, cluster_file_problems
 
     if problems := cluster_file_problems(file):
         return [finding for problem in problems for finding in _problems(problem.place, [problem])]
@@ -166,11 +166,11 @@ def _cluster_file(file: Path) -> list[_Finding]:
 
 
 def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
-    from tune_dml.running import cluster, handshake
-    from tune_dml.running.start import start_problems
+    from tune_dml.running.cluster import cluster, probe_address
+    from tune_dml.running.cluster.start_checks import start_problems
 
     location, origin = cluster.address_of(session.address)
-    if problems := handshake.address_problems(location, origin):
+    if problems := probe_address.address_problems(location, origin):
         return _problems("Ray", problems)
     if location is not None:
         return _nodes(location, origin, session, data_root)
@@ -190,7 +190,7 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
     """A cluster elsewhere, node by node."""
     from trainables.data import default_cache_dir
     from trainables.errors import ConfigError
-    from tune_dml.running import cluster, nodes
+    from tune_dml.running.cluster import cluster, nodes
 
     try:
         with cluster.joined(location, origin) as capacity:

@@ -21,7 +21,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Print what the last job of a sweep on a cluster has said: a line for every trial that starts or ends."""
-    from tune_dml.running import jobs
+    from tune_dml.running.cluster import jobs
 
     with jobs.cluster_client(target) as client:
         job = jobs.latest_job(client, sweep_name, target)

@@ -56,7 +56,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
-    from tune_dml.running.shares import settled
+    from tune_dml.running.trials.gpu_sharing import settled
 
     resources = settled(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
     preview = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
@@ -69,7 +69,7 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     Raises ConfigError with every problem.
     """
     from tune_dml.planning.checks import prepare
-    from tune_dml.running.cluster import address_of, capacity_at, resource_problems
+    from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
 
     there = address_of(session.address)
     needs = [lambda: resource_problems(resources, there)]
@@ -106,7 +106,7 @@ def _readable(folder: Path) -> Results | None:
 
 def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
     """Analysis here and now with one worker; None where a search has yet to propose every cell."""
-    from tune_dml.running.probe import probe_plan
+    from tune_dml.running.trials.probe import probe_plan
 
     probed = probe_plan(plan, resources, session.cache)
     if probed is None:

@@ -93,7 +93,7 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
     """A bar, told of (done, total), that appears with the first pictures and goes when all are done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from tune_dml.running.progress import is_foreground
+    from tune_dml.running.screen.progress import is_foreground
 
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)

@@ -20,8 +20,8 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.running.jobs import Job
-    from tune_dml.running.upload import Upload
+    from tune_dml.running.cluster.jobs import Job
+    from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
 _GO_ON = ("sweep", "resume", "extend", "confirm")
@@ -42,8 +42,8 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Run a verb on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
-    from tune_dml.running import jobs
-    from tune_dml.running.upload import collect_upload
+    from tune_dml.running.cluster import jobs
+    from tune_dml.running.cluster.upload import collect_upload
 
     command = _read_command(words, target, knows_all=working_dir is None)
     there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])

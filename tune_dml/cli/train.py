@@ -188,7 +188,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     from tune_dml.planning.data import training_data
     from tune_dml.planning.dry_run import start_notes
     from tune_dml.planning.gpus import visibility_problems
-    from tune_dml.running.trial import run_trial
+    from tune_dml.running.trials.trial import run_trial
 
     config = single.config
     task = task_of(config)

@@ -34,14 +34,14 @@ from tune_dml.record.events import (
 from tune_dml.record.fetching import TrialFileCollector
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
+from tune_dml.running.cluster.placement import AbandonedPlaces
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.limits import Spending, Watch
-from tune_dml.running.messages import read_message
-from tune_dml.running.places import AbandonedPlaces
-from tune_dml.running.proposals import diverged_value, proposals_for, value_of
+from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
+from tune_dml.running.trials.messages import read_message
 
 if TYPE_CHECKING:
-    from tune_dml.running.progress import Progress
+    from tune_dml.running.screen.progress import Progress
     from tune_dml.tracking.tracker import Tracker
 
 
@@ -220,7 +220,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """A trial has come to where others decide whether it goes on; it gives its process back."""
         self._leave(key)
         self.ledger.write(TrialPaused(key=key, seconds=seconds))
-        from tune_dml.running.stopping import StoppingProposals
+        from tune_dml.running.search.stopping import StoppingProposals
 
         assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
         self.proposals.paused(key)

@@ -32,11 +32,11 @@ from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
 from tune_dml.record.state import SweepState
-from tune_dml.running import cluster
-from tune_dml.running.concurrency import Concurrency
+from tune_dml.running.cluster import cluster
+from tune_dml.running.cluster.placement import Places, room_for
+from tune_dml.running.cluster.versions import missing_data, on_like_nodes
 from tune_dml.running.failures import TRIAL_RETRIES
-from tune_dml.running.in_order import InOrder, Silent, silence_tune
-from tune_dml.running.places import Places, room_for
+from tune_dml.running.process import ends_by_sigterm, no_interrupt_dropped
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
     give_back,
@@ -45,14 +45,13 @@ from tune_dml.running.ray_internals import (
     without_counting_callbacks,
 )
 from tune_dml.running.recorder import Recorder
-from tune_dml.running.search import CellSearcher
-from tune_dml.running.signals import ends_by_sigterm, no_interrupt_dropped
-from tune_dml.running.trial import Conduct, engine
-from tune_dml.running.versions import missing_data, on_like_nodes
+from tune_dml.running.scheduler import Concurrency, InOrder, Silent, silence_tune
+from tune_dml.running.search.optuna_search import CellSearcher
+from tune_dml.running.trials.trial import Conduct, engine
 from tune_dml.text import counted, duration
 
 if TYPE_CHECKING:
-    from tune_dml.running.progress import Progress
+    from tune_dml.running.screen.progress import Progress
     from tune_dml.tracking.tracker import SyncReport, Tracker
 
 

@@ -16,7 +16,7 @@ from helpers.toys import event_of, plan_of
 
 from tune_dml.cli import _supervisor
 from tune_dml.record.ledger import Ledger
-from tune_dml.running import start
+from tune_dml.running.cluster import start_checks
 from tune_dml.space import Grid, Knob
 
 WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
@@ -131,7 +131,7 @@ def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
     ],
 )
 def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers, monkeypatch, capfd, code, said):
-    monkeypatch.setattr(start, "tight_limits", lambda: ["`ulimit -v` is 3000 MB"])
+    monkeypatch.setattr(start_checks, "tight_limits", lambda: ["`ulimit -v` is 3000 MB"])
     assert drivers((code, False, False)) == (code, [WORDS])
     assert capfd.readouterr().err == said
 

@@ -11,7 +11,7 @@ from helpers.trials import TASKS, config_of
 from tune_dml.cli import plan as verb
 from tune_dml.cli.plan import _preview
 from tune_dml.planning.request import Request, Resources, Session
-from tune_dml.running import probe
+from tune_dml.running.trials import probe
 from tune_dml.space import Baseline, Grid, Knob
 
 QUICK = {"training.steps": 40, "training.eval_every": 20}
@@ -75,7 +75,9 @@ def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, mon
 def test_what_checkpoints_take_is_said_beside_the_room_that_there_is(stopping, held, cache_dir, tmp_path, monkeypatch):
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
     monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
-    monkeypatch.setattr("tune_dml.running.cluster.capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2))
+    monkeypatch.setattr(
+        "tune_dml.running.cluster.cluster.capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2)
+    )
     monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     request = Request(
         "sec_rho", dataset="digits", seeds=3, settings={**QUICK, "training.eval_every": 4}, stopping=stopping

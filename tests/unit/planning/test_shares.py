@@ -12,7 +12,8 @@ from tune_dml.planning import gpus
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.record.state import SweepState
-from tune_dml.running import cluster, shares
+from tune_dml.running.cluster import cluster
+from tune_dml.running.trials import gpu_sharing
 
 GB = 1_000_000_000
 
@@ -33,8 +34,10 @@ def gpu(monkeypatch):
                 raise held
             return Probe(10.0, GB, 0, int(held * GB), 16 * GB)
 
-        monkeypatch.setattr(shares, "probed", probed)
-        monkeypatch.setattr(shares, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials])
+        monkeypatch.setattr(gpu_sharing, "probed", probed)
+        monkeypatch.setattr(
+            gpu_sharing, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials]
+        )
         return seen
 
     return has
@@ -46,7 +49,7 @@ def plan(cache_dir):
 
 
 def measured(plan, tmp_path, **resources):
-    return shares.measured_shares(plan, Resources(**resources), Session(tmp_path))
+    return gpu_sharing.measured_shares(plan, Resources(**resources), Session(tmp_path))
 
 
 def test_what_is_gained_is_said(gpu, plan, tmp_path):
@@ -92,9 +95,9 @@ def test_a_search_is_measured_at_what_it_may_propose(gpu, cache_dir, tmp_path):
 
 
 def test_processes_that_train_at_once_are_counted_together(plan, cache_dir, monkeypatch):
-    monkeypatch.setattr(shares, "_SECONDS", 0.1)
+    monkeypatch.setattr(gpu_sharing, "_SECONDS", 0.1)
     settings = {**plan.cells[0].settings, "seed": 0}
-    assert shares._steps_per_second(settings, 2, 1, cache_dir) > 0
+    assert gpu_sharing._steps_per_second(settings, 2, 1, cache_dir) > 0
 
 
 def test_a_sweep_that_has_nothing_left_is_not_measured_again(gpu, cache_dir, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from tune_dml.cli._status_table import _CELLS_SHOWN, status_table
 from tune_dml.planning.study import Search
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
-from tune_dml.running.progress import Progress, is_foreground
+from tune_dml.running.screen.progress import Progress, is_foreground
 from tune_dml.space import Grid, Knob
 from tune_dml.text import duration
 

@@ -22,9 +22,9 @@ from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.running.progress import Progress
-from tune_dml.running.race import _hours_of, _race_problems
-from tune_dml.running.search import Proposals
+from tune_dml.running.screen.progress import Progress
+from tune_dml.running.search.optuna_search import Proposals
+from tune_dml.running.search.race import _hours_of, _race_problems
 from tune_dml.space import Grid, Knob, LogRange
 from tune_dml.stats.best import judge_best
 

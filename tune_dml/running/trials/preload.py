@@ -10,7 +10,7 @@ from importlib import import_module
 
 gc.disable()
 try:
-    for name in ("ray.tune", "trainables.training", "tune_dml.running.trial"):
+    for name in ("ray.tune", "trainables.training", "tune_dml.running.trials.trial"):
         import_module(name)
 finally:
     gc.freeze()  # no garbage, and never looked at again

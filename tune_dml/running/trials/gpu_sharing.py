@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import read_settings
-from tune_dml.running import cluster
+from tune_dml.running.cluster import cluster
+from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.failures import classify
-from tune_dml.running.handshake import address_problems
-from tune_dml.running.probe import Settings, kinds_of, probed
+from tune_dml.running.trials.probe import Settings, kinds_of, probed
 
 if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
-from tune_dml.running.growth import nodes_to_come
-from tune_dml.running.handshake import address_problems
-from tune_dml.running.start import not_started, start_problems
+from tune_dml.running.cluster.autoscaler_limits import nodes_to_come
+from tune_dml.running.cluster.probe_address import address_problems
+from tune_dml.running.cluster.start_checks import not_started, start_problems
 
 _Answer = TypeVar("_Answer")
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
@@ -96,7 +96,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
     try:
         with joined(where, origin) as capacity:
-            from tune_dml.running.versions import version_problems
+            from tune_dml.running.cluster.versions import version_problems
 
             return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
     except ConfigError as error:
@@ -286,7 +286,7 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
         "num_cpus": int(capacity.total("CPU")),
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": _DRIVERS_PER_NODE} if engine == "train" else None,
-        "_system_config": {"preload_python_modules": ["tune_dml.running.trial_imports"]} if preload else None,
+        "_system_config": {"preload_python_modules": ["tune_dml.running.trials.preload"]} if preload else None,
     }
 
 

@@ -95,7 +95,7 @@ class _Asked:
 def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
     import ray
 
-    from tune_dml.running.versions import ask_node, versions_here
+    from tune_dml.running.cluster.versions import ask_node, versions_here
 
     # A class of ours would not travel to a node that lacks the project.
     mark, cache, store, pictures = asked.mark, asked.cache, asked.store, asked.pictures
@@ -146,7 +146,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
 
 def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     """Against those of this process, which would be a sweep's driver."""
-    from tune_dml.running.versions import NONE, alike, versions_here
+    from tune_dml.running.cluster.versions import NONE, alike, versions_here
 
     ours = versions_here()
     for answer in answers:

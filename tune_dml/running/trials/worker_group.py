@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tune_dml.planning.request import Resources
+from tune_dml.running.cluster.versions import PictureFolders, on_like_nodes
 from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
-from tune_dml.running.messages import Message
-from tune_dml.running.versions import PictureFolders, on_like_nodes
+from tune_dml.running.trials.messages import Message
 
 TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 """(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
@@ -208,7 +208,7 @@ class Group:
         from ray.train.torch import TorchTrainer
 
         from tune_dml.running.ray_internals import let_workers_inherit
-        from tune_dml.running.rendezvous import Rendezvous
+        from tune_dml.running.trials.rendezvous import Rendezvous
 
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
         let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)

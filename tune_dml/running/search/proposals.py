@@ -11,10 +11,10 @@ from tune_dml.planning.plan import Plan
 from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
-from tune_dml.running.search import Proposals
+from tune_dml.running.search.optuna_search import Proposals
 
 if TYPE_CHECKING:
-    from tune_dml.running.race import RacingProposals, Record
+    from tune_dml.running.search.race import RacingProposals, Record
 
 Say = Callable[[str], None]
 
@@ -48,12 +48,12 @@ def proposals_for(
     if plan is not state.plan:
         return Proposals(plan, known=known, on_cell=on_cell, on_note=on_note)
     if state.race is not None:
-        from tune_dml.running.race import RacingProposals  # with scipy, a second that no other sweep waits for
+        from tune_dml.running.search.race import RacingProposals  # with scipy, a second that no other sweep waits for
 
         return RacingProposals(state, known=known, record=record, on_note=say, on_block=on_block)
     if plan.search.stopping is None:
         return Proposals(plan, known=known, proposed=state.proposed, on_cell=on_cell, on_note=on_note)
-    from tune_dml.running.stopping import StoppingProposals  # with scipy too
+    from tune_dml.running.search.stopping import StoppingProposals  # with scipy too
 
     return StoppingProposals(
         plan,

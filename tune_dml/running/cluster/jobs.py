@@ -31,8 +31,8 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.commands import SUBMITTED_TO
-from tune_dml.running.handshake import address_problems, job_server_problems
-from tune_dml.running.upload import Upload
+from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
+from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened
 
 _GRACE = 60
@@ -141,7 +141,7 @@ def _tunnel(target: str) -> Iterator[str]:
     if not target.endswith((".yaml", ".yml")):
         yield target
         return
-    from tune_dml.running.cluster_file import cluster_file_problems
+    from tune_dml.running.cluster.cluster_file import cluster_file_problems
 
     if problems := cluster_file_problems(Path(target), to_start=False):
         raise ConfigError(problems)

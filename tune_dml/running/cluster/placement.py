@@ -10,7 +10,7 @@ from ray.tune import PlacementGroupFactory
 from ray.util.placement_group import placement_group_table
 
 from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import Capacity
+from tune_dml.running.cluster.cluster import Capacity
 from tune_dml.running.ray_internals import give_back, places_of_the_dead
 
 _LOOK = 1.0

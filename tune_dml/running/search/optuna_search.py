@@ -27,15 +27,15 @@ from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
-from tune_dml.running.gaussian import FIRST, GaussianSearch
-from tune_dml.running.messages import read_message
-from tune_dml.running.points import Point, Points
-from tune_dml.running.samplers import place_in_generation, sampler_for, seed_of
+from tune_dml.running.search.gaussian import FIRST, GaussianSearch
+from tune_dml.running.search.points import Point, Points
+from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
+from tune_dml.running.trials.messages import read_message
 
 if TYPE_CHECKING:
     import optuna
 
-    from tune_dml.running.race import RacingProposals
+    from tune_dml.running.search.race import RacingProposals
 
 
 _REPEATS = 50  # how often a sampler may propose a known cell before the search is over

@@ -29,9 +29,9 @@ from tune_dml.planning.request import Resources
 from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
-from tune_dml.running.device import ailment, device_of, missing_device, never_free
 from tune_dml.running.failures import classify
-from tune_dml.running.messages import Message, Messages, as_text
+from tune_dml.running.trials.device import ailment, device_of, missing_device, never_free
+from tune_dml.running.trials.messages import Message, Messages, as_text
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
-        import tune_dml.running.trial_imports  # noqa: F401, I001 - first, and quickly
+        import tune_dml.running.trials.preload  # noqa: F401, I001 - first, and quickly
 
         from ray import tune
 
@@ -172,7 +172,7 @@ def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     def trial(config: dict[str, Any]) -> None:
         from ray import tune
 
-        from tune_dml.running.group import group_for
+        from tune_dml.running.trials.worker_group import group_for
 
         books = conduct.sweep / "ray" if conduct.shares_a_folder else Path(os.getcwd())
         for message in group_for(train_one, books, conduct.resources, conduct.folders).run(config):

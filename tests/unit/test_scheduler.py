@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tune_dml.running.in_order import InOrder, silence_tune
-from tune_dml.running.messages import as_text
+from tune_dml.running.scheduler import InOrder, silence_tune
+from tune_dml.running.trials.messages import as_text
 
 
 class Trial(SimpleNamespace):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from ray.tune import Callback
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import ConcurrencyLimiter
 
-from tune_dml.running.messages import read_message
 from tune_dml.running.ray_internals import (
     being_created,
     forget,
@@ -21,7 +25,10 @@ from tune_dml.running.ray_internals import (
     not_handed_on,
     set_aside,
 )
+from tune_dml.running.trials.messages import read_message
 
+_PACE = 5.0
+"""Seconds between two looks at the cluster."""
 _LONG_WAIT = 30.0
 """Seconds without room for any trial after which a sweep says so: other sweeps' short trials end sooner, and nodes join."""
 
@@ -119,6 +126,49 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         if trial in self.lost:
             self.lost.discard(trial)
             set_aside(tune_controller, trial)
+
+
+class Concurrency(Callback):  # type: ignore[misc]
+    """Tune is told a number of trials at the start, and keeps to it; this one grows as nodes join.
+
+    It never shrinks: trials of a node that is gone wait for room. A thread asks the cluster, so that the driver's loop waits for
+    no head that does not answer.
+    """
+
+    def __init__(self, limiter: ConcurrencyLimiter, fits: Callable[[], int], on_growth: Callable[[int], None]):
+        """`limiter` is what Tune asks, `fits` what the cluster has room for now; `on_growth` is told of more."""
+        self.limiter, self.fits, self.on_growth = limiter, fits, on_growth
+        self.room = int(limiter.max_concurrent)
+        self._over = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: see `CellSearcher.__getstate__`."""
+        return {}
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._keep_up, daemon=True, name="concurrency")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """In each round of Tune's loop, before it asks for trials."""
+        if self.room > self.limiter.max_concurrent:
+            self.limiter.set_max_concurrency(self.room)
+            self.on_growth(self.room)
+
+    def look(self) -> None:
+        """Ask the cluster once; raises whatever it raises."""
+        self.room = self.fits()
+
+    def _keep_up(self) -> None:
+        while not self._over.wait(_PACE):
+            with contextlib.suppress(Exception):  # of a head that is away: asked again
+                self.look()
 
 
 def silence_tune() -> None:

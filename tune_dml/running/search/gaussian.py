@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.running.points import Points
+from tune_dml.running.search.points import Points
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,1 @@
+"""Connect to a Ray cluster, check it, submit jobs to it."""

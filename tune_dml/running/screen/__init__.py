@@ -1,0 +1,1 @@
+"""Draw a running sweep on the terminal."""

@@ -1,0 +1,1 @@
+"""Proposals of cells: grids, Optuna studies, early stopping, races."""

@@ -1,0 +1,1 @@
+"""Train a trial in a process of Ray's, and report what it does."""
