@@ -111,7 +111,7 @@ UPDATES = Space(
     protocols=(GLYPHS_DRO,),
     margin=1.0,
     notes=(
-        "Steps times B and lr over B are the same in every cell (linear scaling); the rate is that of glyphs at B = 80.",
+        "Steps times B and lr over B are the same in every cell (linear scaling); the rate at B = 80 is half that of glyphs.",
         _RATIOS,
     ),
 )
