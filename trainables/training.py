@@ -353,7 +353,7 @@ def _direction_figures(run: Run) -> Row:
     state, before = run.state, run.state.directions
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    return {f"train/{name}": v for name, v in directions.spread(before, look(run)).items()}
+    return {f"train/{name}": v for name, v in directions.turn_statistics(before, look(run)).items()}
 
 
 def _keep(run: Run, row: Row) -> None:

@@ -28,7 +28,7 @@ def test_the_spread_is_that_of_a_naive_loop():
     draw = torch.Generator().manual_seed(1)
     before, after = (torch.randn(30, 7, generator=draw, dtype=torch.float64) for _ in range(2))
     units = [torch.nn.functional.normalize(part, dim=1) for part in (before, after)]
-    found = directions.spread(*units)
+    found = directions.turn_statistics(*units)
     mean, variance = naive(before, after)
     assert found["direction_mean"] == pytest.approx(mean, rel=1e-12)
     assert found["direction_variance"] == pytest.approx(variance, rel=1e-10)
@@ -39,13 +39,13 @@ def test_a_common_turn_has_the_chord_of_its_angle_and_no_spread(degrees):
     angle = math.radians(degrees)
     starts = torch.linspace(0, 6, 12, dtype=torch.float64)
     before, after = (torch.stack([phase.cos(), phase.sin()], dim=1) for phase in (starts, starts + angle))
-    found = directions.spread(before, after)
+    found = directions.turn_statistics(before, after)
     assert found["direction_mean"] == pytest.approx(2 * math.sin(angle / 2), abs=1e-14)
     assert found["direction_variance"] == pytest.approx(0, abs=1e-25)
 
 
 def test_directions_that_are_not_finite_are_not_logged():
-    assert directions.spread(torch.ones(2, 2), torch.full((2, 2), float("nan"))) == {}
+    assert directions.turn_statistics(torch.ones(2, 2), torch.full((2, 2), float("nan"))) == {}
 
 
 @pytest.mark.parametrize(("total", "steps"), [(10, 25), (60, 25), (400, 100), (1000, 250), (4000, 1000), (16000, 1000)])
@@ -55,12 +55,12 @@ def test_looks_are_a_thousand_steps_apart_or_a_quarter_of_a_shorter_trial(total,
 
 def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
     pictures = np.arange(100, 2000, 2)
-    found = directions.sampled(pictures, seed=0)
+    found = directions.sample_pictures(pictures, seed=0)
     assert len(set(found.tolist())) == directions._SAMPLE
     assert set(found.tolist()) <= set(pictures.tolist())
-    assert (directions.sampled(pictures, seed=0) == found).all()
-    assert (directions.sampled(pictures, seed=1) != found).any()
-    assert (directions.sampled(pictures[:9], seed=0) == pictures[:9]).all()
+    assert (directions.sample_pictures(pictures, seed=0) == found).all()
+    assert (directions.sample_pictures(pictures, seed=1) != found).any()
+    assert (directions.sample_pictures(pictures[:9], seed=0) == pictures[:9]).all()
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -68,7 +68,7 @@ def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, mo
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
     learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
-    watched = directions.sampled(learner.split.train, seed=config.seed)
+    watched = directions.sample_pictures(learner.split.train, seed=config.seed)
     looks = []
 
     def look(run):

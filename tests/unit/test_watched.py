@@ -34,7 +34,7 @@ def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
     assert first.turns is None
     assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
     assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
-    spread = directions.spread(*units)
+    spread = directions.turn_statistics(*units)
     assert sum(second.turns.counts) == 40
     assert second.turns.mean == pytest.approx(spread["direction_mean"])
     assert second.turns.variance == pytest.approx(spread["direction_variance"])

@@ -27,21 +27,21 @@ def interval(total_steps: int, row_every: int) -> int:
     return min(_INTERVAL, row_every * max(1, total_steps // (row_every * _LOOKS)))
 
 
-def sampled(pictures: Indices, *, seed: int) -> Indices:
+def sample_pictures(pictures: Indices, *, seed: int) -> Indices:
     """The training pictures that are watched, ascending."""
     generator = np.random.default_rng((_STREAM, seed))
     return np.sort(generator.choice(pictures, min(_SAMPLE, len(pictures)), replace=False))
 
 
-def turned(before: Tensor, after: Tensor) -> Tensor:
+def turn_lengths(before: Tensor, after: Tensor) -> Tensor:
     """v_i of unit vectors (n, D) and (n, D): (n,)."""
     lengths: Tensor = torch.linalg.vector_norm(after - before, dim=1)
     return lengths
 
 
-def spread(before: Tensor, after: Tensor) -> dict[str, float]:
+def turn_statistics(before: Tensor, after: Tensor) -> dict[str, float]:
     """Mean and variance of v; empty where a direction is not finite, which ends the trial elsewhere."""
-    lengths = turned(before.double(), after.double())
+    lengths = turn_lengths(before.double(), after.double())
     if not bool(torch.isfinite(lengths).all()):
         return {}
     return {"direction_mean": float(lengths.mean()), "direction_variance": float(lengths.var(correction=0))}

@@ -35,7 +35,7 @@ def look_at(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor)
     norms = torch.linalg.vector_norm(embeddings.double(), dim=1)
     if not bool(torch.isfinite(norms).all()):
         return None
-    turns = None if before is None else histogram_of(directions.turned(before.double(), units.double()))
+    turns = None if before is None else histogram_of(directions.turn_lengths(before.double(), units.double()))
     return Look(step, tuple(round(norm, 6) for norm in norms[_followed(len(norms))].tolist()), turns)
 
 

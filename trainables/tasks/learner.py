@@ -145,7 +145,7 @@ class Learner(ABC, Generic[_E]):
 
     def watched_pictures(self) -> Indices:
         """Return the training pictures whose norms and directions are watched; see `trainables.evidence.directions`."""
-        return directions.sampled(self.split.train, seed=self.config.seed_of("split"))
+        return directions.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
 
     def watched(self) -> Tensor:
         """Return their raw embeddings (n, D) with the current weights."""

@@ -98,7 +98,7 @@ def test_identity_23_balanced_topk_of_everything_is_mean():
 def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives, negatives):
     loss = build_loss("dro_topk_pn", k=k, **WIDE)
     run(loss, raw())
-    pairs, slopes = loss._seen
+    pairs, slopes = loss._last
     assert ((slopes != 0) & pairs.positive).sum() == positives
     assert ((slopes != 0) & pairs.negative).sum() == negatives
 
@@ -110,7 +110,7 @@ def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives,
 def test_identity_24_a_missing_sign_leaves_its_half_out(labels, taken):
     loss = build_loss("dro_topk_pn", k=4, **WIDE)
     run(loss, raw(len(labels)), torch.tensor(labels))
-    slopes = loss._seen[1]
+    slopes = loss._last[1]
     assert (slopes != 0).sum() == taken
     close(slopes.abs().sum(), torch.tensor(1.0, dtype=torch.float64))
 
@@ -220,7 +220,7 @@ def test_identity_33_grouped_kl_with_gamma_one_has_the_gradient_of_lifted_struct
     lifted = build_loss("lifted_structure")
     _, expected = run(lifted, embeddings)
     _, gradient = run(build_loss("dro_kl_grouped", gamma=1, reduction="sum", **WIDE), embeddings)
-    S = lifted._seen[0]
+    S = lifted._last[0]
     brackets = torch.logsumexp((0.5 - S.similarity).masked_fill(~S.positive, -torch.inf), 1) + torch.logsumexp(
         (S.similarity - 0.5).masked_fill(~S.negative, -torch.inf), 1
     )

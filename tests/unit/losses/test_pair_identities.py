@@ -156,7 +156,7 @@ def test_distance_weighted_negatives_per_anchor(normalise):
     labels = torch.arange(40) // 4
     loss = build_loss("margin_dws", dws_normalise=normalise, threshold=-0.9, margin=0.5)  # every negative has a loss
     loss(embeddings.requires_grad_(), labels)
-    pairs, slopes = loss._seen
+    pairs, slopes = loss._last
     drawn = torch.where(pairs.negative, slopes, 0)
     anchors = (drawn > 0).any(dim=1).sum()
     if normalise == "row":
@@ -174,7 +174,7 @@ def test_distance_weighted_draws_follow_their_weights():
     counts = torch.zeros(7)
     for _ in range(4000):
         loss(embeddings, labels)
-        counts += (loss._seen[1][0] > 0).float()
+        counts += (loss._last[1][0] > 0).float()
     S = (embeddings @ embeddings.T)[0].tolist()
     weights = torch.tensor([0, 0] + [math.exp(dws_log_weight(s, 2)) for s in S[2:]])
     expected = 4000 * weights / weights.sum()
@@ -187,7 +187,7 @@ def test_semihard_margin_takes_no_more_negatives_than_positives_and_only_semihar
     embeddings = raw(12, seed=3, spread=0.2)
     loss = build_loss("margin_semihard", margin=0.6, threshold=0.4)
     loss(embeddings, LABELS)
-    pairs, slopes = loss._seen
+    pairs, slopes = loss._last
     chosen = pairs.negative & (slopes != 0)
     assert chosen.any()
     assert (chosen.sum(dim=1) <= pairs.positive.sum(dim=1)).all()

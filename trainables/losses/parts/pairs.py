@@ -73,70 +73,58 @@ class Solution(NamedTuple):
 class _Objective(Function):
     """Attach a loss with known G = dL/dS to the embeddings.
 
-    The gradient is (G + G^T) fh, projected orthogonally to each fh_i and divided by ||f_i||.
+    The gradient is (G + G^T) fh, or G m for pairs with constant vectors m, projected orthogonally to each fh_i and divided
+    by ||f_i||.
     """
 
     @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor | None) -> Tensor:
         ctx.save_for_backward(*known)
         return value.clone()
 
     @staticmethod
     @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        unit, scales, similarity, slopes = ctx.saved_tensors
+        unit, scales, similarity, slopes, others = ctx.saved_tensors
         with full_precision(unit.device):
+            if others is not None:
+                pull = slopes * (scales * grads[0])
+                along = (pull * similarity).sum(dim=1, keepdim=True)
+                return torch.mm(pull, others).addcmul_(unit, along, value=-1), *(None,) * 6
             pull = (slopes + slopes.T).mul_(scales * grads[0])
             # Row i of `pull @ unit` less its part along fh_i, which is fh_i times sum_j pull_ij S_ij: a diagonal.
             pull.diagonal().sub_((pull * similarity).sum(dim=1))
-            return torch.mm(pull, unit), None, None, None, None, None
-
-
-class _ObjectiveAgainst(Function):
-    """The same for pairs with constant vectors m: the gradient is G m, projected and divided likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
-        ctx.save_for_backward(*known)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        unit, scales, others, similarity, slopes = ctx.saved_tensors
-        with full_precision(unit.device):
-            pull = slopes * (scales * grads[0])
-            along = (pull * similarity).sum(dim=1, keepdim=True)
-            return torch.mm(pull, others).addcmul_(unit, along, value=-1), *(None,) * 6
+            return torch.mm(pull, unit), *(None,) * 6
 
 
 class PairLoss(Loss):
     """A loss that is a function of the cosine matrix and the labels alone. A subclass implements `solve`."""
 
-    _seen: tuple[Pairs, Tensor] | None = None
+    _last: tuple[Pairs, Tensor] | None = None
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
-        with torch.no_grad():
-            scales = inverse_norms(embeddings)
-            unit = embeddings * scales
-            pairs = Pairs.of(unit, labels)
-            value, slopes = self.solve(pairs)
-        self._seen = pairs, slopes
-        attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
-            embeddings, value, unit, scales, pairs.similarity, slopes
-        )
-        return attached
+        return self._attached(embeddings, labels)
 
     def against(self, embeddings: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
         """Return the loss of the pairs of raw embeddings (B, D) with constant unit vectors (N, D), a scalar."""
+        return self._attached(embeddings, labels, others, other_labels)
+
+    def _attached(
+        self, embeddings: Tensor, labels: Tensor, others: Tensor | None = None, other_labels: Tensor | None = None
+    ) -> Tensor:
         with torch.no_grad():
             scales = inverse_norms(embeddings)
             unit = embeddings * scales
-            pairs = Pairs.between(unit, labels, others, other_labels)
+            if others is None or other_labels is None:
+                pairs = Pairs.of(unit, labels)
+            else:
+                pairs = Pairs.between(unit, labels, others, other_labels)
             value, slopes = self.solve(pairs)
-        attached: Tensor = _ObjectiveAgainst.apply(  # type: ignore[no-untyped-call]
-            embeddings, value, unit, scales, others, pairs.similarity, slopes
+        if others is None:
+            self._last = pairs, slopes
+        attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
+            embeddings, value, unit, scales, pairs.similarity, slopes, others
         )
         return attached
 
@@ -146,9 +134,9 @@ class PairLoss(Loss):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Return the last batch's shares of pairs with a gradient and of positive pairs, and mean cosines (0: no pairs)."""
-        if self._seen is None:
+        if self._last is None:
             return {}
-        pairs, slopes = self._seen
+        pairs, slopes = self._last
         with torch.no_grad():
             active = (slopes != 0) | (slopes.T != 0)
             count = max(active.numel() - len(active), 1)
