@@ -1,4 +1,4 @@
-"""What the last feature maps look at: a few pictures, each beside its six most active channels, as one small JPEG.
+"""Feature maps: a few pictures, each beside its six most active channels of the last layer, as one small JPEG.
 
 As in Figure 3 of the supplement of Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020: the channels of
 the last convolutional layer with the largest mean activation, each scaled to its own range.
@@ -16,18 +16,18 @@ from trainables.data.base import Indices, Pictures
 from trainables.evidence.sheet import CELL, FRAME, GAP, HEADER, INK, LIMIT, PAPER, SIDE, thumbnail, typeface, within
 
 _CHANNELS = 6
-# From nothing to the most, dark to light: also told apart in grey.
+# From dark (least) to light (most), so that it is readable in grey too.
 _SCALE = np.array([(20, 18, 60), (90, 30, 120), (200, 70, 80), (250, 165, 50), (252, 250, 190)], dtype=np.float64)
 
 
 def _most_active(maps: Tensor, count: int = _CHANNELS) -> list[int]:
-    """The channels of one picture's maps (C, h, w) with the largest mean, largest first; the first of equal ones."""
+    """Return the channels of one picture's maps (C, h, w) with the largest mean, in descending order."""
     order = torch.argsort(maps.double().mean(dim=(1, 2)), descending=True, stable=True)
     return order[:count].tolist()
 
 
 def heat(channel: NDArray[np.float64]) -> Image.Image:
-    """One channel (h, w), from its least to its largest value; a constant one is dark."""
+    """Draw one channel (h, w), scaled from its least to its largest value; a constant one is dark."""
     low, high = float(channel.min()), float(channel.max())
     level = (channel - low) / (high - low) * (len(_SCALE) - 1) if high > low else np.zeros_like(channel)
     below = np.minimum(level.astype(np.int64), len(_SCALE) - 2)
@@ -37,7 +37,7 @@ def heat(channel: NDArray[np.float64]) -> Image.Image:
 
 
 def draw_feature_maps(maps: Tensor, numbers: Indices, pictures: Pictures) -> bytes:
-    """Maps (n, C, h, w) of the pictures numbered `numbers` (n,), as a JPEG of at most 60 kB."""
+    """Draw maps (n, C, h, w) of the pictures with indices `numbers` (n,), as a JPEG of at most 60 kB."""
     step = CELL + GAP
     canvas = Image.new("RGB", (GAP + (1 + _CHANNELS) * step, HEADER + GAP + len(numbers) * (step + 12)), PAPER)
     pen = ImageDraw.Draw(canvas)

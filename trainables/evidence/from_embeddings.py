@@ -1,6 +1,6 @@
-"""What embeddings leave to look at: the histogram of their norms, nearest pictures, the hardest pairs.
+"""Evidence from embeddings: the histogram of their norms, nearest pictures, the hardest pairs.
 
-The seed chooses the queries, so every cell of a sweep is asked the same ones.
+The seed chooses the queries, so every cell of a sweep shows the same ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trainables.losses.base import normalise
 
 _BINS = 40
 NEIGHBOURS = 5
-_QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds
+_QUERY_STREAM = 0x5_EE_5EE7  # separates this generator from the samplers' for equal seeds
 
 
 def histogram_of(values: Tensor, bins: int = _BINS) -> Histogram | None:
-    """Values (N,) counted in equal bins between the least and the largest; None where there is none or one is not finite."""
+    """Count values (N,) in equal bins between the least and the largest; None for no values or one that is not finite."""
     numbers = values.detach().double().cpu().numpy()
     if not len(numbers) or not np.isfinite(numbers).all():
         return None
     low, high = float(numbers.min()), float(numbers.max())
     least = 1e-6 * max(abs(low), abs(high), 1.0)
-    if high - low < least:  # equal but for rounding: their bins would have no width
+    if high - low < least:  # equal up to rounding: bins would have no width
         low, high = low - least, high + least
     counts, _ = np.histogram(numbers, bins=bins, range=(low, high))
     return Histogram(low, high, tuple(counts.tolist()), float(numbers.mean()), float(numbers.var()))
@@ -37,9 +37,9 @@ def histogram_of(values: Tensor, bins: int = _BINS) -> Histogram | None:
 def queries_of(
     queries: Indices, gallery: Indices | None, labels: NDArray[np.int64], count: int, *, seed: int
 ) -> Indices:
-    """Rows of `queries` of (at most) `count` pictures to show: of as many classes as possible, each with one to find.
+    """Choose rows of `queries` of at most `count` pictures with a positive, of as many classes as possible.
 
-    `queries` and `gallery` (None: the queries themselves) are picture numbers, `labels` those of the whole data set.
+    `queries` and `gallery` (None: the queries) are picture indices, `labels` those of the whole data set.
     """
     order = np.random.default_rng((_QUERY_STREAM, seed)).permutation(len(queries))
     classes = labels[queries]
@@ -47,7 +47,7 @@ def queries_of(
     enough = known[sizes > (1 if gallery is None else 0)]
     order = order[np.isin(classes[order], enough)]
     _, first, turn = np.unique(classes[order], return_index=True, return_inverse=True)
-    # A class that was met before waits until all classes have had their turn.
+    # A class repeats only after all classes have had their turn.
     again = first[turn] != np.arange(len(order))
     return order[np.argsort(again, kind="stable")][:count]
 
@@ -59,7 +59,7 @@ def neighbour_rows(
     *,
     top: int = NEIGHBOURS,
 ) -> tuple[tuple[Tile | None, ...], ...]:
-    """Each query and its `top` nearest pictures by cosine, itself left out; embeddings (Q, D), (G, D) with picture numbers."""
+    """Return each query and its `top` nearest other pictures by cosine, from embeddings (Q, D), (G, D) with picture indices."""
     (queries, query_numbers), (gallery, numbers) = asked, searched
     similar = normalise(queries) @ normalise(gallery).T
     self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)
@@ -85,10 +85,10 @@ def hardest_pairs(
     *,
     count: int,
 ) -> tuple[tuple[Tile | None, ...], ...]:
-    """The pairs that were judged wrong with most confidence: two classes told the same, and one class told two.
+    """Return the most confident wrong decisions on pairs: two classes accepted, and one class rejected.
 
-    A row is (first, second, gap, first, second): a pair of each kind, at most `count` rows. Confidence is how far the squared
-    distance 2 - 2 `similarity` (P,) of `couples` (P, 2) lies beyond the threshold of the pair's fold, consecutive pairs.
+    A row is (first, second, gap, first, second): a pair of each kind, at most `count` rows. Confidence is the distance
+    between the squared distance 2 - 2 `similarity` (P,) of `couples` (P, 2) and the threshold of the pair's fold.
     """
     parts = np.array_split(np.arange(len(same)), len(thresholds))
     limit = np.repeat(thresholds, [len(part) for part in parts])
@@ -113,7 +113,7 @@ def hardest_pairs(
 
 
 def _name(pictures: Pictures, number: int) -> str:
-    """A picture's class in at most 40 characters; pairs' lists name no classes."""
+    """Return a picture's class in at most 40 characters; lists of pairs name no classes."""
     label = int(pictures.labels[number])
     name = pictures.class_names[label] if label < len(pictures.class_names) else f"class {label}"
     return name if len(name) <= 40 else name[:39] + "…"

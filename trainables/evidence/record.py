@@ -1,21 +1,19 @@
-"""What a trial leaves to look at, as it is kept: how long its embeddings are, and what they find. Small and bounded.
+"""Evidence of a trial on disk: the norms of its embeddings, and pictures with their nearest neighbours. Small and bounded.
 
-    evidence/evidence.json    the histogram of norms, and in words what the sheet shows      a few kB
-    evidence/sheet.jpg        a few pictures and what the network holds for their nearest    at most 60 kB (see `sheet.py`)
-    evidence/maps.jpg         their most active feature maps, where asked for                at most 60 kB
+    evidence/evidence.json    histogram of norms, and the content of the sheet as text        a few kB
+    evidence/sheet.jpg        a few pictures with their nearest by the network               at most 60 kB (see `sheet.py`)
+    evidence/maps.jpg         their most active feature maps, if configured                  at most 60 kB
 
-Both show the evaluation that counts, on the pictures that validate: test pictures only where `paper_test_selection` makes them
-validate, and never sealed data. `from_embeddings.py` has the figures. No verdict needs them: files that are missing or damaged
-are no evidence, and no error.
+They show the final evaluation on the validation pictures. These are test pictures only under `paper_test_selection`; sealed
+data are never shown. No verdict needs evidence: missing or damaged files mean no evidence, not an error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import TypeAdapter
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many values lie in each of equally wide bins from `low` to `high`; the last bin holds `high` too."""
+    """Counts of values in equally wide bins from `low` to `high`; the last bin includes `high`."""
 
     low: float
     high: float
@@ -62,13 +60,13 @@ class Tile:
     """One picture of a sheet."""
 
     picture: int
-    """Its number in the data set."""
+    """Index in the data set."""
     name: str
-    """Its class."""
+    """Name of the class."""
     right: bool | None = None
-    """Whether it belongs where the network puts it; None for a picture that is only asked about."""
+    """Whether the network's decision on the picture is right; None for a query."""
     similarity: float | None = None
-    """Cosine to the picture it is compared with."""
+    """Cosine to the query, or to the other picture of a pair."""
 
 
 @dataclass(frozen=True)
@@ -76,65 +74,67 @@ class Sheet:
     """Rows of tiles; a column of None is a gap."""
 
     titles: tuple[tuple[int, str], ...]
-    """(column, what stands in it and to the right)."""
+    """(column, title of this column and those to its right)."""
     rows: tuple[tuple[Tile | None, ...], ...]
     pictures: Pictures | None = field(default=None, repr=False, compare=False)
-    """What it is drawn from; not kept."""
+    """Source of the drawing; not stored."""
+
+
+_TITLES = TypeAdapter(tuple[tuple[int, str], ...])
+_ROWS = TypeAdapter(tuple[tuple[Tile | None, ...], ...])
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one evaluation."""
+    """Evidence of one evaluation."""
 
     part: str
-    """The pictures it shows, in words."""
+    """Description of the pictures shown."""
     norms: Histogram
-    """Of the norms of the raw embeddings."""
+    """Histogram of the norms of the raw embeddings."""
     sheet: Sheet | None = None
     step: int = 0
     clustering: str = ""
-    """The program that made the clusters behind NMI and F1, its version and settings; empty where none did."""
+    """Program, version and settings of the clusters behind NMI and F1; empty without clustering."""
     watched: WatchedPictures | None = None
     """Up to the evaluation; None in trials that were too short to be looked at."""
     files: tuple[Path, ...] = field(default=(), compare=False)
-    """Where it is kept: evidence.json, then sheet.jpg and maps.jpg where they were drawn; empty before it is."""
+    """Stored files: evidence.json, then sheet.jpg and maps.jpg if drawn; empty before storing."""
 
     @property
     def rows(self) -> tuple[tuple[Tile | None, ...], ...]:
-        """What the sheet shows; empty where there is none."""
+        """Rows of the sheet; empty without a sheet."""
         return self.sheet.rows if self.sheet else ()
 
     @property
     def drawn(self) -> Path | None:
-        """The sheet as a JPEG."""
+        """File of the sheet."""
         return next((file for file in self.files if file.name == EVIDENCE_FILES[1]), None)
 
     @property
     def maps(self) -> Path | None:
-        """The feature maps of the sheet's queries as a JPEG."""
+        """File of the feature maps of the sheet's queries."""
         return next((file for file in self.files if file.name == EVIDENCE_FILES[2]), None)
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the evidence as JSON."""
         sheet = None
         if self.sheet is not None:
             rows = [[tile and asdict(tile) for tile in row] for row in self.sheet.rows]
             sheet = {"titles": self.sheet.titles, "rows": rows}
-        body: dict[str, Any] = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms)}
-        body["sheet"] = sheet
-        if self.clustering:
-            body["clustering"] = self.clustering
-        if self.watched:
-            body["watched"] = asdict(self.watched)
+        body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
+        body |= {"clustering": self.clustering} if self.clustering else {}
+        body |= {"watched": asdict(self.watched)} if self.watched else {}
         return json.dumps(body, separators=(",", ":")) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The evidence kept in a folder; None where it is missing or damaged."""
+        """Read the evidence in a folder; None if it is missing or damaged."""
         words, picture, maps = (folder / name for name in EVIDENCE_FILES)
         try:
             body = json.loads(words.read_text())
-            sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
+            raw = body["sheet"] if picture.exists() else None
+            sheet = raw and Sheet(_TITLES.validate_python(raw["titles"]), _ROWS.validate_python(raw["rows"]))
             files = (words, *([picture] if sheet else []), *([maps] if sheet and maps.exists() else []))
             clustering = str(body.get("clustering", ""))
             watched = TypeAdapter(WatchedPictures | None).validate_python(body.get("watched"))
@@ -149,8 +149,3 @@ def _histogram(raw: object) -> Histogram:
     if not norms.low < norms.high or not sum(norms.counts) > 0:
         raise ValueError("not a histogram")
     return norms
-
-
-def _sheet(raw: Mapping[str, Any]) -> Sheet:
-    titles = TypeAdapter(tuple[tuple[int, str], ...]).validate_python(raw["titles"])
-    return Sheet(titles, TypeAdapter(tuple[tuple[Tile | None, ...], ...]).validate_python(raw["rows"]))

@@ -1,6 +1,7 @@
-"""A sheet of pictures as one small JPEG: right answers framed green with a tick, wrong ones framed red and dashed with a cross.
+"""A sheet of pictures as one small JPEG.
 
-Nothing is said by colour alone. A sheet never exceeds `LIMIT` bytes: it is compressed harder, then made smaller, until it fits.
+Right answers have a green frame with a tick, wrong ones a dashed red frame with a cross. A sheet never exceeds `LIMIT`
+bytes: quality, then size is reduced until it fits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trainables.data.base import Pictures
 from trainables.evidence.record import Sheet, Tile
 
 LIMIT = 60_000  # bytes
-# Multiples of 8, the side of a JPEG's blocks: a frame then blurs nothing but itself.
+# Multiples of 8, the side of a JPEG's blocks: a frame then does not blur its picture.
 SIDE, FRAME, GAP = 64, 4, 8
 _TEXT = 24  # height of the two lines below a picture
 HEADER = 16
@@ -28,14 +29,14 @@ _QUALITIES = (75, 60, 45, 30)
 
 
 def _tile_corner(row: int, column: int) -> tuple[int, int]:
-    """Left and top of a tile's frame in pixels."""
+    """Return left and top of a tile's frame in pixels."""
     return GAP + column * (CELL + GAP), HEADER + GAP + row * (CELL + _TEXT + GAP)
 
 
 def draw_sheet(sheet: Sheet) -> bytes:
-    """The sheet as a JPEG of at most LIMIT bytes. Raises ValueError for one that was read back, without its pictures."""
+    """Return the sheet as a JPEG of at most LIMIT bytes. Raises ValueError for a sheet without its pictures (read from disk)."""
     if sheet.pictures is None:
-        raise ValueError("a sheet is drawn from its pictures, and this one has none")
+        raise ValueError("a sheet without its pictures cannot be drawn")
     columns = max((len(row) for row in sheet.rows), default=1)
     width, _ = _tile_corner(0, columns)
     _, height = _tile_corner(len(sheet.rows), 0)
@@ -51,7 +52,7 @@ def draw_sheet(sheet: Sheet) -> bytes:
 
 
 def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes:
-    """A sheet of `of` rows and `columns` columns that `draw_sheet` gave, with its titles and some of its rows alone."""
+    """Return the titles and some rows of a drawn sheet of `of` rows and `columns` columns."""
     drawn = Image.open(io.BytesIO(data)).convert("RGB")
     width, height = _tile_corner(of, columns)[0], _tile_corner(of, 0)[1]
     drawn = drawn.resize((width, height), Image.Resampling.LANCZOS) if drawn.size != (width, height) else drawn
@@ -78,7 +79,7 @@ def _draw_tile(
 
 
 def thumbnail(pixels: NDArray[np.uint8]) -> Image.Image:
-    """A stored picture (H, W, C) fitted into SIDE x SIDE."""
+    """Fit a stored picture (H, W, C) into SIDE x SIDE."""
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
     scale = SIDE / max(picture.size)
     width, height = (max(1, round(scale * side)) for side in picture.size)
@@ -86,7 +87,7 @@ def thumbnail(pixels: NDArray[np.uint8]) -> Image.Image:
 
 
 def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) -> None:
-    """Solid green with a tick, dashed red with a cross, thin grey for a query."""
+    """Draw a solid green frame with a tick, a dashed red one with a cross, or a thin grey one for a query."""
     last = CELL - 1
     if right is None:
         pen.rectangle((left + 2, top + 2, left + last - 2, top + last - 2), outline=_GREY, width=1)
@@ -111,7 +112,7 @@ def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) ->
 
 
 def _readable(tile: Tile) -> str:
-    """The class as far as the font has its letters; the picture's number where it has none of them."""
+    """Return the ASCII letters of the class, or the picture's index without any."""
     text = "".join(letter for letter in tile.name if " " <= letter <= "~").strip()
     return text or f"picture {tile.picture}"
 
@@ -124,7 +125,7 @@ def _fitting(text: str) -> str:
 
 
 def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own; a Pillow without FreeType has one size."""
+    """Return Pillow's default font; without FreeType it has one size."""
     try:
         return ImageFont.load_default(size)
     except (TypeError, ImportError, OSError):
@@ -132,7 +133,7 @@ def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def within(canvas: Image.Image, limit: int) -> bytes:
-    """As a JPEG, at the best quality that fits; at the lowest in a smaller size."""
+    """Return a JPEG of at most `limit` bytes, at the best quality that fits, if necessary in a smaller size."""
     while True:
         for quality in _QUALITIES:
             data = io.BytesIO()

@@ -1,9 +1,9 @@
-"""What an evaluation keeps for later questions: which queries found their class first, and, where asked for, all embeddings.
+"""Files of an evaluation for later analyses: which queries have a hit, and, if configured, all embeddings.
 
-    hits_val.npz         hits_test.npz          a bit a query, by class: how far figures reach beyond these classes and queries
-    embeddings_val.npz   embeddings_test.npz    directions in float16: metrics that are added later, without training again
+    hits_val.npz         hits_test.npz          a bit a query, by class: for confidence intervals over classes and queries
+    embeddings_val.npz   embeddings_test.npz    directions in float16: for metrics that are added later
 
-All four lie in the trial's folder, their owner's to read alone; those of the test half are as sealed as its figures.
+All four are in the trial's folder, readable by their owner only; those of the test half are sealed like its figures.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _APART = ("queries", "gallery")
 
 
 def hits_file(part: str) -> str:
-    """The name of the file with the hits of a half: val or test."""
+    """Return the file name of the hits of a half, "val" or "test"."""
     return f"hits_{part}.npz"
 
 
 def embeddings_file(part: str) -> str:
-    """The name of the file with the embeddings of a half: val or test."""
+    """Return the file name of the embeddings of a half, "val" or "test"."""
     return f"embeddings_{part}.npz"
 
 
 def embeddings_bytes(pictures: int, dimension: int) -> int:
-    """What the embeddings of so many pictures take on disk, at most: half precision, a norm, a label and a number each."""
+    """Return the largest size on disk: half precision, and a norm, a label and an index a picture."""
     return pictures * (2 * dimension + 4 + 4 + 4)
 
 
@@ -45,29 +45,29 @@ class Hits:
     """Whether each query's nearest neighbour is of its class, sorted by class and then by picture."""
 
     classes: Labels
-    """(C,): the classes that have queries, ascending."""
+    """(C,): classes with queries, ascending."""
     counts: NDArray[np.int64]
-    """(C,): queries of each."""
+    """(C,): number of queries of each."""
     hit: NDArray[np.bool_]
     """(Q,)."""
     pictures: Indices
-    """(Q,): the queries' numbers in the data set."""
+    """(Q,): indices of the queries in the data set."""
 
     @classmethod
     def of(cls, hit: NDArray[np.bool_], labels: Labels, pictures: Indices) -> Self:
-        """From queries (Q,) in any order, with their class and picture number."""
+        """Sort queries (Q,) by class and picture index."""
         order = np.lexsort((pictures, labels))
         classes, counts = np.unique(labels, return_counts=True)
         return cls(classes, counts, hit[order], pictures[order])
 
     @property
     def by_class(self) -> NDArray[np.int64]:
-        """(C,): hits of each class."""
+        """Hits of each class, (C,)."""
         ends = np.concatenate([[0], self.counts.cumsum()])
         return np.asarray(np.diff(np.concatenate([[0], self.hit.cumsum()])[ends]))
 
     def data(self) -> bytes:
-        """As a compressed npz."""
+        """Return a compressed npz."""
         steps = np.diff(self.pictures, prepend=0)  # small numbers, which compress well
         return _npz(
             classes=self.classes.astype(np.int32),
@@ -78,7 +78,7 @@ class Hits:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """What `data` wrote; None where there is no such file, or a damaged one."""
+        """Read what `data` wrote; None for a missing or damaged file."""
         arrays = _arrays(path)
         try:
             counts, pictures = arrays["counts"].astype(np.int64), arrays["steps"].astype(np.int64).cumsum()
@@ -91,27 +91,27 @@ class Hits:
 
 @dataclass(frozen=True, eq=False)
 class StoredEmbeddings:
-    """The embeddings of one half, and what of it searches what."""
+    """The embeddings of one half, and its queries and gallery."""
 
     vectors: Tensor
     """(N, D), raw."""
     labels: Tensor
     """(N,) int64."""
     pictures: Indices
-    """(N,): their numbers in the data set."""
+    """(N,): indices in the data set."""
     apart: tuple[Indices, Indices] | None = None
-    """Rows that ask and rows that are searched, where a protocol keeps these apart; else all do both."""
+    """Rows of queries and of the gallery, if a protocol separates them; None: every row is both."""
 
     @property
     def search(self) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-        """Vectors and labels of the queries, and of the gallery where it is apart."""
+        """Vectors and labels of the queries, and of the gallery if it is separate."""
         if self.apart is None:
             return self.vectors, self.labels, None
         queries, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.apart)
         return self.vectors[queries], self.labels[queries], (self.vectors[searched], self.labels[searched])
 
     def data(self) -> bytes:
-        """As an npz: directions in float16, norms in float32. Not compressed: embeddings hardly are."""
+        """Return an npz: directions in float16, norms in float32; uncompressed, as compression hardly helps."""
         norms = torch.linalg.vector_norm(self.vectors.double(), dim=1)
         directions = normalise(self.vectors.double())
         apart = {} if self.apart is None else dict(zip(_APART, self.apart, strict=True))
@@ -126,7 +126,7 @@ class StoredEmbeddings:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """What `data` wrote, as float32 on the CPU; None where there is no such file, or a damaged one."""
+        """Read what `data` wrote, as float32 on the CPU; None for a missing or damaged file."""
         arrays = _arrays(path)
         try:
             vectors = torch.from_numpy(arrays["directions"].astype(np.float32) * arrays["norms"][:, None])
@@ -146,7 +146,7 @@ def _npz(*, compress: bool = True, **arrays: NDArray[Any]) -> bytes:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Arrays alone: no object is ever unpickled."""
+    """Read arrays only: no object is ever unpickled."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

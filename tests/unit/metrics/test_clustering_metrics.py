@@ -60,7 +60,7 @@ def naive_f1(assignment, labels) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(two_partitions())
 def test_nmi_equals_loop_and_scikit_learn(partitions):
     a, b = partitions

@@ -45,7 +45,7 @@ def labelled(draw, classes=None, dim=None):
     return draw(grid_vectors(count, dim)), np.array(labels)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(labelled(), TIES, FLOATS)
 def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
     vectors, labels = data
@@ -60,7 +60,7 @@ def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
     assert got["queries"] + got["queries_without_match"] == len(labels)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(labelled(classes=4, dim=3), labelled(classes=6, dim=3), TIES, FLOATS)
 def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
     lists = oracles.relevance_lists(*query, gallery, ties)
@@ -72,7 +72,7 @@ def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
     assert got["queries_without_match"] == len(query[1]) - len(lists)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     labelled(),
     FLOATS,
