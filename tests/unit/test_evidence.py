@@ -255,5 +255,5 @@ def test_what_is_kept_is_read_back(tmp_path):
     again = Evidence.read(tmp_path)
     assert again == evidence
     assert again.drawn == tmp_path / "sheet.jpg"
-    with pytest.raises(ValueError, match="drawn from its pictures"):
+    with pytest.raises(ValueError, match="without its pictures"):
         drawing.draw_sheet(again.sheet)
