@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
-GROWN_ARGUMENTS = os.environ.get("GROWN_ARGUMENTS", "").split()  # to run fewer tests, e.g. "-k losses"
+GROWN_ARGUMENTS = shlex.split(os.environ.get("GROWN_ARGUMENTS", ""))  # to run fewer tests, e.g. "-k losses"
 LISTINGS = LISTING.findall((ROOT / "CONTRIBUTING.md").read_text())
 
 

@@ -1,5 +1,7 @@
 """The retrieval task: which pictures judge a trial, and what the network sees of them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from trainables.errors import ConfigError
 from trainables.metrics import clustering_metrics, retrieval_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
+from trainables.tasks.evaluation import embedding_statistics
 from trainables.tasks.retrieval import RetrievalLearner, _query_and_gallery
 from trainables.tasks.splits import class_matched
 from trainables.training import train
@@ -166,3 +169,19 @@ def test_the_split_is_the_same_for_every_cell(shop):
         for more in ({}, {"loss.name": "proxy_anchor"}, {"optim.lr": 0.1})
     ]
     assert all(np.array_equal(split.validation, splits[0].validation) for split in splits)
+
+
+def test_embedding_statistics_equal_loops():
+    vectors = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    norms = [float(row @ row) ** 0.5 for row in vectors]
+    cosines = [float(vectors[i] @ vectors[j]) / norms[i] / norms[j] for i in range(9) for j in range(9) if i != j]
+    mean = sum(norms) / 9
+    assert embedding_statistics(vectors) == pytest.approx(
+        {
+            "mean_cosine": sum(cosines) / 72,
+            "norm_mean": mean,
+            "norm_variance": sum((norm - mean) ** 2 for norm in norms) / 9,
+        }
+    )
+    vectors[3, 1] = torch.inf
+    assert all(math.isnan(value) for value in embedding_statistics(vectors).values())

@@ -5,7 +5,6 @@
     clustering          k-means, NMI and pairwise F1
     faces               verification of pairs, identification among distractors
     linear_evaluation   linear classifiers on frozen features
-    statistics          norms and cosines
 
 The names below are loaded on first use, so that `trainables.metrics.families` needs no torch.
 """
@@ -16,36 +15,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainables.metrics.clustering import (
-        Clustering,
-        ClusteringMetrics,
-        clustering_metrics,
-        kmeans,
-        nmi,
-        pairwise_f1,
-    )
+    from trainables.metrics.clustering import ClusteringMetrics, clustering_metrics, kmeans, nmi, pairwise_f1
     from trainables.metrics.faces import VerificationMetrics, rank_1_with_distractors, verification_metrics
     from trainables.metrics.families import RETRIEVAL_METRICS
     from trainables.metrics.retrieval import retrieval_metrics
-    from trainables.metrics.statistics import cosine_statistics, norm_statistics
 
 __all__ = [
     "RETRIEVAL_METRICS",
-    "Clustering",
     "ClusteringMetrics",
     "VerificationMetrics",
     "clustering_metrics",
-    "cosine_statistics",
     "kmeans",
     "nmi",
-    "norm_statistics",
     "pairwise_f1",
     "rank_1_with_distractors",
     "retrieval_metrics",
     "verification_metrics",
 ]
 
-_MODULES = ("families", "retrieval", "clustering", "faces", "statistics")
+_MODULES = ("families", "retrieval", "clustering", "faces")
 
 
 def __getattr__(name: str) -> Any:

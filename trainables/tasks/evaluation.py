@@ -39,7 +39,6 @@ def named(part: str, figures: Figures) -> Figures:
 
 def embedding_statistics(embeddings: Tensor) -> Figures:
     """Return mean pairwise cosine and norm statistics of raw embeddings (N, D); NaN if one is not finite."""
-    # Not metrics.norm_statistics: its float64 norms would change the last digits of figures in stored sweeps.
     if not bool(torch.isfinite(embeddings).all()):
         return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
     norms = torch.linalg.vector_norm(embeddings, dim=1)
