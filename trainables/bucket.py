@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from trainables.errors import ConfigError, Problem
+from trainables.option_names import option_problem
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-FLAG = "--trial-files"
-_EXAMPLE = "Example: --trial-files s3://my-bucket/sweeps."
+_EXAMPLE = "Example: s3://my-bucket/sweeps."
 _QUERY = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an outage
@@ -65,23 +65,27 @@ class Address:
         """In its normal form, with the endpoint of this process's environment. Raises ConfigError for what is no address."""
         parts = urlsplit(text)
         if parts.scheme != "s3":
-            raise ConfigError(Problem(FLAG, "must be an address that begins with s3://", _shown(text), _EXAMPLE))
+            raise ConfigError(
+                option_problem("trial_files", "must be an address that begins with s3://", _shown(text), _EXAMPLE)
+            )
         if "@" in parts.netloc:
             rule, remedy = "no credentials may stand in an address", "Put them into the environment or a profile."
-            raise ConfigError(Problem(FLAG, rule, _shown(text), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _shown(text), remedy))
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
             rule = "a bucket's name has 3 to 63 small letters, digits, dots and hyphens"
-            raise ConfigError(Problem(FLAG, rule, parts.netloc, _EXAMPLE))
+            raise ConfigError(option_problem("trial_files", rule, parts.netloc, _EXAMPLE))
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(query.keys() - set(_QUERY)):
-            raise ConfigError(Problem(FLAG, f"the query may have {', '.join(_QUERY)}", ", ".join(unknown), _EXAMPLE))
+            raise ConfigError(
+                option_problem("trial_files", f"the query may have {', '.join(_QUERY)}", ", ".join(unknown), _EXAMPLE)
+            )
         endpoint = query.get("endpoint_override") or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
         if endpoint:
             scheme, _, host = endpoint.rpartition("://")
             query |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or query.get("scheme", "https")}
         if "@" in endpoint:
             rule, remedy = "no credentials may stand in an endpoint", "Put them into the environment or a profile."
-            raise ConfigError(Problem(FLAG, rule, _shown(endpoint), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _shown(endpoint), remedy))
         return cls(parts.netloc, parts.path.strip("/"), urlencode(sorted(query.items()), safe=":/"))
 
     def __truediv__(self, name: str) -> Address:
@@ -174,7 +178,7 @@ def _in_words(text: str, place: str) -> Exception:
     code, status = found.groups(default="") if found else ("", "")
     if refusal := _REFUSALS.get(code) or _REFUSALS.get(status):
         rule, remedy = refusal
-        return ConfigError(Problem(FLAG, rule, place, remedy))
+        return ConfigError(option_problem("trial_files", rule, place, remedy))
     words = text.partition("AWS Error ")[2] or text
     words = re.split(r"; Details|\(Request ID", words)[0].strip()
     return ConnectionError(errno.EHOSTDOWN, f"object storage fails ({words})")
@@ -194,8 +198,8 @@ def bucket_problems(text: str | None) -> list[Problem]:
     except OSError as error:
         rule = f"the store must answer: {error.strerror}"
         remedy = next((remedy for word, remedy in _OUTAGES.items() if word in rule), _AWAY)
-        return [Problem(FLAG, rule, _shown(text), remedy)]
+        return [option_problem("trial_files", rule, _shown(text), remedy)]
     if not whole:
         rule = "what is put must be seen at once by whoever lists or gets it"
-        return [Problem(FLAG, rule, _shown(text), "Choose a store that is consistent, as S3 is.")]
+        return [option_problem("trial_files", rule, _shown(text), "Choose a store that is consistent, as S3 is.")]
     return []

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from trainables.config import SECTIONS, ConfigSection, MethodSection, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
+from trainables.option_names import option_names
 from trainables.registries import KINDS, knob_keys, method_named, methods_chosen, methods_of, presets_of
 
 _LENGTHS = ("training.steps", "training.epochs")
@@ -230,9 +231,7 @@ def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _placed(problem: Problem, origin: str) -> Problem:
-    """The problem with where its setting comes from; where a flag of its own gave it, that flag is the place."""
-    own_flag = origin.startswith("--") and origin != "--set"
-    return replace(problem, place=origin if own_flag else f"{problem.place} ({origin})")
+    return replace(problem, place=option_names().setting(problem.place, origin))
 
 
 @lru_cache(_SECTION_MEMORY)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import load_entries
+from trainables.option_names import option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
 
 RETRIEVAL = "retrieval"  # the task of settings that name none
@@ -71,7 +72,7 @@ def find_space(name: str) -> Space:
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
         if Path(name).is_dir():
             remedy = f"To sweep a folder of pictures, write a sweep file first: `tune-dml init {name}`."
-        raise ConfigError(Problem("SPACE", "unknown search space", name, remedy))
+        raise ConfigError(option_problem("space", "unknown search space", name, remedy))
     return spaces()[name]
 
 

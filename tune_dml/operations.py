@@ -14,6 +14,7 @@ from rich.console import Console
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
@@ -128,10 +129,10 @@ def extend(
     plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
-        raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
+        raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('values', {'regularizer.rho': [0.001]})}."))
     if state.race is not None:
         rule = "a race plans its seeds itself and compares the values it began with"
-        remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
+        remedy = "Raise `max_seeds` where the sweep is started, or start a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
     for arm in plan.arms[len(begun.arms) :]:
@@ -139,7 +140,7 @@ def extend(
     kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
-        raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
+        raise ConfigError(option_problem("seeds", rule, sorted(kept_apart), "Choose other seeds."))
     resources = settled(state.resources, session.address)
     look = look_at_sweep(state, "extend")
     state.replan(plan)
@@ -163,8 +164,8 @@ def confirm(
     """
     from tune_dml.report.analysis.cell import best_cells
 
-    asked = [("--top", top), ("--seeds", seeds)]
-    raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
+    asked = [("top", top), ("seeds", seeds)]
+    raise_if_any(Problem(option_place(name), "must be at least 1", number) for name, number in asked if number < 1)
     listed_seeds(seeds)
     state = load_state(session.sweeps, name)
     ranked = best_cells(Results.of(state))
@@ -173,7 +174,7 @@ def confirm(
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         verb = "Run it first: `tune-dml resume" if state.incomplete else "None has: `tune-dml status"
-        raise ConfigError(Problem("SWEEP", rule, name, f"{verb} {name}`."))
+        raise ConfigError(option_problem("sweep", rule, name, f"{verb} {name}`."))
     session = _session_to_go_on(state, session, state.resources)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
@@ -212,7 +213,7 @@ def rescore(
     and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
     """
     state = load_state(session.sweeps, name)
-    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
+    raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
     fetch_remaining_files(state)
     rescored = compute_metrics(state, metrics)
     return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
@@ -281,14 +282,14 @@ def open_results(state: SweepState, selection: str = "") -> Results:
     from tune_dml.record.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
-    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
+    raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
     fetch_remaining_files(state)
     state.update()
     best = best_cells(Results.of(state))
     if not best:
         rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
         remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
-        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
+        raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     record_opening(state, best[0].label, selection)
     return Results.of(state)
 

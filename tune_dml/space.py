@@ -250,25 +250,34 @@ class Space:
         paths = {knob.path for knob in self.knobs_of(arm)}
         return (*(tie for tie in self.ties if tie.knob in paths), *arm.ties)
 
+    def place(self, key: str = "", *, arm: str = "", knob: str = "") -> str:
+        """Return where a problem of this space is found: `sec_rho.loss.margin`, or a key of the sweep file."""
+        if not self.origin:
+            return ".".join(filter(None, (self.name, arm, knob, key)))
+        searched = knob in {knob.path for knob in self.scientific}
+        above = ("arms", arm) if arm else ("parameters",) if searched else ()
+        keys = ".".join(filter(None, (*above, knob, key)))
+        return f"{self.origin}, {keys}" if keys else self.origin
+
     def problems(self) -> list[Problem]:
         """What is wrong with the declaration itself."""
         problems = []
         paths = [knob.path for knob in self.scientific + self.nuisance]
         for path in _repeated(paths):
-            problems.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
+            problems.append(Problem(self.place(knob=path), "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(f"{self.name}.{path}", rule, None, "Remove it from `fixed`."))
+            problems.append(Problem(self.place(knob=path), rule, None, "Remove it from `fixed`."))
         if not self.knobs and not self.arms:
-            problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
+            problems.append(Problem(self.place(), "a space needs at least one knob", None, "Add one to `parameters`."))
         if not 0 < self.margin < math.inf:
             rule = "the margin must be greater than 0: below it, differences do not matter"
-            problems.append(Problem(f"{self.name}.margin", rule, self.margin, "Example: 1.0 for one percentage point."))
+            problems.append(Problem(self.place("margin"), rule, self.margin, "Example: 1.0 for one percentage point."))
         for knob in self.scientific + self.nuisance:
-            problems += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
+            problems += _domain_problems(self.place(knob=knob.path), knob.domain)
         every_path = [knob.path for knob in self.knobs]
         for tie in self.ties:
-            location = f"{self.name}.{tie.path}"
+            location = self.place(knob=tie.path)
             if tie.knob not in every_path:
                 rule = "a setting can follow a knob of the space"
                 problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(every_path)}."))
@@ -281,13 +290,13 @@ class Space:
         """What is wrong with its arms, and between what they have."""
         names = [arm.name for arm in self.every_arm]
         problems = [
-            Problem(f"{self.name}.arms", "two arms of a space have one name", name, "Rename one of them.")
+            Problem(self.place("arms"), "two arms of a space have one name", name, "Rename one of them.")
             for name in _repeated(names)
         ]
         if self.baseline_name is not None and self.baseline_name not in names:
             remedy = nearest(self.baseline_name, names, what="arm")
             rule = "the baseline must be one of the arms"
-            problems.append(Problem(f"{self.name}.baseline", rule, self.baseline_name, remedy))
+            problems.append(Problem(self.place("baseline"), rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)
         return list(dict.fromkeys(problems + _contrast_problems(self)))
@@ -298,7 +307,7 @@ def _contrast_problems(space: Space) -> list[Problem]:
     names = [arm.name for arm in space.every_arm]
     problems = []
     for arm in space.every_arm:
-        location = f"{space.name}.{arm.name}.against"
+        location = space.place("against", arm=arm.name)
         others = [name for name in names if name != arm.name]
         rule = "an arm gains over another arm of its space"
         problems += [
@@ -308,7 +317,7 @@ def _contrast_problems(space: Space) -> list[Problem]:
         ]
         for other in _repeated(arm.against):
             problems.append(Problem(location, "an arm is compared with another one once", other, "Remove the repeat."))
-    location = f"{space.name}.gain_differences"
+    location = space.place("gain_differences")
     gaining = [arm.name for arm in space.every_arm if len(arm.against) == 1]
     for pair in space.gain_differences:
         for name in pair:
@@ -323,12 +332,11 @@ def _contrast_problems(space: Space) -> list[Problem]:
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     """What an arm declares that cannot hold together."""
-    location = f"{space.name}.{arm.name}" if arm.name else space.name
     declared = [knob.path for knob in space.scientific + space.nuisance]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
         Problem(
-            f"{location}.{path}",
+            space.place(arm=arm.name, knob=path),
             "an arm can have a knob of its space",
             path,
             nearest(path, declared, what="knob", dotted=True),
@@ -340,37 +348,39 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     for symbol in _repeated(symbols):
         paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
         rule = f"two knobs of one arm have the symbol {symbol!r}, which names them in every sentence"
-        problems.append(Problem(f"{space.name}.symbol", rule, paths, "Give one of them another symbol."))
+        problems.append(Problem(space.place("symbol"), rule, paths, "Give one of them another symbol."))
     for path in _repeated([knob.path for knob in arm.own_knobs]):
-        problems.append(Problem(f"{location}.{path}", "a knob may be declared once", None, "Remove one of them."))
+        problems.append(
+            Problem(space.place(arm=arm.name, knob=path), "a knob may be declared once", None, "Remove one of them.")
+        )
     for path in sorted(knobs.keys() & arm.settings.keys()):
         rule = "a knob of an arm cannot be set in it as well"
         remedy = "Remove the setting, or leave the knob out of the arm's `knobs`."
-        problems.append(Problem(f"{location}.{path}", rule, arm.settings[path], remedy))
+        problems.append(Problem(space.place(arm=arm.name, knob=path), rule, arm.settings[path], remedy))
     for knob in arm.own_knobs:
-        problems += _domain_problems(f"{location}.{knob.path}", knob.domain)
+        problems += _domain_problems(space.place(arm=arm.name, knob=knob.path), knob.domain)
         if knob.path in space.fixed:
             rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(f"{location}.{knob.path}", rule, None, "Remove it there."))
-    return problems + _tie_problems(location, space, arm, knobs.keys())
+            problems.append(Problem(space.place(arm=arm.name, knob=knob.path), rule, None, "Remove it there."))
+    return problems + _tie_problems(space, arm, knobs.keys())
 
 
-def _tie_problems(location: str, space: Space, arm: Arm, paths: Set[str]) -> list[Problem]:
+def _tie_problems(space: Space, arm: Arm, paths: Set[str]) -> list[Problem]:
     problems = []
     ties = space.ties_of(arm)
     for tie in arm.ties:
         if tie.knob not in paths:
             rule = "a setting can follow a knob that the arm has"
             remedy = f"Its knobs are {', '.join(sorted(paths))}." if paths else "It has no knobs: remove the tie."
-            problems.append(Problem(f"{location}.{tie.path}", rule, tie.knob, remedy))
+            problems.append(Problem(space.place(arm=arm.name, knob=tie.path), rule, tie.knob, remedy))
     set_here = {*paths, *arm.settings, *(space.fixed if arm.ties else ())}
     for tie in ties:
         if (tie in arm.ties or tie.path in arm.settings) and tie.path in set_here:
             rule = "a setting that follows a knob cannot be searched or fixed as well"
-            problems.append(Problem(f"{location}.{tie.path}", rule, None, "Remove it there."))
+            problems.append(Problem(space.place(arm=arm.name, knob=tie.path), rule, None, "Remove it there."))
     for path in _repeated([tie.path for tie in ties]):
         rule = "a setting can follow one knob"
-        problems.append(Problem(f"{location}.{path}", rule, None, "Remove one of the ties."))
+        problems.append(Problem(space.place(arm=arm.name, knob=path), rule, None, "Remove one of the ties."))
     return problems
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.option_names import naming, option_problem, spelled
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.data import SweepData, data_problems
 from tune_dml.planning.dry_run import dry_run
 from tune_dml.planning.effects import equal_trial_problems, idle_value_notes
-from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.recipes import CUT
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, names_of
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
@@ -64,8 +64,8 @@ def prepare(
         decode: whether to decode the pictures.
         micro_batch: pictures that a worker holds at a time; the settings decide where None.
     """
-    study = study_of(request)
-    with in_words_of_file(request, study.space):
+    with naming(names_of(request)):
+        study = study_of(request)
         others = [problem for check in other_checks for problem in check()]
         try:
             plan = make_plan(study)
@@ -103,7 +103,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
         return []
     rule = "with one value and no baseline nothing can be compared"
     remedy = "List more values, or train it alone with `tune-dml train`."
-    return [Problem(plan.space.name, rule, None, remedy)]
+    return [Problem(plan.space.place(), rule, None, remedy)]
 
 
 def _seed_problems(plan: Plan) -> list[Problem]:
@@ -112,7 +112,7 @@ def _seed_problems(plan: Plan) -> list[Problem]:
     if len(plan.seeds) == 1 or not same:
         return []
     rule = f"where {', '.join(sorted(FREE_SEEDS))} are all held, every seed trains the same trial"
-    return [Problem("seeds", rule, list(plan.seeds), "Name one seed, or hold at most two of them.")]
+    return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or hold at most two of them.")]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
@@ -123,13 +123,14 @@ def _metric_problems(plan: Plan) -> list[Problem]:
         late = {metric for arm in plan.arms for metric in task_of(arm.config).final_metrics()}
         if plan.metric in late:
             rule = "cells are compared while they train, and this metric is measured at the end alone"
-            return [Problem("--stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
+            return [option_problem("stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
     known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
     lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
     if not lacking:
         return []
     some = len(lacking) < len(known)
-    place = f"metric of {', '.join(filter(None, lacking))}" if some else "metric"
+    place = plan.space.place("metric")
+    place += f" of {', '.join(filter(None, lacking))}" if some else ""
     rule = (
         "arms that are compared share the metric"
         if some
@@ -167,7 +168,7 @@ def _comparison_notes(plan: Plan) -> list[str]:
         notes.append(f"held whatever the seed: {named}; verdicts hold for these")
     notes += _shared_cells(plan) if plan.space.arms else []
     if len(plan.seeds) == 1:
-        notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
+        notes.append(f"one seed gives no estimate of noise: no verdict is possible; use {spelled('seeds', 3)} or more")
     return notes
 
 
@@ -180,8 +181,8 @@ def _stopping_notes(plan: Plan) -> list[str]:
     several = plan.search.stopping == "hyperband"
     who, where = ("each bracket's cells", f"{steps}, at the latter or at none,") if several else ("the cells", steps)
     return [
-        f"--stopping {plan.search.stopping}: of {who}, compared at {where} the best third goes on: it costs less than all "
-        "cells, and what is said at the end is said among those alone that finish"
+        f"{spelled('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third goes on: it costs less than "
+        "all cells, and what is said at the end is said among those alone that finish"
     ]
 
 

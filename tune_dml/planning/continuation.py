@@ -10,6 +10,7 @@ from pathlib import Path
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
+from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.dry_run import dry_run
@@ -35,13 +36,13 @@ def continuation_problems(
     if altered := plan.alterations:
         remedy = (
             "Put a copy in its place, such as the plan.json of the sweep's run in MLflow; "
-            "other settings are a new sweep under another --name."
+            "other settings are a new sweep under another name."
         )
         problems.append(Problem("plan.json", altered, None, remedy))
     if plan.protocol_version != PROTOCOL_VERSION:
         begun, now = plan.protocol_version, PROTOCOL_VERSION
         rule = f"the sweep was begun by protocol version {begun}; this program trains by {now}"
-        remedy = "Start a new sweep under another --name; its report can still be written."
+        remedy = "Start a new sweep under another name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
     try:
         data = SweepData.of(plan, cache_dir)
@@ -52,7 +53,7 @@ def continuation_problems(
         return [*problems, *error.problems, *_moved_problems(plan), *_missing_problems(packages)]
     if digest != plan.data_digest:
         rule = "the data must be those the sweep began with; their content has changed"
-        remedy = "Restore them, or start a new sweep under another --name."
+        remedy = "Restore them, or start a new sweep under another name."
         problems.append(Problem("data", rule, digest[:12], remedy))
     return problems
 
@@ -63,7 +64,14 @@ def _moved_problems(plan: Plan) -> list[Problem]:
     if not root or expanded(str(root)).exists():
         return []
     rule = "the pictures must lie where the sweep was told that they lie"
-    return [Problem("--data-root", rule, str(root), f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.")]
+    return [
+        option_problem(
+            "data_root",
+            rule,
+            str(root),
+            f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.",
+        )
+    ]
 
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
@@ -88,7 +96,7 @@ def moved_plan(plan: Plan, root: str | Path) -> Plan:
     """The plan with its pictures in another folder. Raises ConfigError where they are read from none."""
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} lie in no folder of yours"
-        raise ConfigError(Problem("--data-root", rule, str(root), "Leave it out."))
+        raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
     return plan.with_data_root(str(expanded(root).absolute()))
 
 
@@ -108,7 +116,7 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
         fresh = tuple(arm for arm in declared.arms if arm.name not in known)
         if not fresh:
             rule = "the file must declare an arm that the sweep's space does not have"
-            raise ConfigError(Problem("--arm", rule, name, f"It has {', '.join(filter(None, sorted(known)))}."))
+            raise ConfigError(option_problem("arms", rule, name, f"It has {', '.join(filter(None, sorted(known)))}."))
         space = replace(plan.space, arms=(*(plan.space.arms or (Arm(""),)), *fresh))
         raise_if_any(space.problems())
         plan = replace(plan, space=space)

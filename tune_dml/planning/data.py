@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from trainables.config import canonical
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
+from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
@@ -106,6 +107,6 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     data = resolve(Layer("--set", own)).config.data
     if data.root is None and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
-        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
+        raise ConfigError(option_problem("data_root", rule, None, f"Pass {spelled('data_root', 'DIR')}."))
     root = expanded(str(data.root)) if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.config import canonical
 from trainables.errors import Problem
+from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.pair_counts import positive_pairs
@@ -76,9 +77,10 @@ def _rate_notes(plan: Plan) -> list[str]:
             continue
         rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
         if not recipe.loss_lr / _FAR < rate < recipe.loss_lr * _FAR:
+            ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{recipe.loss_lr / settings['optim.lr']:g}"})
             notes.append(
                 f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {recipe.loss_lr:g} in "
-                f"{recipe.stated.source}; --set optim.loss_lr_multiplier={recipe.loss_lr / settings['optim.lr']:g} is that"
+                f"{recipe.stated.source}; {ratio} is that"
             )
     return notes
 
@@ -91,9 +93,10 @@ def _pair_notes(plan: Plan) -> list[str]:
         recipe = recipes().get(loss)
         by_class = recipe is not None and recipe.stated.settings.get("batch.sampler") == "m_per_class"
         if by_class and _has_no_pairs(arm.base_settings):
+            fix = spelled("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
             notes.append(
                 f"{arm.name or plan.space.name}: {loss} compares pictures of one class, and a batch need not hold two of "
-                "them; --set batch.sampler=m_per_class and batch.instances_per_class=2 or more"
+                f"them; {fix} or more"
             )
     return notes
 
@@ -136,14 +139,20 @@ def _comes_later(plan: Plan, name: str, other: str) -> bool:
 def _same_arms(plan: Plan, cell: Cell, other: Cell) -> Problem:
     rule = f"{cell.label} trains the same trial as {other.label}: {_difference(other, cell)} changes nothing there"
     return Problem(
-        f"{plan.space.name}.arms", rule, None, "Give it the setting that it lacks, or leave one out with --arm."
+        plan.space.place("arms"),
+        rule,
+        None,
+        f"Give it the setting that it lacks, or leave one out with {spelled('arms')}.",
     )
 
 
 def _no_cells(plan: Plan, name: str) -> Problem:
     rule = f"every cell of {name} trains the same trial as a cell of the arms before it"
     return Problem(
-        f"{plan.space.name}.arms", rule, None, "Give it the setting that it lacks, or leave it out with --arm."
+        plan.space.place("arms"),
+        rule,
+        None,
+        f"Give it the setting that it lacks, or leave it out with {spelled('arms')}.",
     )
 
 
@@ -169,4 +178,4 @@ def _difference(one: Cell, other: Cell) -> str:
 
 
 def _place(plan: Plan, arm: str) -> str:
-    return f"{plan.space.name}.{arm}" if arm else plan.space.name
+    return plan.space.place(arm=arm)

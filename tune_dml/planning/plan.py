@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
+from trainables.option_names import option_place, option_problem, spelled
 from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
 from tune_dml.planning.request import margin_problems
@@ -173,12 +174,14 @@ class Plan:
         if self.search.stopping is not None:
             rule = "compares the cells that a sweep began with, under its seeds"
             problems.append(
-                Problem("--stopping", rule, self.search.stopping, "Start a new sweep under another --name.")
+                option_problem("stopping", rule, self.search.stopping, "Start a new sweep under another name.")
             )
         if values and self.search.method != "grid":
-            problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
+            problems.append(
+                option_problem("values", "only a grid has listed values", None, f"Use {spelled('num_samples')}.")
+            )
         if num_samples and self.search.method == "grid":
-            problems.append(Problem("--num-samples", "a grid proposes nothing", None, "Use --add."))
+            problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spelled('values')}."))
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
@@ -273,7 +276,10 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     fixed settings, the user's overrides, the arm's own, and the cell's knobs.
     """
     problems = study_problems(study)
-    naming = [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]
+    naming = [
+        *name_rule_problems(option_place("name"), study.name, f"Example: {spelled('name', 'eta1')}."),
+        *margin_problems(study.margin),
+    ]
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
@@ -297,7 +303,9 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
         return (), []
     present = [arm.name for arm in plan.arms]
     problems = [
-        Problem("--arm", "the sweep has this arm already", name, "Leave it out.") for name in names if name in present
+        option_problem("arms", "the sweep has this arm already", name, "Leave it out.")
+        for name in names
+        if name in present
     ]
     study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
     study = with_arms(study, [name for name in names if name not in present] or names)
@@ -313,7 +321,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
     rule = "must name a listed knob of the space"
     raise_if_any(
-        Problem("--add", rule, path, nearest(path, listed, what="knob", dotted=True))
+        option_problem("values", rule, path, nearest(path, listed, what="knob", dotted=True))
         for path in values
         if path not in listed
     )
@@ -346,8 +354,8 @@ def refuse_name_in_use(folder: Path, plan: Plan) -> None:
     rule = f"the sweep {plan.name} is there already, with {_differences(stored, plan)}"
     numbers = itertools.count(2)
     free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
-    remedy = f"Use --name {free}, or go on with that one: `tune-dml resume {plan.name}`."
-    raise ConfigError(Problem("--name", rule, None, remedy))
+    remedy = f"Use {spelled('name', free)}, or go on with that one: `tune-dml resume {plan.name}`."
+    raise ConfigError(option_problem("name", rule, None, remedy))
 
 
 def _differences(stored: Plan, plan: Plan) -> str:

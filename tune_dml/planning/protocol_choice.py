@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainables.errors import Problem, nearest
+from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
 from tune_dml.space import Arm, Protocol, Space, Value
@@ -59,7 +60,7 @@ def choose_protocol(
     declared = [p for p in (arm.protocols or space.protocols) if p.dataset == dataset]
     printed = _printed(wanted, next((p.family for p in declared), None))
     if not declared:
-        named = f"{space.name}.{arm.name}" if arm in space.arms else ""
+        named = space.place(arm=arm.name) if arm in space.arms else ""
         return _undeclared(wanted, printed, named)
     exact = [protocol for protocol in declared if loss is None or loss in protocol.methods]
     if exact:
@@ -80,7 +81,7 @@ def _undeclared(wanted: _ProtocolFor, printed: Protocol | None, named: str) -> C
     if not named or not any(wanted.loss in protocol.methods for protocol in protocols().values()):
         return Choice(default, _unprinted(default, wanted))  # of a loss of your own nothing is printed anywhere
     rule = f"the arm has no protocol on {wanted.dataset}: none is printed there for {wanted.loss}"
-    remedy = "Choose one with --protocol, other arms with --arm, or another --dataset."
+    remedy = f"Choose another {spelled('protocol')}, {spelled('arms')} or {spelled('dataset')}."
     return Choice(default, problems=(Problem(named, rule, None, remedy),))
 
 
@@ -89,11 +90,11 @@ def _asked_for(name: str, wanted: _ProtocolFor) -> Choice:
     here = [protocol.name for protocol in known.values() if protocol.dataset == wanted.dataset]
     if name not in known:
         remedy = nearest(name, here or list(known), what="protocol")
-        return Choice(None, problems=(Problem("--protocol", "unknown protocol", name, remedy),))
+        return Choice(None, problems=(option_problem("protocol", "unknown protocol", name, remedy),))
     if name not in here:
         rule = f"{name} is for {known[name].dataset}, the sweep trains on {wanted.dataset}"
         remedy = f"Those for {wanted.dataset}: {', '.join(here) or 'none'}."
-        return Choice(None, problems=(Problem("--protocol", rule, None, remedy),))
+        return Choice(None, problems=(option_problem("protocol", rule, None, remedy),))
     return Choice(known[name], "" if wanted.is_met_by(known[name]) else _unprinted(known[name], wanted))
 
 

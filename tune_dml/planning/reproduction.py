@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.option_names import option_problem
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.conditions import our_name, table_of
@@ -56,7 +57,7 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
     if trained_on not in known:
         remedy = nearest(trained_on, sorted(known), what="data set")
         rule = f"{space.name}, which stands for the table, has no protocol on the data set"
-        raise ConfigError(Problem("--dataset", rule, dataset, remedy))
+        raise ConfigError(option_problem("dataset", rule, dataset, remedy))
     goes_by_method = any(curve.hyperparameter == METHOD for curve in _curves(space, table))
     arms = tuple(arm.name for arm in space.arms if goes_by_method and arm.name in methods)
     return PrintedTable(table, printed, trained_on, space, arms, rows)

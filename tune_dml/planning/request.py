@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
+from trainables.option_names import FileKeys, PythonArguments, option_names, option_place, option_problem, spelled
 from tune_dml.space import SearchMethod, Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
@@ -33,11 +34,13 @@ def listed_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
     """The seeds 0 to n - 1 of a count n, or those listed; raises ConfigError where nobody could run them."""
     count = asked if isinstance(asked, int) else len(asked)
     if isinstance(asked, bool) or count > _MOST_SEEDS:
-        raise ConfigError(Problem("--seeds", f"must be at most {_MOST_SEEDS} seeds", asked, "Example: --seeds 3."))
+        raise ConfigError(
+            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", asked, f"Example: {spelled('seeds', 3)}.")
+        )
     seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
     whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in seeds)
     if not all(whole):
-        raise ConfigError(Problem("--seeds", "seeds must be whole numbers from 0, below 2^32", list(seeds)))
+        raise ConfigError(option_problem("seeds", "seeds must be whole numbers from 0, below 2^32", list(seeds)))
     return seeds
 
 
@@ -69,6 +72,14 @@ class Request:
     vary: Annotated[
         Vary | None, "What seeds change: one source of chance, the others as under the first seed, or all."
     ] = None
+
+
+def names_of(request: Request) -> PythonArguments:
+    """Return the names of options in messages about a request: keys of its sweep file, unless given beside it."""
+    if isinstance(request.space, Space) or not str(request.space).endswith(SWEEP_FILES):
+        return option_names()
+    keys = {option.name for option in fields(Request) if getattr(request, option.name) is None} - {"arms"}
+    return FileKeys(str(request.space), keys, option_names())
 
 
 @dataclass(frozen=True)
@@ -109,29 +120,31 @@ class Resources:
         """What no machine could give."""
         problems = []
         counts = {
-            "--workers": self.workers,
-            "--cpus-per-worker": self.cpus_per_worker,
-            "--micro-batch": self.micro_batch,
+            "workers": self.workers,
+            "cpus_per_worker": self.cpus_per_worker,
+            "micro_batch": self.micro_batch,
         }
-        for flag, value in counts.items():
+        for name, value in counts.items():
             if value is not None and value < 1:
-                problems.append(Problem(flag, "must be at least 1", value))
-        for flag, choice, known in (("--engine", self.engine, Engine), ("--placement", self.placement, Placement)):
+                problems.append(Problem(option_place(name), "must be at least 1", value))
+        for name, choice, known in (("engine", self.engine, Engine), ("placement", self.placement, Placement)):
             if choice not in get_args(known):  # from Python
-                problems.append(Problem(flag, f"must be {' or '.join(get_args(known))}", choice))
+                problems.append(Problem(option_place(name), f"must be {' or '.join(get_args(known))}", choice))
         share = self.share
         if share < 0 or (share > 1 and share != int(share)):
             rule = "must be a share of one GPU or a whole number of them"
-            problems.append(Problem("--gpus-per-worker", rule, share))
+            problems.append(option_problem("gpus_per_worker", rule, share))
         if 0 < share < 1 and self.workers > 1:
             rule = "several workers of one trial cannot share a GPU"
-            problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or --workers 1."))
+            problems.append(option_problem("gpus_per_worker", rule, share, f"Use 1, or {spelled('workers', 1)}."))
         if self.engine == "local" and self.workers > 1:
             rule = "engine local trains with one worker"
-            problems.append(Problem("--engine", rule, self.workers, "Use --engine train."))
+            problems.append(option_problem("engine", rule, self.workers, f"Use {spelled('engine', 'train')}."))
         if self.placement == "spread" and self.workers == 1:
             rule = "places the workers of one trial, and each has one"
-            problems.append(Problem("--placement", rule, self.placement, "Leave it out, or use --workers 2."))
+            problems.append(
+                option_problem("placement", rule, self.placement, f"Leave it out, or use {spelled('workers', 2)}.")
+            )
         return problems
 
 
@@ -150,19 +163,21 @@ class Racing:
     def problems(self) -> list[Problem]:
         """Limits under which nothing could be decided."""
         problems = []
-        for flag, value in (("--max-seeds", self.max_seeds), ("--budget", self.budget)):
+        for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
-                problems.append(
-                    Problem(
-                        flag, "limits a race, which was not asked for", None, "Add --until-decided, or leave it out."
-                    )
-                )
+                rule = "limits a race, which was not asked for"
+                remedy = f"Add {spelled('until_decided')}, or leave it out."
+                problems.append(Problem(option_place(name), rule, None, remedy))
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
             rule = f"must be at least {_MIN_SEEDS}: fewer seeds cannot tell noise from differences"
-            problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {_MIN_SEEDS} or more."))
+            problems.append(
+                option_problem("max_seeds", rule, self.max_seeds, f"Use {spelled('max_seeds', _MIN_SEEDS)} or more.")
+            )
         if self.budget is not None and not self.budget > 0:
             rule = "must be more than 0 GPU-hours (worker-hours without GPUs)"
-            problems.append(Problem("--budget", rule, self.budget, "Example: --budget 8, or leave it out."))
+            problems.append(
+                option_problem("budget", rule, self.budget, f"Example: {spelled('budget', 8)}, or leave it out.")
+            )
         return problems
 
 
@@ -205,26 +220,26 @@ class Session:
 
     def problems(self) -> list[Problem]:
         """Limits under which nothing could run."""
-        problems = [*folder_problems("--storage", self.sweeps), *bucket_problems(self.trial_files)]
+        problems = [*folder_problems(option_place("storage"), self.sweeps), *bucket_problems(self.trial_files)]
         if self.max_concurrent is not None and self.max_concurrent < 1:
-            problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
+            problems.append(option_problem("max_concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and self.time_budget <= 0:
-            problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
+            problems.append(option_problem("time_budget", "must be more than 0 seconds", self.time_budget))
         if self.gpu_hours is not None and not self.gpu_hours > 0:
-            problems.append(Problem("--gpu-hours", "must be more than 0 hours", self.gpu_hours))
-        for flag, limit in (("--stall-limit", self.stall_limit), ("--start-limit", self.start_limit)):
+            problems.append(option_problem("gpu_hours", "must be more than 0 hours", self.gpu_hours))
+        for name, limit in (("stall_limit", self.stall_limit), ("start_limit", self.start_limit)):
             if limit is not None and not limit >= _MIN_STALL:
                 rule = f"must be at least {_MIN_STALL:g} seconds: starting, an evaluation, a checkpoint take time without a step"
-                problems.append(Problem(flag, rule, limit, f"Example: {flag} 600."))
+                problems.append(Problem(option_place(name), rule, limit, f"Example: {spelled(name, 600)}."))
         return problems
 
 
-def margin_problems(margin: float | None, location: str = "--margin") -> list[Problem]:
+def margin_problems(margin: float | None) -> list[Problem]:
     """Why a margin cannot be judged by; nothing for None, where the plan's holds."""
     if margin is None or 0 < margin < math.inf:
         return []
     rule = "the margin must be greater than 0: below it, differences do not matter"
-    return [Problem(location, rule, margin, "Example: --margin 1.0 for one percentage point.")]
+    return [option_problem("margin", rule, margin, f"Example: {spelled('margin', 1.0)} for one percentage point.")]
 
 
 def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
@@ -232,7 +247,14 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
     if paper_sd is None or 0 < paper_sd < math.inf:
         return []
     rule = "the papers' run-to-run standard deviation must be greater than 0"
-    return [Problem("--paper-sd", rule, paper_sd, "Example: --paper-sd 0.5 for half a percentage point.")]
+    return [
+        option_problem(
+            "paper_sd",
+            rule,
+            paper_sd,
+            f"Example: {spelled('paper_sd', 0.5)} for half a percentage point.",
+        )
+    ]
 
 
 def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose another folder.") -> list[Problem]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
+from trainables.option_names import option_names, option_problem, spelled
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.study import Search, Study
@@ -17,17 +18,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def study_problems(study: Study) -> list[Problem]:
     """What is wrong with the space or with what is asked of it: nothing can be resolved then."""
     space, seeds = study.space, study.seeds
-    problems = [*study.problems, *space.problems(), *_override_problems(space, study.arms, study.settings)]
+    problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
     if study.settings.get("data.root") and not _reads_a_folder(study.dataset):
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
-        remedy = "Leave it out, or use --dataset image_folder for a folder of your own."
-        problems.append(Problem("--data-root", rule, None, remedy))
+        remedy = f"Leave it out, or use {spelled('dataset', 'image_folder')} for a folder of your own."
+        problems.append(option_problem("data_root", rule, None, remedy))
     if not seeds:
-        problems.append(Problem("--seeds", "at least one seed is needed", None, "Use --seeds 3."))
+        problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spelled('seeds', 3)}."))
     if len(set(seeds)) < len(seeds):
-        problems.append(Problem("--seeds", "seeds must differ", list(seeds), "Remove the repeats."))
-    return problems
+        problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
+    known = {problem.place for problem in study.problems}  # what follows from a wrong key is not said again
+    return [*study.problems, *(problem for problem in problems if problem.place not in known)]
 
 
 def _reads_a_folder(dataset: str) -> bool:
@@ -50,16 +52,25 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
     if ranges:
         rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
-        problems.append(Problem("--search", rule, None, "Use --search tpe --num-samples 20, or list values."))
+        problems.append(
+            option_problem(
+                "search",
+                rule,
+                None,
+                f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values.",
+            )
+        )
     if search.method == "grid" and search.num_samples:
         rule = "a grid has its own number of cells"
-        problems.append(Problem("--num-samples", rule, None, "Leave it out, or use --search tpe."))
+        problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spelled('search', 'tpe')}."))
     if search.method != "grid" and search.num_samples < 1:
-        rule = f"--search {search.method} needs the number of cells to propose"
-        problems.append(Problem("--num-samples", rule, search.num_samples or None, "Use --num-samples 20."))
+        rule = f"search {search.method} needs the number of cells to propose"
+        problems.append(
+            option_problem("num_samples", rule, search.num_samples or None, f"Use {spelled('num_samples', 20)}.")
+        )
     if search.method != "grid" and arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
-        problems.append(Problem("--search", rule, None, "Leave it out: their cells are all known."))
+        problems.append(option_problem("search", rule, None, "Leave it out: their cells are all known."))
     return problems
 
 
@@ -72,7 +83,11 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be one for all"
-            problems.append(Problem(f"{space.name}.arms", rule, _listed(values), "Set it in `fixed`, or with --set."))
+            problems.append(
+                Problem(
+                    space.place("arms"), rule, _listed(values), f"Set it in `fixed`, or with {spelled('settings')}."
+                )
+            )
     if space.differs:
         return problems
     protocols = {}
@@ -85,11 +100,15 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings
     }
     share = "Make them share it{}, or say in the space's `differs` why they need not."
-    judged = (("protocol", protocols, " with --protocol"), ("pair term", terms, ""), ("reduction", reductions, ""))
+    judged = (
+        ("protocol", protocols, f" with {spelled('protocol')}"),
+        ("pair term", terms, ""),
+        ("reduction", reductions, ""),
+    )
     for what, values, hint in judged:
         if len(set(values.values())) > 1:
             rule, remedy = f"arms that are compared share their {what}", share.format(hint)
-            problems.append(Problem(f"{space.name}.arms", rule, _listed(values), remedy))
+            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
     return problems
 
 
@@ -98,7 +117,12 @@ def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) 
     kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
     return [
-        Problem(f"{path} (--set)", rule, overrides[path], "Leave it out, or choose other arms with --arm.")
+        Problem(
+            option_names().setting(path, "--set"),
+            rule,
+            overrides[path],
+            f"Leave it out, or choose other {spelled('arms')}.",
+        )
         for path in overrides
         if not any(_same_setting(path, own) for own in kept)
     ]
@@ -143,15 +167,15 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
         ]
         for own, rule, remedy in claims:
             if _same_setting(path, own):
-                problems.append(Problem("--set", f"{own} {rule}", None, remedy))
+                problems.append(option_problem("settings", f"{own} {rule}", None, remedy))
     for path in sorted({"seed", "data.name"} & set(overrides)):
-        flag = "--seeds" if path == "seed" else "--dataset"
+        option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(
-            Problem(
-                "--set",
-                f"{path} has a flag of its own",
+            option_problem(
+                "settings",
+                f"{path} has an option of its own",
                 None,
-                f"Use {flag} {'3' if path == 'seed' else overrides[path]}.",
+                f"Use {spelled(option, value)}.",
             )
         )
     return problems

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainables.errors import Problem
+from trainables.option_names import option_problem, spelled
 from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.request import Stopping
 
@@ -47,12 +48,19 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
             "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
             "there is no curve to report"
         )
-        return [Problem("--stopping", rule, stopping, "Use --search tpe or gp; --stopping asha saves their trials.")]
+        return [
+            option_problem(
+                "stopping",
+                rule,
+                stopping,
+                f"Use {spelled('search', 'tpe')} with {spelled('stopping', 'asha')}: it saves trials.",
+            )
+        ]
     methods = [arm for arm in arms if not arm.baseline]
     if len(methods) != 1 or not methods[0].knobs:
         names = ", ".join(arm.name for arm in methods) or None
         rule = "stops cells of one method that has knobs; several methods are compared on seeds that did not choose"
-        return [Problem("--stopping", rule, names, "Choose one with --arm, or leave it out.")]
+        return [option_problem("stopping", rule, names, f"Choose one with {spelled('arms')}, or leave it out.")]
     return _length_problems(methods[0])
 
 
@@ -62,12 +70,19 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
     moved = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
     if None in lengths.values() or lengths.keys() & moved or arm.base_settings.get("training.epochs") is not None:
         rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
-        return [Problem("--stopping", rule, None, "Use --set training.steps=400, or leave it out.")]
+        return [
+            option_problem(
+                "stopping",
+                rule,
+                None,
+                f"Use {spelled('settings', {'training.steps': 400})}, or leave it out.",
+            )
+        ]
     steps, every = (int(length) for length in lengths.values() if length is not None)
     if steps >= ETA**2 and every <= steps // ETA**2:
         return []
     rule = f"the first rung is a ninth of the training, step {steps // ETA**2} of {steps}, and is no evaluation"
     if steps < ETA**2:
-        return [Problem("--stopping", rule, None, "Train longer, or leave it out.")]
-    remedy = f"Use --set training.eval_every={max(1, steps // ETA**2)}, or leave --stopping out."
+        return [option_problem("stopping", rule, None, "Train longer, or leave it out.")]
+    remedy = f"Use {spelled('settings', {'training.eval_every': max(1, steps // ETA**2)})}, or leave {spelled('stopping')} out."
     return [Problem("training.eval_every", rule, every, remedy)]

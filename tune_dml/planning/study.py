@@ -13,6 +13,7 @@ from pathlib import Path
 from trainables.config import SOURCES
 from trainables.errors import Problem, nearest
 from trainables.files import expanded
+from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
@@ -166,9 +167,14 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
     known = [arm.name for arm in space.every_arm if arm.name]
-    alone = "It is one arm without a name: leave --arm out."
+    alone = f"It is one arm without a name: leave {spelled('arms')} out."
     return [
-        Problem("--arm", f"unknown arm of {space.name}:", name, nearest(name, known, what="arm") if known else alone)
+        option_problem(
+            "arms",
+            f"unknown arm of {space.name}:",
+            name,
+            nearest(name, known, what="arm") if known else alone,
+        )
         for name in names
     ]
 
@@ -193,7 +199,7 @@ def _differing(choices: Mapping[str, Choice]) -> list[str]:
     if len(set(names.values())) < 2:
         return []
     listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
-    return [f"each arm trains by its own protocol: {listed}; --protocol NAME trains all by one"]
+    return [f"each arm trains by its own protocol: {listed}; {spelled('protocol', 'NAME')} trains all by one"]
 
 
 def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:

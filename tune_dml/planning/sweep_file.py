@@ -45,10 +45,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
+from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
-from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
-from tune_dml.planning.request import Request, Stopping, Vary
+from tune_dml.planning.request import Request, Stopping, Vary, names_of
+from tune_dml.planning.yaml_file import problems_of_file, read_mapping
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
@@ -177,7 +178,7 @@ def read_sweep_file(path: Path) -> Request:
     """Read and check a sweep file; raises ConfigError with every problem. Loads no Python objects from YAML."""
     request, problems = read_with_problems(path)
     assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
-    with in_words_of_file(Request(path), request.space):
+    with naming(names_of(Request(path))):
         raise_if_any([*problems, *request.space.problems()])
     return request
 
@@ -219,10 +220,6 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     root = (path.parent / expanded(file.data_root)) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
-    capped = f"{path}, run_cap"
-    if file.method == "bayes" and not file.run_cap and all(problem.place != capped for problem in problems):
-        rule = "`method: bayes` needs the number of cells to propose"
-        problems.append(Problem(capped, rule, None, "Example: run_cap: 20."))
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
         space,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.option_names import option_problem, spelled
 from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 from tune_dml.text import is_number
@@ -25,8 +26,11 @@ def with_tuned_knobs(
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = [
-        Problem(
-            "--tune", f"{space.name} searches {path} already", None, "Leave it out, or add values with `extend --add`."
+        option_problem(
+            "tune",
+            f"{space.name} searches {path} already",
+            None,
+            "Leave it out, or add values with `extend --add`.",
         )
         for path in tuned
         if path in searched
@@ -63,8 +67,8 @@ def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
-        return Problem(
-            "--tune",
+        return option_problem(
+            "tune",
             "must name a setting that every arm has",
             path,
             nearest(path, list(own), what="setting", dotted=True),
@@ -72,7 +76,7 @@ def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Pr
     value = own[path]
     if not values and not (is_number(value) and value > 0):
         rule = f"three values around {path}={value} are not defined"
-        return Problem("--tune", rule, None, f"Give the values: --tune {path}=A,B,C.")
+        return option_problem("tune", rule, None, f"Give the values: {spelled('tune', {path: ['A', 'B', 'C']})}.")
     return None
 
 

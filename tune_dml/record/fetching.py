@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from trainables.bucket import Address, BucketFiles
 from trainables.context import EVIDENCE
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError
 from trainables.files import PATIENCE, patiently
+from trainables.option_names import option_problem
 from trainables.trial_files import FolderFiles
 from tune_dml.record.events import FilesFetched
 from tune_dml.record.ledger import Ledger, trial_folder
@@ -127,7 +128,7 @@ def fetch_remaining_files(state: SweepState) -> None:
         collector.finish(state)
     if state.unfetched:
         rule = f"the files of its trials must be fetched from object storage first: {said[-1]}"
-        raise ConfigError(Problem("SWEEP", rule, None, "Try again when the store answers."))
+        raise ConfigError(option_problem("sweep", rule, None, "Try again when the store answers."))
 
 
 def delete_remaining_files(state: SweepState) -> None:
@@ -137,4 +138,4 @@ def delete_remaining_files(state: SweepState) -> None:
             BucketFiles(state.trial_files).clear()
         except OSError as error:
             rule = f"the files of its trials must be deleted from object storage first: {error.strerror}"
-            raise ConfigError(Problem("SWEEP", rule, None, "Try again when the store answers.")) from error
+            raise ConfigError(option_problem("sweep", rule, None, "Try again when the store answers.")) from error

@@ -33,6 +33,7 @@ from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 from trainables.files import existing, gone, patiently
+from trainables.option_names import option_problem
 
 if TYPE_CHECKING:
     from tune_dml.record.events import Event
@@ -197,7 +198,7 @@ class Ledger:
                 raise _without_locks(self.sweep.parent, error) from error
             if error.errno in _REFUSED:
                 rule = f"must be a folder that can be written: {error.strerror}"
-                raise ConfigError(Problem("SWEEP", rule, str(self.sweep), READ_ONLY)) from error
+                raise ConfigError(option_problem("sweep", rule, str(self.sweep), READ_ONLY)) from error
             raise
         lock.write_text(str(os.getpid()))
         torn = _torn_end(self.sweep / LEDGER)
@@ -276,7 +277,7 @@ def _note(text: str) -> Event:
 def _without_locks(storage: Path, error: OSError) -> ConfigError:
     rule = f"must lie where files can be locked, so that one process at a time runs a sweep ({error.strerror})"
     remedy = "Choose a folder on another file system, or have this one mounted with locks (Lustre: `-o flock`)."
-    return ConfigError(Problem("--storage", rule, str(storage), remedy))
+    return ConfigError(option_problem("storage", rule, str(storage), remedy))
 
 
 def is_running(sweep: Path) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
 from tune_dml.record.events import TrialRescored
+from trainables.option_names import option_problem, spelled
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState
@@ -55,10 +56,12 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     known = [family.key.format(k=10) for family in FAMILIES.values()]
     rule = "only metrics of a ranking can be computed of kept embeddings"
     problems = [
-        Problem("--metric", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
+        option_problem("metrics", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
     ]
     if not keys:
-        problems.append(Problem("--metric", "name at least one metric", None, f"Example: --metric {known[0]}."))
+        problems.append(
+            option_problem("metrics", "name at least one metric", None, f"Example: {spelled('metrics', [known[0]])}.")
+        )
     if problems:
         raise ConfigError(problems)
     return keys
@@ -91,8 +94,8 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
             done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
     if not done:
         rule = "metrics are computed of embeddings that trials have kept; no finished trial of this sweep has any"
-        remedy = "Run it under another --name with --set evaluation.keep=embeddings."
-        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
+        remedy = f"Run it under another name with {spelled('settings', {'evaluation.keep': 'embeddings'})}."
+        raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     state.update()
     return RescoredSweep(tuple(done), len(finished) - len(done))
 
@@ -102,7 +105,7 @@ def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str])
     own = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
     there = [key for key in keys if own and all(f"val/{key}" in metrics for metrics in own)]
-    return [Problem("--metric", rule, key, remedy) for key in there]
+    return [option_problem("metrics", rule, key, remedy) for key in there]
 
 
 def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from trainables.bucket import FLAG, Address
-from trainables.errors import ConfigError, Problem
+from trainables.bucket import Address
+from trainables.errors import ConfigError
+from trainables.option_names import option_problem, spelled
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_history
@@ -53,5 +54,6 @@ def with_trial_files(session: Session, state: SweepState) -> Session:
     if any(trial.status == "running" or trial.away for trial in state.recorded.values()):
         there = state.trial_files or str(state.folder)
         rule = f"trials continue from their files at {there}"
-        raise ConfigError(Problem(FLAG, rule, session.trial_files, f"Leave {FLAG} out until the sweep has ended."))
+        remedy = f"Leave {spelled('trial_files')} out until the sweep has ended."
+        raise ConfigError(option_problem("trial_files", rule, session.trial_files, remedy))
     return replace(session, trial_files=str(asked / f"{state.plan.name}-{uuid.uuid4().hex[:8]}"))

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, nearest
+from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
@@ -378,7 +379,7 @@ def load_state(storage: Path, name: str) -> SweepState:
     if not _is_sweep(storage / name):
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
-        raise ConfigError(Problem("SWEEP", f"unknown sweep under {storage}:", name, remedy))
+        raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))
     return read_state(storage / name)
 
 

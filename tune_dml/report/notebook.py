@@ -7,6 +7,7 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import best_cells
@@ -81,7 +82,7 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
     figure = _first_figure(answers(analysis, traces=False), knob)
     if figure is None or not any(cell.values for cell in analysis.cells):
         rule = "there is nothing to draw before some value of a knob has a number"
-        raise ConfigError(Problem("SWEEP", rule, None, f"See `tune-dml status {results.name}`."))
+        raise ConfigError(option_problem("sweep", rule, None, f"See `tune-dml status {results.name}`."))
     return matplotlib_figure(figure.views[0].draw(False))
 
 

@@ -241,9 +241,8 @@ class Analysis:
 def analyse(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Analysis:
     """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
-    location = f"{plan.space.name}.margin" if margin is None else "--margin"
     margin = plan.margin if margin is None else margin
-    raise_if_any([*margin_problems(margin, location), *paper_sd_problems(paper_sd)])
+    raise_if_any([*margin_problems(margin), *paper_sd_problems(paper_sd)])
     by_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)

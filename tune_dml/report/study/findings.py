@@ -14,6 +14,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from trainables.errors import Problem, raise_if_any
+from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
@@ -121,7 +122,7 @@ def analyse_study(results: Sequence[Results], margin: float | None = None) -> St
             problems.append(Problem(f"SWEEP {other.name}", rule, named, "Report it by itself, or `tune-dml compare`."))
     names = [item.name for item in results]
     repeated = sorted({name for name in names if names.count(name) > 1})
-    problems += [Problem("SWEEP", "a sweep may be named once", name, "Remove the repeat.") for name in repeated]
+    problems += [option_problem("sweep", "a sweep may be named once", name, "Remove the repeat.") for name in repeated]
     raise_if_any(problems)
     return StudyAnalysis(tuple(analyse(item, margin) for item in results))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainables.errors import ConfigError, Problem
+from trainables.option_names import option_place, spelled
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.autoscaler_limits import nodes_to_come
@@ -69,7 +70,7 @@ def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
 def address_of(flag: str | None) -> tuple[str | None, str]:
     """The Ray address and where it came from: flag, then RAY_ADDRESS, then a local cluster of this machine."""
     if flag:
-        return (None if flag == "local" else flag), "--address"
+        return (None if flag == "local" else flag), option_place("address")
     if from_environment := os.environ.get("RAY_ADDRESS"):
         return (None if from_environment == "local" else from_environment), "RAY_ADDRESS"
     return None, "default"
@@ -112,7 +113,7 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
     if resources.share:
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
-    remedy = "Lower --workers, --cpus-per-worker or --gpus-per-worker."
+    remedy = f"Lower {spelled('workers')}, {spelled('cpus_per_worker')} or {spelled('gpus_per_worker')}."
     # Of machines of one's own Ray knows what they have once they are there.
     own = sum(not node for node in capacity.to_come)
     if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):

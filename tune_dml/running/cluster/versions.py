@@ -25,6 +25,7 @@ import ray.cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainables.errors import Problem
+from trainables.option_names import option_problem
 from tune_dml.planning.request import Resources
 from tune_dml.running.failures import UNLIKE_DRIVER
 
@@ -117,7 +118,7 @@ def missing_data(places: PictureFolders, resources: Resources) -> list[Problem]:
         for folder in folders:
             lacking[folder].append(node)
     rule, remedy = "the pictures must be on every node that runs trials, and are not on", "Copy or mount them there."
-    return [Problem("--data-root", f"{rule} {_names(nodes)}", folder, remedy) for folder, nodes in lacking.items()]
+    return [option_problem("data_root", f"{rule} {_names(nodes)}", folder, remedy) for folder, nodes in lacking.items()]
 
 
 def _folders_missing(places: PictureFolders) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from trainables.errors import Problem, raise_if_any
+from trainables.option_names import option_problem, spelled
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSettled, Event, RaceEnded
@@ -223,24 +224,34 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     if plan.search.method != "grid":
         rule_text = "a race stops cells of a grid; a search proposes its own"
         problems.append(
-            Problem("--until-decided", rule_text, plan.search.method, "Use --search grid, or leave it out.")
+            option_problem(
+                "until_decided",
+                rule_text,
+                plan.search.method,
+                f"Use {spelled('search', 'grid')}, or leave it out.",
+            )
         )
     elif plan.search.stopping is not None:
         rule_text = (
             "a race stops cells after whole trials; a sweep that stops them within trials has no values to race by"
         )
         problems.append(
-            Problem("--until-decided", rule_text, f"--stopping {plan.search.stopping}", "Leave one of them out.")
+            option_problem(
+                "until_decided",
+                rule_text,
+                plan.search.stopping,
+                f"Leave {spelled('stopping')} or {spelled('until_decided')} out.",
+            )
         )
     elif values < 2:
         problems.append(
-            Problem("--until-decided", "a race needs two values to tell apart", values, "List another one.")
+            option_problem("until_decided", "a race needs two values to tell apart", values, "List another one.")
         )
     if rule.max_seeds < len(plan.seeds):
-        remedy = f"Use --max-seeds {max(len(plan.seeds), racing.FIRST_LOOK)} or more."
-        problems.append(Problem("--max-seeds", "must be at least the seeds present", rule.max_seeds, remedy))
+        remedy = f"Use {spelled('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
+        problems.append(option_problem("max_seeds", "must be at least the seeds present", rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
         rule_text = f"the race was begun with the margin {state.race.rule.margin:g}, which decides what it asks"
-        remedy = "Leave it out, or start a new sweep under another --name."
-        problems.append(Problem("--margin", rule_text, rule.margin, remedy))
+        remedy = "Leave it out, or start a new sweep under another name."
+        problems.append(option_problem("margin", rule_text, rule.margin, remedy))
     return problems

@@ -15,7 +15,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError
+from trainables.option_names import option_problem, spelled
 from trainables.resolve import read_settings
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.probe_address import address_problems
@@ -36,7 +37,6 @@ _MEETING = 300.0
 """For processes to come to their first step."""
 _WAIT = 600.0
 """For a GPU of the cluster that is free, or that an autoscaler starts."""
-_FLAG = "--gpus-per-worker"
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,24 @@ def measured_shares(plan: Plan, resources: Resources, session: Session) -> tuple
         raise
     except TimeoutError as error:
         rule = f"a GPU must be free to measure what trials gain that share one; none was for {_WAIT:g} s"
-        raise ConfigError(Problem(_FLAG, rule, share, "Use 1, or wait until one is.")) from error
+        raise ConfigError(option_problem("gpus_per_worker", rule, share, "Use 1, or wait until one is.")) from error
     except Exception as error:
         failure = classify(error)
         rule = f"a few steps must run before trials share a GPU ({failure.reason})"
         remedy = (
-            "--micro-batch lets a worker hold fewer pictures." if failure.kind == "out_of_memory" else "See the cause."
+            f"{spelled('micro_batch')} lets a worker hold fewer pictures."
+            if failure.kind == "out_of_memory"
+            else "See the cause."
         )
-        raise ConfigError(Problem(_FLAG, rule, share, remedy)) from error
+        raise ConfigError(option_problem("gpus_per_worker", rule, share, remedy)) from error
     if found.gain is None:
         rule = f"the trials that share a GPU must fit into its memory ({found.text()})"
-        raise ConfigError(Problem(_FLAG, rule, share, "Use a larger share, 1, or --micro-batch."))
+        raise ConfigError(
+            option_problem("gpus_per_worker", rule, share, f"Use a larger share, 1, or {spelled('micro_batch')}.")
+        )
     if found.gain < _GAIN:
         rule = f"trials that share a GPU must train faster than one after the other ({found.text()})"
-        raise ConfigError(Problem(_FLAG, rule, share, "Use 1: one trial keeps this GPU busy."))
+        raise ConfigError(option_problem("gpus_per_worker", rule, share, "Use 1: one trial keeps this GPU busy."))
     return (found.text(),)
 
 

@@ -1,13 +1,11 @@
-"""What is wrong with a sweep file, in the words of the file: its keys, its lines, and no flag that nobody typed."""
+"""Read a YAML file safely, and turn the errors of its pydantic model into problems that name the keys."""
 
 from __future__ import annotations
 
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,17 @@ from pydantic import BaseModel, ValidationError
 from trainables.config import SECTIONS
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import rule_of
-from tune_dml.planning.request import SWEEP_FILES, Request
-from tune_dml.space import Space
-
-_KEYS = {"search": "method", "num_samples": "run_cap"}
-"""Field of a request -> key of a file, where they differ."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data alone; a key may stand once, and 1e-3 is a number."""
+    """Safe loader that refuses repeated keys and reads 1e-3 as a number."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1 and key.value != "<<":
-            raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands there twice", key.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` is given twice", key.start_mark)
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
@@ -46,12 +39,15 @@ _Loader.add_implicit_resolver(
 def read_mapping(
     path: Path, what: str = "sweep file", example: str = "`tune-dml init FOLDER` writes one."
 ) -> dict[str, Any]:
-    """The content of a file; raises ConfigError where it cannot be read, is no YAML or no mapping.
+    """Read a YAML file that holds a mapping.
 
     Args:
-        path: the file.
-        what: what it is called.
-        example: where another one is found.
+        path: The file.
+        what: Name of the kind of file, for messages.
+        example: Remedy for a file that is missing or holds no mapping.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML or holds no mapping.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
@@ -83,7 +79,7 @@ def _no_yaml(path: Path, what: str, error: yaml.YAMLError) -> Problem:
 def problems_of_file(
     error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]
 ) -> list[Problem]:
-    """Pydantic's complaints about the file, each at its key; of several forms that a value may have, one sentence."""
+    """Return a problem for each key that the model refuses; one for all forms that a value may have."""
     by_keys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for item in error.errors():
         by_keys.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
@@ -100,7 +96,6 @@ def problems_of_file(
 def _problem_at(
     path: Path, keys: tuple[str, ...], complaints: Sequence[Mapping[str, Any]], model: type[BaseModel]
 ) -> Problem:
-    """What is wrong at one key."""
     place = f"{path}, {'.'.join(keys)}" if keys else str(path)
     kind, value = complaints[0]["type"], complaints[0]["input"]
     if kind == "extra_forbidden":
@@ -159,7 +154,7 @@ def _example(keys: Sequence[str]) -> str:
 
 
 def _keys(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
-    """The keys of a file that lead to a complaint: without the names of forms that pydantic tried on the way."""
+    """Return the keys that lead to an error, without the names of the types that pydantic tried."""
     keys, here, parts = [], raw, list(location)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
@@ -174,7 +169,7 @@ def _keys(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
 
 
 def _model_at(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
-    """The form of what stands at these keys; None where they are free."""
+    """Return the model of the value at these keys; None if any key is allowed there."""
     here: type[BaseModel] | None = model
     named = True
     for key in keys:
@@ -197,56 +192,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     ):
         return annotation
     return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
-
-
-@contextmanager
-def in_words_of_file(request: Request, space: Space) -> Iterator[None]:
-    """Problems of what a file asks for are raised in its words; those of anything else as they are."""
-    try:
-        yield
-    except ConfigError as error:
-        path = str(request.space)
-        if isinstance(request.space, Space) or not path.endswith(SWEEP_FILES):
-            raise
-        raise ConfigError(_reworded(error.problems, path, space, request)) from None
-
-
-def _reworded(problems: Sequence[Problem], path: str, space: Space, request: Request) -> list[Problem]:
-    """The file's keys stand where a flag would, unless that flag was given beside it."""
-    flags = {
-        f"--{field.name.replace('_', '-')}": _KEYS.get(field.name, field.name)
-        for field in fields(Request)
-        if getattr(request, field.name) is None and field.name not in {"settings", "arms"}
-    }
-
-    def reworded(text: str) -> str:
-        for flag, key in flags.items():
-            text = re.sub(rf"{flag} (?!and |or )(\w+(?:\.\w+)*)", rf"`{key}: \1`", text)
-            text = re.sub(rf"{flag}(?![\w-])", f"`{key}`", text)
-        return text.replace("` `", "` and `")
-
-    def placed(place: str) -> str:
-        if place.startswith(path):
-            return place
-        if place in flags:
-            return f"{path}, {flags[place]}"
-        place = place.replace(f" (space {space.name})", " (fixed)").replace(" (knob)", " (parameters)")
-        if place == space.name or place.startswith(f"{space.name}."):
-            return ", ".join(filter(None, (path, _key_of(place.removeprefix(space.name)[1:], space))))
-        return place if place.startswith("--") or "/" in place else f"{path}, {place}"
-
-    already = {problem.place for problem in problems if problem.place.startswith(f"{path}, ")}
-    return [
-        replace(problem, place=placed(problem.place), rule=reworded(problem.rule), remedy=reworded(problem.remedy))
-        for problem in problems
-        if problem.place in already or placed(problem.place) not in already
-    ]
-
-
-def _key_of(place: str, space: Space) -> str:
-    """The key of a file at which what a space calls `margin`, `loss.margin` or `ARM.loss.margin` stands."""
-    if place in {knob.path for knob in space.scientific}:
-        return f"parameters.{place}"
-    if place.partition(".")[0] in {arm.name for arm in space.arms}:
-        return f"arms.{place}"
-    return place

@@ -1,0 +1,144 @@
+"""How messages name an option: as a flag, an argument of Python or a key of a sweep file.
+
+    option_place("seeds")      --seeds            seeds             mine.yaml, seeds
+    spelled("seeds", 3)        --seeds 3          seeds=3           `seeds: 3`
+
+The command line chooses `Flags` when it starts, and a sweep file `FileKeys` while it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from trainables.errors import Problem
+
+
+class PythonArguments:
+    """Names options as keyword arguments."""
+
+    def place(self, option: str) -> str:
+        """Return the name of an option, as the place of a problem."""
+        return "name" if option == "sweep" else option
+
+    def spelled(self, option: str, value: object = None) -> str:
+        """Return an option with a value as a user writes it; without one, its name."""
+        return self.place(option) if value is None else f"{self.place(option)}={_python(value)}"
+
+    def setting(self, path: str, origin: str) -> str:
+        """Return the place of a setting that comes from `origin`, as layers of settings name it."""
+        option = _OPTION_OF_ORIGIN.get(origin)
+        if option and option != "settings":
+            return self.place(option)
+        return f"{path} ({self.place(option) if option else origin})"
+
+
+class Flags(PythonArguments):
+    """Names options as flags of the command line."""
+
+    def place(self, option: str) -> str:
+        """Return the flag of an option, or the name of a positional argument."""
+        return _FLAGS.get(option) or f"--{option.replace('_', '-')}"
+
+    def spelled(self, option: str, value: object = None) -> str:
+        """Return a flag with its value."""
+        return self.place(option) if value is None else f"{self.place(option)} {_typed(value)}"
+
+
+@dataclass(frozen=True)
+class FileKeys(PythonArguments):
+    """Names options as keys of a sweep file; those that were given beside the file keep their own names."""
+
+    file: str
+    keys: Set[str]
+    """Options that the file decides."""
+    beside: PythonArguments
+
+    def place(self, option: str) -> str:
+        """Return the file and the key of an option."""
+        return f"{self.file}, {self._key(option)}" if option in self.keys else self.beside.place(option)
+
+    def spelled(self, option: str, value: object = None) -> str:
+        """Return a key with its value."""
+        if option not in self.keys:
+            return self.beside.spelled(option, value)
+        return f"`{self._key(option)}`" if value is None else f"`{self._key(option)}: {_yaml(value)}`"
+
+    def setting(self, path: str, origin: str) -> str:
+        """Return the file, the setting and the key that it stands under."""
+        if (option := _OPTION_OF_ORIGIN.get(origin)) and (option not in self.keys or option != "settings"):
+            return self.place(option) if option in self.keys else self.beside.setting(path, origin)
+        under = "parameters" if origin == "knob" else "fixed" if origin.startswith("space ") or option else origin
+        return f"{self.file}, {path} ({under})"
+
+    @staticmethod
+    def _key(option: str) -> str:
+        return {"search": "method", "num_samples": "run_cap", "settings": "fixed"}.get(option, option)
+
+
+_FLAGS = {
+    "settings": "--set",
+    "arms": "--arm",
+    "values": "--add",
+    "metrics": "--metric",
+    "output": "-o",
+    "sweep": "SWEEP",
+    "space": "SPACE",
+}
+_OPTION_OF_ORIGIN = {"--set": "settings", "--dataset": "dataset", "--protocol": "protocol"}
+"""Origin of a layer of settings, which plans store, and its option."""
+
+_PYTHON = PythonArguments()
+_names: ContextVar[PythonArguments] = ContextVar("option_names", default=_PYTHON)
+
+
+def option_names() -> PythonArguments:
+    """Return the names that messages use here."""
+    return _names.get()
+
+
+def option_place(option: str) -> str:
+    """Return the place of a problem with an option."""
+    return _names.get().place(option)
+
+
+def option_problem(option: str, rule: str, value: object = None, remedy: str = "") -> Problem:
+    """Return a problem with an option."""
+    return Problem(option_place(option), rule, value, remedy)
+
+
+def spelled(option: str, value: object = None) -> str:
+    """Return an option, with a value if given, as a user writes it."""
+    return _names.get().spelled(option, value)
+
+
+@contextmanager
+def naming(names: PythonArguments) -> Iterator[None]:
+    """Use other names within a block."""
+    token = _names.set(names)
+    try:
+        yield
+    finally:
+        _names.reset(token)
+
+
+def _python(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_python(inner)}' for key, inner in value.items())}}}".replace("'", '"')
+    if isinstance(value, list):
+        return f"[{', '.join(map(_python, value))}]"
+    return value if isinstance(value, str) and value.isupper() else repr(value).replace("'", '"')
+
+
+def _typed(value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_typed(inner)}" for key, inner in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_yaml(inner)}' for key, inner in value.items())}}}"
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
