@@ -25,7 +25,7 @@ class PythonArguments:
 
     def spelled(self, option: str, value: object = None) -> str:
         """Return an option with a value as a user writes it; without one, its name."""
-        return self.place(option) if value is None else f"{self.place(option)}={_python(value)}"
+        return f"`{self.place(option)}`" if value is None else f"{self.place(option)}={_python(value)}"
 
     def setting(self, path: str, origin: str) -> str:
         """Return the place of a setting that comes from `origin`, as layers of settings name it."""

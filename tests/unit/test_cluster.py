@@ -71,7 +71,7 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
     """A submitted driver runs on the head, which has none: what this machine has says nothing of the cluster."""
 
     def capacity(address, origin):
-        assert (address, origin) == ("head:6379", "--address")
+        assert (address, origin) == ("head:6379", "address")
         if there is None:
             raise ConfigError(Problem(origin, "must be reachable"))
         return there
@@ -96,7 +96,7 @@ def test_what_never_fits_names_need_and_supply():
     (problem,) = _capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
     assert "2 CPUs and 0 GPUs" in str(problem)
     assert "3 worker(s) x 1 CPU and 1 GPU" in str(problem)
-    assert "--workers" in problem.remedy
+    assert "workers" in problem.remedy
 
 
 def test_machines_of_ones_own_that_are_yet_to_come_are_told_of():
@@ -110,8 +110,8 @@ def test_the_address_comes_from_flag_then_environment(monkeypatch):
     assert address_of(None) == (None, "default")
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert address_of(None) == ("10.0.0.1:6379", "RAY_ADDRESS")
-    assert address_of("auto") == ("auto", "--address")
-    assert address_of("local") == (None, "--address")
+    assert address_of("auto") == ("auto", "address")
+    assert address_of("local") == (None, "address")
 
 
 def test_an_open_port_is_not_yet_a_ray(monkeypatch):
@@ -334,8 +334,8 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuses)
-    (problem,) = resource_problems(Resources(), ("auto", "--address"))
-    assert problem.place == "--address"
+    (problem,) = resource_problems(Resources(), ("auto", "address"))
+    assert problem.place == "address"
     assert "Could not find any running Ray instance" in problem.rule
     assert "Please specify" not in problem.rule
     assert "correct the address" in problem.remedy

@@ -155,7 +155,7 @@ def test_opening_opens_them_too(tmp_path):
     assert len(results.confirmed) == 2 * len(FRESH)
 
 
-@pytest.mark.parametrize(("flags", "said"), [({"top": 0}, "--top"), ({"seeds": 0}, "--seeds")])
+@pytest.mark.parametrize(("flags", "said"), [({"top": 0}, "top"), ({"seeds": 0}, "seeds")])
 def test_nonsense_is_refused_and_nothing_stored(alone, flags, said):
     before = (alone.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=f"{said}: must be at least 1"):

@@ -161,7 +161,7 @@ def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, num
     with pytest.raises(ConfigError) as told, Ledger(tmp_path / "toy"):
         pytest.fail("opened")
     (problem,) = told.value.problems
-    assert (problem.place, problem.value) == ("--storage", str(tmp_path))
+    assert (problem.place, problem.value) == ("storage", str(tmp_path))
     assert os.strerror(number) in problem.rule
     assert not is_running(tmp_path / "toy")
     monkeypatch.undo()
@@ -179,7 +179,7 @@ def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, 
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(ConfigError) as told, Ledger(tmp_path):
         pytest.fail("opened")
-    rule = f"SWEEP: must be a folder that can be written: {os.strerror(number)}, but got '{tmp_path}'."
+    rule = f"name: must be a folder that can be written: {os.strerror(number)}, but got '{tmp_path}'."
     assert str(told.value) == f"{rule} {READ_ONLY}"
 
 

@@ -121,7 +121,7 @@ def test_cells_that_resolve_to_the_same_settings_are_one():
     ("options", "words"),
     [
         ({"overrides": {"regularizer.rho": 0.5}}, "is the knob that small searches"),
-        ({"overrides": {"seed": 1}}, "--seeds"),
+        ({"overrides": {"seed": 1}}, "Use seeds=3"),
         ({"seeds": 0}, "at least one seed"),
         ({"seeds": (1, 1)}, "must differ"),
         ({"overrides": {"batch.instances_per_class": 4}}, "Try"),

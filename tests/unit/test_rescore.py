@@ -184,7 +184,7 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
     driver.session()
     driver.run(driver.trials[0])
     before = (driver.folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match=r"evaluation\.keep=embeddings"):
+    with pytest.raises(ConfigError, match=r'evaluation\.keep": "embeddings"'):
         operations.rescore("toy", session_of(driver.folder), metrics=["recall_at_3"])
     assert (driver.folder / "ledger.jsonl").read_bytes() == before
     with pytest.raises(ConfigError, match="at least one metric"):

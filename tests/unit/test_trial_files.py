@@ -234,7 +234,7 @@ class TestABucket:
     def test_what_a_store_refuses_is_one_problem(self, store, answer, rule, remedy):
         store.answer = answer
         (problem,) = bucket_problems(store.address)
-        assert problem.place == "--trial-files"
+        assert problem.place == "trial_files"
         assert rule in problem.rule
         assert store.bucket in str(problem)
         assert remedy in problem.remedy

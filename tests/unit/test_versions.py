@@ -96,7 +96,7 @@ def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp
     assert not missing_data([], Resources())
     assert not missing_data([(str(tmp_path), "/nowhere")], Resources())
     (problem,) = missing_data([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
-    assert (problem.place, problem.value) == ("--data-root", "/nowhere/CUB")
+    assert (problem.place, problem.value) == ("data_root", "/nowhere/CUB")
     assert platform.node() in problem.rule
 
 

@@ -37,15 +37,13 @@ _SHORT = 62  # characters of a verb's line in the help of all
 def main() -> None:
     """Run the command line; known errors are one message on standard error and exit code 1."""
     from trainables.errors import ConfigError
-    from trainables.option_names import Flags, naming
 
     if not sys.warnoptions:  # what a library warns its callers of is nothing that a user can mend
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
     _open_output()
     try:
-        with naming(Flags()):
-            application()(prog_name="tune-dml")
+        application()(prog_name="tune-dml")
     except ConfigError as error:
         from tune_dml.record.commands import as_typed_here
 

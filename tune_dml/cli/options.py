@@ -14,6 +14,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
+from trainables.option_names import Flags, naming
 from tune_dml.cli import _complete
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 
@@ -52,12 +53,13 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def typed(**given: Any) -> None:
-        values = given | values_read({name: text for name, text in given.items() if name in read})
-        if "engine" in read:
-            values["engine"] = engine_of(values["workers"], values["engine"])
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        function(**values)
+        with naming(Flags()):
+            values = given | values_read({name: text for name, text in given.items() if name in read})
+            if "engine" in read:
+                values["engine"] = engine_of(values["workers"], values["engine"])
+            for name, group in groups.items():
+                values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            function(**values)
 
     typed.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
     typed.__annotations__ = {flag.name: flag.annotation for flag in flags}

@@ -43,7 +43,7 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 """What a folder answers that cannot be written to."""
-READ_ONLY = "Make the sweep's folder writable, or copy it to a --storage that is."
+READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """What helps where a sweep's folder cannot be written to."""
 _UNREADABLE = "ledger.unreadable"
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
-from tune_dml.record.events import TrialRescored
 from trainables.option_names import option_problem, spelled
+from tune_dml.record.events import TrialRescored
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState

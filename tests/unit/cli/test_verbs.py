@@ -288,17 +288,17 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     assert best.iloc[0]["cell"] == "rho=0.01"
     assert len(best) == len(sweep.results.cells)
     assert sweep.plot().axes
-    with pytest.raises(tune_dml.api.ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
+    with pytest.raises(ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
         sweep.curve("rho")
     assert "load_sweep" in dir(tune_dml)
     assert re.fullmatch(r"<Sweep toy: \d+ of \d+ trials ended, in .*toy>", repr(sweep))
     (stored / "file").write_text("")
-    with pytest.raises(tune_dml.api.ConfigError, match=r"path: must be a folder, but .*file is a file"):
+    with pytest.raises(ConfigError, match=r"path: must be a folder, but .*file is a file"):
         tune_dml.write_report(sweep, stored / "file")
     empty = tune_dml.load_sweep("planned", storage=stored)
     assert empty.best().empty
     assert empty._repr_html_()
-    with pytest.raises(tune_dml.api.ConfigError, match="nothing to draw"):
+    with pytest.raises(ConfigError, match="nothing to draw"):
         empty.plot()
 
 

@@ -200,7 +200,7 @@ def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
     settings = {"data.root": "/x", "batch.instances_per_class": 3}
     study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings=settings))
     assert study.notes == (
-        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; --protocol NAME trains all by one",
+        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; protocol=NAME trains all by one",
     )
     assert not arm_problems(study.space, planned_arms(study.arms, study.space.name))
 
@@ -223,7 +223,7 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
 def test_a_metric_that_one_arm_does_not_give_is_refused(cache_dir):
     other = replace(TOPK, settings={**TOPK.settings, "evaluation.ks": [2]})
     (problem,) = said(prepare, Request(space(TRIPLET, other, differs="x"), "digits"), cache_dir=cache_dir)
-    assert problem.startswith("metric of topk: arms that are compared share the metric, but got 'val/recall_at_1'.")
+    assert problem.startswith("toy.metric of topk: arms that are compared share the metric, but got 'val/recall_at_1'.")
 
 
 def test_a_search_proposes_in_arms_that_have_knobs(cache_dir):
@@ -239,4 +239,6 @@ def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
     (problem,) = said(
         prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
     )
-    assert problem.startswith("loss.k (--set): no arm has this setting: each chooses a method without it, but got 4.")
+    assert problem.startswith(
+        "loss.k (settings): no arm has this setting: each chooses a method without it, but got 4."
+    )

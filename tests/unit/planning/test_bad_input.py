@@ -79,7 +79,7 @@ def test_a_storage_that_cannot_be_written(tmp_path):
     assert Session(tmp_path / "new" / "sweeps").problems() == []
     assert not list(tmp_path.iterdir())
     (problem,) = Session("/proc/tune_dml").problems()
-    assert (problem.place, problem.rule.partition(":")[0]) == ("--storage", "must be a folder that can be written")
+    assert (problem.place, problem.rule.partition(":")[0]) == ("storage", "must be a folder that can be written")
 
 
 def test_one_value_without_a_baseline_is_refused(cache_dir):

@@ -22,7 +22,7 @@ def problems_of(*arms, **settings):
 def test_an_arm_with_a_weight_of_zero_is_the_arm_without_its_regularizer():
     assert problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0})) == [
         "toy.arms: SEC trains the same trial as plain: regularizer.name=sec and regularizer.rho=1.0 changes nothing there. "
-        "Give it the setting that it lacks, or leave one out with --arm."
+        "Give it the setting that it lacks, or leave one out with `arms`."
     ]
     assert not problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.eta": 0.5}))
 

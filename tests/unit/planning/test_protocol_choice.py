@@ -86,7 +86,7 @@ def test_arms_each_take_the_protocol_of_their_own_loss():
     (problem,) = study_of(Request(space_of(LR, arms=lone), "inshop")).problems
     assert str(problem) == (
         "toy.lone: the arm has no protocol on inshop: none is printed there for soft_triple. "
-        "Choose one with --protocol, other arms with --arm, or another --dataset."
+        "Choose another `protocol`, `arms` or `dataset`."
     )
 
 

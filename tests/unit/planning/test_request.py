@@ -91,15 +91,15 @@ def test_every_kind_of_list_and_mapping_is_taken(monkeypatch):
 @pytest.mark.parametrize(
     ("resources", "place"),
     [
-        (Resources(workers=0), "--workers"),
-        (Resources(cpus_per_worker=0), "--cpus-per-worker"),
-        (Resources(gpus_per_worker=1.5), "--gpus-per-worker"),
-        (Resources(gpus_per_worker=-1.0), "--gpus-per-worker"),
-        (Resources(workers=2, gpus_per_worker=0.5, engine="train"), "--gpus-per-worker"),
-        (Resources(workers=2), "--engine"),
-        (Resources(placement="spread"), "--placement"),
-        (Resources(placement="anywhere"), "--placement"),
-        (Resources(engine="remote"), "--engine"),
+        (Resources(workers=0), "workers"),
+        (Resources(cpus_per_worker=0), "cpus_per_worker"),
+        (Resources(gpus_per_worker=1.5), "gpus_per_worker"),
+        (Resources(gpus_per_worker=-1.0), "gpus_per_worker"),
+        (Resources(workers=2, gpus_per_worker=0.5, engine="train"), "gpus_per_worker"),
+        (Resources(workers=2), "engine"),
+        (Resources(placement="spread"), "placement"),
+        (Resources(placement="anywhere"), "placement"),
+        (Resources(engine="remote"), "engine"),
     ],
 )
 def test_what_no_machine_could_give_is_refused(resources, place):
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_shown_together_with_what_the_caller_checks(tmp_path):
     wrong = Request("sec_rho", dataset="digits", name="../x", settings={"loss.margni": 1})
     with pytest.raises(ConfigError) as error:
         prepare(wrong, cache_dir=tmp_path, other_checks=[lambda: [Problem("cluster", "must answer")]])
-    assert [problem.place for problem in error.value.problems] == ["loss.margni (--set)", "--name", "cluster"]
+    assert [problem.place for problem in error.value.problems] == ["loss.margni (settings)", "name", "cluster"]
 
 
 def test_settings_that_a_choice_makes_meaningless_are_named(cache_dir):
@@ -141,7 +141,7 @@ def test_seeds_are_a_count_or_a_list():
 def test_seeds_that_nobody_can_run_are_refused_before_they_are_listed(asked):
     with pytest.raises(ConfigError) as error:
         prepare(Request("sec_rho", dataset="digits", seeds=asked))
-    assert error.value.problems[0].place == "--seeds"
+    assert error.value.problems[0].place == "seeds"
 
 
 def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
@@ -194,3 +194,29 @@ def test_a_plan_says_how_pictures_are_split_before_they_are_decoded(tmp_path):
     planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))
     assert planned.notes == decoded.notes
     assert any(note.startswith("Classes: 2 (10 pictures) for training") for note in planned.notes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"seeds": 0}, "seeds: at least one seed is needed. Use seeds=3."),
+        ({"num_samples": 5}, 'num_samples: a grid has its own number of cells. Leave it out, or use search="tpe".'),
+        ({"settings": {"loss.margn": 1}}, "loss.margn (settings): unknown setting. Did you mean 'loss.margin'?"),
+        ({"dataset": "image_folder"}, "data_root: the data set 'image_folder' needs the folder of its pictures."),
+        ({"tune": {"loss.name": []}}, 'tune={"loss.name": [A, B, C]}'),
+        ({"arms": ["x"]}, "arms: unknown arm of sec_rho: 'x'"),
+    ],
+)
+def test_errors_from_python_name_arguments_and_no_flags(asked, said):
+    with pytest.raises(ConfigError) as error:
+        prepare(Request("sec_rho", **asked))
+    assert said in str(error.value)
+    assert "--" not in str(error.value)
+
+
+def test_an_argument_beside_a_sweep_file_keeps_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("parameters: {loss.margin: {values: [0.1, 0.2]}}\nmargin: 2\ndataset: glyfs")
+    with pytest.raises(ConfigError) as error:
+        prepare(Request("mine.yaml", seeds=[1, 1]))
+    assert [problem.place for problem in error.value.problems] == ["seeds", "mine.yaml, dataset"]

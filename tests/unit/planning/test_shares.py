@@ -71,14 +71,14 @@ def test_a_trial_with_a_gpu_to_itself_is_not_measured(gpu, plan, tmp_path, share
     [
         (3.9, {1: 20.0, 4: 80.0}, r"must fit into its memory \(4 trials share a GPU: 3.90 GB each of 16.00 GB\)"),
         (1.0, {1: 20.0, 4: 20.4}, r"must train faster than one after the other \(.* 1.02 times the steps"),
-        (RuntimeError("CUDA out of memory. Tried to allocate 90.00 GiB"), {}, "out of memory.*--micro-batch"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 90.00 GiB"), {}, "out of memory.*micro_batch"),
         (ZeroDivisionError("in a method"), {}, "a few steps must run .*in a method"),
     ],
     ids=["too large", "no gain", "not even one", "a mistake"],
 )
 def test_what_cannot_share_is_refused_before_anything_is_written(gpu, cache_dir, tmp_path, held, steps, rule):
     gpu(held, steps)
-    with pytest.raises(ConfigError, match=f"--gpus-per-worker(.|\n)*{rule}"):
+    with pytest.raises(ConfigError, match=f"gpus_per_worker(.|\n)*{rule}"):
         tune_dml.run_sweep(
             "sec_rho", dataset="digits", seeds=2, cache_dir=cache_dir, storage=tmp_path / "sweeps",
             resources=Resources(gpus_per_worker=0.25),

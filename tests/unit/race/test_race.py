@@ -252,14 +252,14 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
 
 def test_bad_limits_are_one_message_each(tmp_path):
     problems = Racing(True, 2, 0.0).problems()
-    assert [problem.place for problem in problems] == ["--max-seeds", "--budget"]
-    assert [problem.place for problem in Racing(False, 9, 1.0).problems()] == ["--max-seeds", "--budget"]
+    assert [problem.place for problem in problems] == ["max_seeds", "budget"]
+    assert [problem.place for problem in Racing(False, 9, 1.0).problems()] == ["max_seeds", "budget"]
     search = SweepState(tmp_path, plan(Knob("optim.lr", LogRange(1e-4, 1e-1)), search=Search("tpe", 9)))
     assert "tpe" in str(_race_problems(search, RULE)[0])
     one = SweepState(tmp_path, plan(Knob("regularizer.rho", Grid((0.5,)))))
     assert "two values" in str(_race_problems(one, RULE)[0])
     present = SweepState(tmp_path, plan(seeds=6))
-    assert "--max-seeds 6" in str(_race_problems(present, RaceRule(1.0, 5))[0])
+    assert "max_seeds=6" in str(_race_problems(present, RaceRule(1.0, 5))[0])
     assert _race_problems(present, RULE) == []
 
 
