@@ -54,7 +54,5 @@ def test_our_own_deviation_stands_for_the_papers_where_it_is_larger_and_of_the_s
 
 @pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_spread_that_means_nothing_is_refused(results, given):
-    with pytest.raises(
-        ConfigError, match="paper_sd: the papers' run-to-run standard deviation must be greater than 0"
-    ):
+    with pytest.raises(ConfigError, match="paper_sd: the papers' run-to-run standard deviation must be greater than 0"):
         analyse(results, paper_sd=given)
