@@ -1,11 +1,10 @@
-"""The words a search space is written in.
+"""The classes that declare a search space.
 
-A space is a declaration: which knob the study is about, the values as printed in the paper, what is held fixed, which arms
-(named methods) are compared, and the numbers the paper published. It holds no code and reads no file;
-`tune_dml.planning.plan` turns it into cells.
+A space declares knobs, their values as the paper prints them, fixed settings, the arms that are compared, and the
+paper's results. It holds no code and reads no file; `tune_dml.planning.plan` turns it into cells.
 """
 
-# ruff: noqa: PLC0414 - the words of `papers` are words of a space too, and taken from here
+# ruff: noqa: PLC0414 - spaces import the classes of `papers` from here
 from __future__ import annotations
 
 import math
@@ -29,16 +28,16 @@ from tune_dml.papers.paper import Value as Value
 from tune_dml.papers.stated import Recipe as Recipe
 from tune_dml.papers.stated import Stated as Stated
 
-Number = float | int  # a plan that is read back has the very numbers that were declared
+Number = float | int  # keeps the type of a number when a plan is read back
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
 SearchMethod = Literal["grid", "tpe", "gp", "cmaes", "nsga2", "random", "qmc"]
-"""How cells are chosen: the grid itself, a search that learns (tpe to nsga2), or points that ignore what is known."""
+"""How cells are chosen: all of a grid, by an adaptive search (tpe to nsga2), or without feedback (random, qmc)."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A finite list of values, in the order they are drawn."""
+    """A list of values, in the order of the axis."""
 
     values: tuple[Value, ...]
     scale: Scale = "linear"
@@ -46,7 +45,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """low <= x <= high, uniform; whole numbers when `integer`."""
+    """A uniform range, low <= x <= high; whole numbers if `integer`."""
 
     low: Number
     high: Number
@@ -55,7 +54,7 @@ class Range:
 
 
 def LogRange(low: float, high: float) -> Range:  # noqa: N802 - reads as a type in a declaration
-    """Low <= x <= high, uniform in log x."""
+    """A range that is uniform in log x."""
     return Range(low, high, scale="log")
 
 
@@ -64,7 +63,7 @@ Domain = Grid | Range
 
 @dataclass(frozen=True)
 class Knob:
-    """One searched parameter, named by its dotted configuration path."""
+    """A searched parameter, named by its dotted configuration path."""
 
     path: str
     domain: Domain
@@ -81,21 +80,21 @@ class Knob:
 
 @dataclass(frozen=True)
 class Tie:
-    """A setting that follows a knob: its value is `factor` times the knob's (K = 2B while the batch size B is searched)."""
+    """A setting that is `factor` times a knob, such as K = 2B for the batch size B."""
 
     path: str
     knob: str
     factor: Number
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
-        """The setting at a point of the space; a whole number where it is one."""
+        """Return the setting at a point of the space, as int if it is whole."""
         product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
         return int(product) if product == int(product) else product
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a data set is trained and judged when a space does not say otherwise."""
+    """Default settings that train and evaluate on a data set."""
 
     name: str
     dataset: str
@@ -103,11 +102,11 @@ class Protocol:
     origin: Origin = "ours"
     note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where single settings come from."""
+    """Source of each setting."""
     default: bool = False
-    """Used for its data set where a space names no protocol."""
+    """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()
-    """The losses that it is printed for; empty where it is for any."""
+    """The losses that it is printed for; empty for any loss."""
 
     @classmethod
     def cited(
@@ -119,9 +118,9 @@ class Protocol:
         default: bool = False,
         methods: tuple[str, ...] | None = None,
     ) -> Protocol:
-        """A paper's protocol from what its sources state; a later one wins.
+        """Merge statements of a paper into a protocol; later ones win.
 
-        It is for `methods`, by default for the loss that it sets; with none it is nobody's own, and must be chosen.
+        `methods` defaults to the loss that it sets. A protocol without methods is used only when chosen by name.
         """
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
@@ -130,37 +129,37 @@ class Protocol:
 
     @property
     def family(self) -> str:
-        """The source that it shares with others: `sec` of `sec/cub200-ms`."""
+        """The source shared with other protocols: `sec` of `sec/cub200-ms`."""
         return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A named method of a study, with what it does not share with the other arms."""
+    """A named method of a study, with the settings that distinguish it."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     knobs: tuple[str, ...] | None = None
-    """Paths of the space's knobs that it has; None: all of them."""
+    """Paths of the space's knobs that it has; None for all."""
     own_knobs: tuple[Knob, ...] = ()
-    """Knobs that it alone has, or has with other values than the space's knob of that path."""
+    """Knobs that it alone has, or with other values than the space."""
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
-    """One a data set, where it trains otherwise than the space's protocols say."""
+    """Protocols that replace those of the space, one a data set."""
     against: tuple[str, ...] = ()
-    """The arms over which the study asks what it gains; each such gain is a declared contrast."""
+    """Arms that it is compared with; each gain is a declared contrast."""
     stated: tuple[Stated, ...] = ()
-    """Settings that it takes to every data set; a protocol that states one of them goes over it."""
+    """Settings for every data set; a protocol overrides them."""
 
 
 def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
-    """The arm that the others are compared with: the method switched off, and its knobs with it."""
+    """Declare the arm that the others are compared with; it has no knobs."""
     return Arm(name, settings, knobs=())
 
 
 @dataclass(frozen=True)
 class Space:
-    """A declared search: scientific knobs, nuisance knobs, fixed settings, citation and published numbers."""
+    """A declared search: knobs, fixed settings, arms, citation and published numbers."""
 
     name: str
     title: str
@@ -172,31 +171,32 @@ class Space:
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()
     baseline: Arm | str | None = None
-    """The arm that the others are compared with: one of its own, or the name of one of `arms`."""
+    """The arm that the others are compared with, or its name among `arms`."""
     published: tuple[Published, ...] = ()
     default_dataset: str = "glyphs"
     metric: str = "val/recall_at_1"
     goal: Literal["maximize", "minimize"] = "maximize"
     margin: Number = 1.0
-    """Differences below this many units of the metric (percentage points) do not matter: the equivalence margin."""
+    """Equivalence margin: smallest difference that matters, in units of the metric."""
     identities: tuple[str, ...] = ()
-    """What holds between its cells, each after the number of the identity in docs/specification.md that tests it."""
+    """Identities between cells, by their numbers in docs/specification.md."""
     notes: tuple[str, ...] = ()
     arms: tuple[Arm, ...] = ()
-    """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
+    """The compared methods, crossed with the knobs; without any, the space is one unnamed arm."""
     gain_differences: tuple[tuple[str, str], ...] = ()
-    """Pairs of arms that each have one `against`: whether the gain of the first is larger than that of the second."""
+    """Pairs of arms with one `against` each, whose gains are compared."""
     stated: tuple[Stated, ...] = ()
-    """Settings that its arms take to every data set; a protocol that states one of them goes over it."""
+    """Settings for every data set; a protocol overrides them."""
     positive_pairs: int | None = None
-    """Positive pairs of the batches that its values of `loss.k` are for; on other batches K stays as large a share of them."""
+    """Positive pairs of the batches that the values of `loss.k` are for; K scales with the pairs of other batches."""
     differs: str = ""
-    """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
+    """Why its arms may differ in protocol, pair term or reduction; if empty they must not."""
     origin: str = field(default="", compare=False)
+    """The sweep file that declares it; empty otherwise."""
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """All searched knobs, scientific first, each path once; an arm may have fewer, or other values."""
+        """All searched knobs, scientific first, each path once."""
         declared = {knob.path: knob for knob in self.scientific + self.nuisance}
         for arm in self.every_arm:
             for knob in arm.own_knobs:
@@ -205,48 +205,44 @@ class Space:
 
     @property
     def every_arm(self) -> tuple[Arm, ...]:
-        """The arms; a baseline of its own comes first."""
+        """The arms, preceded by a baseline that is not among them."""
         own = (self.baseline,) if isinstance(self.baseline, Arm) else ()
         return (*own, *(self.arms or (Arm(""),)))
 
     @property
     def baseline_name(self) -> str | None:
-        """The arm that the others are compared with; None where there is none."""
+        """Name of the baseline; None without one."""
         return self.baseline.name if isinstance(self.baseline, Arm) else self.baseline
 
     def contrasts_among(self, names: Set[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """The declared contrasts between arms of these names.
-
-        Returns:
-            (arm, arm over which it may gain) of each gain, and the pairs of arms whose gains are compared.
-        """
+        """Return the declared gains (arm, reference) among these arms, and the pairs of arms whose gains are compared."""
         gains = [(arm.name, other) for arm in self.every_arm for other in arm.against if {arm.name, other} <= names]
         gaining = {arm for arm, _ in gains}
         return gains, [pair for pair in self.gain_differences if set(pair) <= gaining]
 
     def arm(self, name: str) -> Arm:
-        """The arm of a name. Raises KeyError where there is none."""
+        """Return the arm of a name. Raise KeyError if there is none."""
         return {arm.name: arm for arm in self.every_arm}[name]
 
     def knobs_of(self, arm: Arm) -> tuple[Knob, ...]:
-        """The knobs that are searched in an arm, scientific first, with the values that it has."""
+        """Return the knobs of an arm, scientific first."""
         own = {knob.path: knob for knob in arm.own_knobs}
         shared = [knob for knob in self.scientific + self.nuisance if arm.knobs is None or knob.path in arm.knobs]
         knobs = [own.pop(knob.path, knob) for knob in shared] + list(own.values())
         return tuple(sorted(knobs, key=lambda knob: self.is_nuisance(knob.path)))
 
     def scientific_of(self, arm: Arm) -> tuple[Knob, ...]:
-        """An arm's knobs that the study is about; all of them when none is, unless the study is about its arms."""
+        """Return an arm's scientific knobs; all of its knobs if it has none and the space has no arms."""
         knobs = self.knobs_of(arm)
         about = tuple(knob for knob in knobs if not self.is_nuisance(knob.path))
         return about if about or self.arms else knobs
 
     def is_nuisance(self, path: str) -> bool:
-        """Whether a knob is tuned away."""
+        """Return whether a knob is a nuisance knob."""
         return any(knob.path == path for knob in self.nuisance)
 
     def ties_of(self, arm: Arm) -> tuple[Tie, ...]:
-        """The settings that follow a knob in an arm: its own, and the space's whose knob it has."""
+        """Return the ties of an arm: its own, and those of the space whose knob it has."""
         paths = {knob.path for knob in self.knobs_of(arm)}
         return (*(tie for tie in self.ties if tie.knob in paths), *arm.ties)
 
@@ -260,7 +256,7 @@ class Space:
         return f"{self.origin}, {keys}" if keys else self.origin
 
     def problems(self) -> list[Problem]:
-        """What is wrong with the declaration itself."""
+        """Return the problems of the declaration."""
         problems = []
         paths = [knob.path for knob in self.scientific + self.nuisance]
         for path in _repeated(paths):
@@ -287,7 +283,6 @@ class Space:
         return problems + self._arm_problems()
 
     def _arm_problems(self) -> list[Problem]:
-        """What is wrong with its arms, and between what they have."""
         names = [arm.name for arm in self.every_arm]
         problems = [
             Problem(self.place("arms"), "two arms of a space have one name", name, "Rename one of them.")
@@ -303,7 +298,6 @@ class Space:
 
 
 def _contrast_problems(space: Space) -> list[Problem]:
-    """Return what is wrong with `Arm.against` and `Space.gain_differences`."""
     names = [arm.name for arm in space.every_arm]
     problems = []
     for arm in space.every_arm:
@@ -331,7 +325,6 @@ def _contrast_problems(space: Space) -> list[Problem]:
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
-    """What an arm declares that cannot hold together."""
     declared = [knob.path for knob in space.scientific + space.nuisance]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
