@@ -115,6 +115,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/generate_studies.py
 	$(BIN)/python docs/generate_fidelity.py
 	$(BIN)/python docs/generate_architecture.py
+	$(BIN)/python docs/generate_commands.py
 
 clean:
 	rm -rf $(VENV) $(VISION) $(OBJECTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

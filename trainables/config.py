@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from trainables.methods import NoBooleanNumbers
 
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 3
@@ -61,7 +63,7 @@ Value = float | int | str | bool | None
 Knobs = dict[str, Any]
 
 
-class ConfigSection(BaseModel):
+class ConfigSection(NoBooleanNumbers):
     """A named part of the configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

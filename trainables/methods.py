@@ -23,8 +23,9 @@ from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
@@ -168,11 +169,27 @@ def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     return knobs
 
 
+class NoBooleanNumbers(BaseModel):
+    """Refuses true and false where a number is expected; pydantic reads them as 1 and 0."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_boolean(cls, value: object, info: ValidationInfo) -> object:
+        hint = cls.model_fields[str(info.field_name)].annotation
+        kinds = {hint, *typing.get_args(hint)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise PydanticCustomError("float_type", "must be a number")
+        return value
+
+
+class _Parameters(NoBooleanNumbers):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
 @cache
 def _model(cls: type) -> type[BaseModel]:
     fields: dict[str, Any] = _knobs(cls)
-    config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-    return create_model(cls.__name__ + "Parameters", __config__=config, **fields)
+    return create_model(cls.__name__ + "Parameters", __base__=_Parameters, **fields)
 
 
 @cache

@@ -20,11 +20,20 @@ from trainables.errors import nearest, raise_if_any
 from tune_dml import operations
 from tune_dml.planning.checks import Check, DataProgress
 from tune_dml.planning.keywords import keyword_problems
-from tune_dml.planning.request import Racing, Request, Resources, Session, Stopping, Vary, folder_problems
+from tune_dml.planning.request import (
+    Racing,
+    Request,
+    RequestedSearch,
+    Resources,
+    Session,
+    Stopping,
+    Vary,
+    folder_problems,
+)
 from tune_dml.record.rescore import RescoredSweep
 from tune_dml.record.results import Results
 from tune_dml.record.state import load_state, read_state
-from tune_dml.space import SearchMethod, Space, Value
+from tune_dml.space import Space, Value
 from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -58,7 +67,7 @@ def run_sweep(
     data_root: str | Path | None = None,
     seeds: int | Sequence[int] | None = None,
     settings: Mapping[str, Value] | None = None,
-    search: SearchMethod | None = None,
+    search: RequestedSearch | None = None,
     num_samples: int | None = None,
     name: str | None = None,
     margin: float | None = None,
@@ -96,7 +105,7 @@ def run_sweep(
         data_root: Folder of the pictures, for data sets that read one.
         seeds: Number of paired seeds, or the seeds themselves; 3 by default.
         settings: Settings to override, by dotted name: `{"training.steps": 300}`.
-        search: How cells are chosen; `grid` by default.
+        search: How cells are chosen; `grid` by default, `bayes` is `gp`.
         num_samples: Number of cells to propose, for every search but `grid`.
         name: Name of the sweep; the space's by default.
         margin: Smallest difference that matters, in units of the metric.

@@ -80,13 +80,13 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
 
 def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypatch):
     monkeypatch.chdir(a_copy)
-    code, out, _ = command_line("open", "rho1", "--selection", "the table", "--json")
+    code, out, _ = command_line("open", "rho1", "--selection", "the table", "--yes", "--json")
     seen = json.loads(out)
     assert code == 0
     assert (seen["already"], seen["selection"], seen["mlflow_error"]) == (False, "the table", None)
     code, out, _ = command_line("open", "rho1")
     assert code == 0
-    assert "have been open before, opened on" in " ".join(out.split())
+    assert "are open already, opened on" in " ".join(out.split())
     seen = StoredRuns(here["tracking_uri"], "rho1")
     assert len(seen.by_key) == 18
     for key, run in seen.by_key.items():
@@ -121,8 +121,8 @@ def test_bad_input_is_one_message_and_stores_nothing(a_copy, command_line, monke
 def test_a_running_sweep_is_neither_confirmed_nor_opened(a_copy, command_line, monkeypatch):
     monkeypatch.chdir(a_copy)
     with Ledger(a_copy / "sweeps/lr1"):
-        for verb in ("confirm", "open"):
-            code, _, error = command_line(verb, "lr1")
+        for words in (["confirm", "lr1"], ["open", "lr1", "--yes"]):
+            code, _, error = command_line(*words)
             assert code == 1
             assert "one process at a time may run a sweep" in error
             assert error.count("\n") == 1

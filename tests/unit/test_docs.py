@@ -137,6 +137,10 @@ def test_the_page_of_the_architecture_is_up_to_date():
     )
 
 
+def test_the_page_of_commands_is_up_to_date():
+    assert (ROOT / "docs" / "commands.md").read_text() == generator("generate_commands").page(), "run `make docs`"
+
+
 def test_the_architecture_names_every_folder():
     """Its first two levels are the folders that exist."""
     named = {folder for folder in generator("generate_architecture").folders() if len(folder.parts) < 3}

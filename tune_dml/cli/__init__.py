@@ -1,8 +1,8 @@
-"""The command line: a module of this package that has an `ORDER`, its place in the help, is a verb of its own name.
+"""The command line: each module with an `ORDER` (its position in the help) is a command of the same name.
 
-Its `EXAMPLES`, where it has some, end its help; with `BARE_SHOWS_HELP` the verb without a word more shows its help. The
-function (or Typer application) that bears the module's name says what the verb does and takes. Heavy packages are imported
-inside it: `tune-dml --help` loads neither torch nor Ray.
+The function, or Typer application, with the module's name declares the command. `EXAMPLES` end its help;
+`BARE_SHOWS_HELP` shows the help when no argument is given. Heavy packages are imported inside the function:
+`tune-dml --help` loads neither torch nor Ray.
 
 Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells, 130 interrupted and resumable.
 """
@@ -29,16 +29,16 @@ from tune_dml.cli._command import Command, epilog
 
 __all__ = ["main"]
 
-# Of errors that name no file: what they are about.
+# Subject of operating system errors without a file name.
 _NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
-_SHORT = 62  # characters of a verb's line in the help of all
+_SHORT = 62  # length of a command's line in the help
 
 
 def main() -> None:
     """Run the command line; known errors are one message on standard error and exit code 1."""
     from trainables.errors import ConfigError
 
-    if not sys.warnoptions:  # what a library warns its callers of is nothing that a user can mend
+    if not sys.warnoptions:  # warnings of libraries are no use to users
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
     _open_output()
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _open_output() -> None:
-    """Output goes nowhere where it is closed; letters that its encoding lacks are replaced."""
+    """Replace closed standard streams, and characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -72,7 +72,7 @@ def _open_output() -> None:
 
 
 def application() -> typer.Typer:
-    """The command line with every verb that is there."""
+    """Return the command line with all commands."""
     app = typer.Typer(
         name="tune-dml",
         no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""A verb as Click runs it: its help ends with examples, and a flag that other programs have finds ours."""
+"""A command for Click: the help ends with examples, and flags of other tools suggest ours."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ _OF_OTHERS = {
     "--steps": "--set training.steps=N",
     "--epochs": "--set training.epochs=N",
 }
-"""Flag of Optuna, Ray Tune, W&B, MLflow or of scripts of this field -> ours."""
+"""Flags of Optuna, Ray Tune, W&B, MLflow and common scripts -> ours."""
 _OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
 
-_BEHIND_DASHES = "; what is to run there stands behind `--`: tune-dml submit cluster.yaml -- sweep ..."
+_BEHIND_DASHES = "; put the command for the cluster after `--`: tune-dml submit cluster.yaml -- sweep ..."
 
 
 def dashed(words: Sequence[str]) -> list[str]:
-    """The words of a command line with `--data_root` as `--data-root`; values stay as they are."""
+    """Return the arguments with `--data_root` as `--data-root`; values stay unchanged."""
     return [_UNDERSCORED.sub(lambda flag: flag[0].replace("_", "-"), word, count=1) for word in words]
 
 
 class Command(typer.core.TyperCommand):
-    """One verb."""
+    """A command of the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As Click does; `--gpus` is answered with `--gpus-per-worker` too, `--n-trials` with `--num-samples`."""
+        """Parse as Click does; suggest `--gpus-per-worker` for `--gpus` and `--num-samples` for `--n-trials`."""
         try:
             return list(super().parse_args(ctx, args))
         except _USAGE_ERROR as raised:
@@ -69,5 +69,5 @@ class Command(typer.core.TyperCommand):
 
 
 def epilog(examples: str) -> str:
-    """Examples as they stand, below the options."""
+    """Format examples for the end of the help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()) if examples else ""

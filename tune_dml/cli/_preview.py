@@ -1,4 +1,4 @@
-"""What `tune-dml plan` shows of a plan: cells, what is done, cost, room on the disk, power."""
+"""The output of `tune-dml plan`: cells, finished trials, cost, disk space and power."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ if TYPE_CHECKING:
     from tune_dml.stats.assurance import VerdictChances
 
 _TRIAL_BYTES = 100_000
-"""What a trial leaves at most (docs/log.md, evidence of a trial), hits of 60,000 queries among it; embeddings come on top."""
+"""Maximum size of a trial's files without embeddings (docs/log.md, evidence of a trial)."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a trial costs, by a probe, or by stored trials of the same data set and length."""
+    """Cost of a trial, from a probe or from stored trials of the same data set and length."""
 
     seconds: float | None
-    """Of one trial; None when there is nothing to go by."""
+    """Duration of a trial; None if unknown."""
     source: str
     concurrent: int
     memory_bytes: int | None = None
-    """The most that a trial's process holds; None where nothing was probed."""
+    """Peak memory of a trial's process; None without a probe."""
     gpu_bytes: int = 0
-    """The most that it holds on a GPU."""
+    """Peak GPU memory."""
     checkpoint_bytes: int | None = None
-    """Of a checkpoint; None where nothing was probed."""
+    """Size of a checkpoint; None without a probe."""
 
 
 @dataclass(frozen=True)
 class Power:
-    """What the planned seeds can show, from the noise of a stored sweep; per unit of noise when there is none."""
+    """Statistical power of the planned seeds, from the noise of a stored sweep; in units of the noise if unknown."""
 
     noise: float | None
     detectable: float
     half_width: float
     source: str
     declared: int = 0
-    """Declared contrasts, which share the error; 0 where all pairs of cells do."""
+    """Number of declared contrasts, which share the error; 0 if all pairs of cells share it."""
     beyond_percent: bool = False
-    """Whether `detectable` is more than two percentages can differ by."""
+    """Whether `detectable` exceeds the largest possible difference of two percentages."""
     chances: tuple[VerdictChances, ...] = ()
-    """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
+    """Chance of each verdict, by true difference of one level; empty while the noise is unknown."""
     settings: int = 1
-    """Over which each level of that comparison is tuned."""
+    """Number of settings over which each level is tuned."""
     seeds_for_margin: int | None = None
-    """Seeds that detect a difference of the margin, where `detectable` is more than a percentage can differ by."""
+    """Seeds that detect a difference of the margin, if `beyond_percent`."""
     seeds: tuple[int | None, int | None] | None = None
-    """Seeds that would decide; None at an end where no reasonable number would, altogether while the noise is not known."""
+    """Range of seeds that would decide; an end is None above 1000, the whole is None while the noise is unknown."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan and what is known about its cost."""
+    """A plan with its cost and power."""
 
     plan: Plan
     notes: tuple[str, ...]
@@ -67,37 +67,37 @@ class Preview:
     cost: Cost
     power: Power
     kept_bytes: int | None = 0
-    """What each trial keeps because it was asked to; None where that is not known before the pictures are decoded."""
+    """Size of what each trial stores on request; None before the pictures are decoded."""
     gpus: float = 0.0
     """GPUs of a trial."""
     free_bytes: int | None = None
-    """What the storage has room for; None where it does not say."""
+    """Free space of the storage; None if unknown."""
 
     @property
     def trials(self) -> int:
-        """How many trials the sweep has, proposed ones included."""
+        """Number of trials, those that a search proposes included."""
         return (len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds)
 
     @property
     def eta_seconds(self) -> float | None:
-        """Wall time on this machine."""
+        """Wall time on this machine; None if unknown."""
         if self.cost.seconds is None or not self.cost.concurrent:
             return None
         return self.cost.seconds * (self.trials - self.done) / self.cost.concurrent
 
     @property
     def worker_hours(self) -> float | None:
-        """Of the trials that are left, as if each had one worker."""
+        """Hours of the remaining trials with one worker each."""
         return None if self.cost.seconds is None else (self.trials - self.done) * self.cost.seconds / 3600
 
     @property
     def disk_bytes(self) -> int:
-        """What all trials leave in the storage."""
+        """Size of all trials' files."""
         return self.trials * (_TRIAL_BYTES + (self.kept_bytes or 0))
 
     @property
     def checkpoint_bytes(self) -> int | None:
-        """The most that checkpoints take at once: two of each trial that is under way or paused, and one in writing."""
+        """Peak size of checkpoints: two of each running or paused trial, and one that is being written."""
         if self.cost.checkpoint_bytes is None:
             return None
         at_once = min(self.cost.concurrent, self.trials)
@@ -143,7 +143,7 @@ class Preview:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Eight lines, and one for each note."""
+        """Yield eight lines, and one for each note."""
         from tune_dml.record.commands import program
 
         plan = self.plan
@@ -159,9 +159,9 @@ class Preview:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             seeds = " to ".join(dict.fromkeys((fewest, most)))
             tuned = f", each tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
-            yield f"Seeds:  {seeds} tell equal levels{tuned} from twice the margin ({most} with 80% assurance)."
+            yield f"Seeds:  showing that it does not matter takes {seeds} seeds{tuned} ({most} with 80% assurance)."
         yield from (_in_a_line(note, "Note:   ") for note in self.notes)
-        yield f"Cells, settings and notes in full: --all. Run it: {program()} sweep, with the same words."
+        yield f"All cells, settings and notes: --all. Run it: {program()} sweep, with the same arguments."
 
     def _cells(self) -> str:
         """How many, which, and how many more a search proposes."""
@@ -191,15 +191,15 @@ class Preview:
         asked = str(self.plan.base_settings.get("evaluation.keep"))
         kept = {"embeddings": "embeddings", "weights": "a network"}.get(asked, "what trials keep")
         if self.kept_bytes is None:
-            return f"{sentence}, and {kept} of a size that is known once the pictures are decoded."
+            return f"{sentence}, and {kept}, whose size is known once the pictures are decoded."
         if self.kept_bytes:
-            return f"{sentence}, {kept} of {self.kept_bytes / 1e6:.2f} MB a trial among it."
-        return f"{sentence}, and as much in MLflow."
+            return f"{sentence}, including {kept} of {self.kept_bytes / 1e6:.2f} MB a trial."
+        return f"{sentence}, and the same in MLflow."
 
     def _checkpoint_sentence(self) -> str:
         if self.checkpoint_bytes is None:
             return ""
-        sentence = f" Checkpoints take {self.checkpoint_bytes / 1e6:.1f} MB more at most while it runs"
+        sentence = f" Checkpoints take at most {self.checkpoint_bytes / 1e6:.1f} MB more while it runs"
         if self.free_bytes is None:
             return f"{sentence}."
         few = "only " if self.checkpoint_bytes + self.disk_bytes > self.free_bytes else ""
@@ -214,18 +214,18 @@ class Preview:
         if self.power.beyond_percent:
             needed = self.power.seeds_for_margin
             return (
-                f"Power:  detects no difference that a percentage can have {what} (80%); one of the margin, "
-                f"{float(self.plan.margin):g} points, takes {needed or 'more than a thousand'} seeds ({self.power.source})."
+                f"Power:  too few seeds to detect any difference {what} (80%); the margin, "
+                f"{float(self.plan.margin):g} points, needs {needed or 'more than a thousand'} seeds ({self.power.source})."
             )
         return (
             f"Power:  detects {self.power.detectable:.2f} {unit} {what} (80%), "
-            f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."
+            f"intervals are +/- {self.power.half_width:.2f} wide ({self.power.source})."
         )
 
 
 @dataclass(frozen=True)
 class FullPreview:
-    """A preview with everything behind it."""
+    """A preview with every cell and setting."""
 
     preview: Preview
 
@@ -234,7 +234,7 @@ class FullPreview:
         return self.preview.data()
 
     def text(self) -> Iterable[RenderableType]:
-        """Cells, shared settings with their origins, notes, verdicts to expect, then the eight lines."""
+        """Yield arms, cells, settings with their origins, expected verdicts and notes, then the preview."""
         preview, plan = self.preview, self.preview.plan
         if plan.space.arms:
             arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)

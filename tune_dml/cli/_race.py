@@ -1,4 +1,4 @@
-"""What a race came to, as `status` and the end of a session print it: which cells stopped, when and why, at what cost."""
+"""The outcome of a race, as `status` and the end of a session print it: stopped cells, reasons and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CELLS_SHOWN = 60
 
 
 def race_lines(results: Results) -> Iterator[str]:
-    """A line for each cell that stopped, in that order, and one for all; none where the sweep is no race."""
+    """Yield a line for each stopped cell, in that order, and a summary; none if the sweep is no race."""
     race = results.race
     if race is None:
         return
@@ -32,7 +32,7 @@ def race_lines(results: Results) -> Iterator[str]:
 
 
 def race_data(results: Results) -> dict[str, Any] | None:
-    """The same as JSON; None where the sweep is no race."""
+    """Return the same as JSON; None if the sweep is no race."""
     race = results.race
     if race is None:
         return None
@@ -56,7 +56,7 @@ def _outcome(race: Race, labels: Mapping[str, str]) -> str:
     return {
         "": "under way",
         "decided": "decided",
-        "failed": f"not decided, because trials of {failed} failed again and again; the other cells are settled",
+        "failed": f"not decided, because trials of {failed} failed repeatedly; the other cells are decided",
         "max_seeds": f"ended by --max-seeds {race.rule.max_seeds}",
         "budget": f"ended by --budget {race.rule.budget or 0:g}",
     }[race.over]

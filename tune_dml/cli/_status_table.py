@@ -1,4 +1,4 @@
-"""Where a sweep stands, as `tune-dml status` prints it: a line of counts, cells by seeds, and why trials failed."""
+"""The output of `tune-dml status`: a line of counts, a table of cells by seeds, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tune_dml.cli._standing import state_of
+from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.cli.screen import number
 from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
@@ -22,13 +22,13 @@ from tune_dml.text import one_line, value_text
 
 _CELLS_SHOWN = 60
 _BETWEEN = 3
-"""Letters between two columns."""
+"""Width of the gap between columns."""
 
 
 def status_table(results: Results) -> RenderableType:
-    """A finished trial shows the validation metric that the sweep is about.
+    """Return the counts, and the metric of each finished trial by cell and seed.
 
-    Of many cells only those with something left to do or to explain are listed; the line of counts covers them all.
+    Of more than 60 cells only the unfinished ones are listed.
     """
     rows: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
@@ -51,12 +51,12 @@ def status_table(results: Results) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Cells by seeds, in as many tables below each other as the width asks for: each names its cells, none cuts a number."""
+    """A table of cells by seeds, split into several if it is wider than the terminal."""
 
     title: str
     columns: tuple[str, ...]
     cells: tuple[tuple[str, tuple[Text, ...]], ...]
-    """The label and an entry for each column; cells that a race has not asked so often have fewer."""
+    """Label and entries of each cell; a cell that a race stopped has fewer entries."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         title, begin = self.title, 0
@@ -66,7 +66,7 @@ class _Matrix:
             title, begin = "", end
 
     def _end(self, begin: int, width: int) -> int:
-        """How far the columns from `begin` go that fit beside the labels; one at least."""
+        """Return the end of the columns from `begin` that fit beside the labels; at least one."""
         labels = [cell_len(label) for label, _ in self.cells]
         room = width - min(max(labels, default=0), width // 3) - _BETWEEN
         end = begin
@@ -110,19 +110,19 @@ def _entry(results: Results, trial: TrialResult) -> Text:
 def _status_line(results: Results) -> str:
     counts = Counter(trial.status for trial in results.trials)
     parts = [f"{state_of(results)}: {counts['finished']} of {len(results.trials)} trials finished"]
-    begun = "running" if is_running(results.folder) else "stopped on the way"
+    begun = "running" if is_running(results.folder) else "interrupted"
     parts += [f"{counts['running']} {begun}"] if counts["running"] else []
     parts += [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
     parts += [f"{counts['stopped']} stopped early"] if counts["stopped"] else []
     if counts["missing"]:
         parts.append(f"{counts['missing']} not run yet")
     if again := results.confirmed:
-        parts.append(f"{sum(trial.status == 'finished' for trial in again)} of {len(again)} that confirm finished")
+        parts.append(f"{sum(trial.status == 'finished' for trial in again)} of {len(again)} confirming trials finished")
     return ", ".join(parts)
 
 
 def _reasons(results: Results) -> list[RenderableType]:
-    """Each reason once, with how often and where first."""
+    """Return each reason once, with its first trial and the number of others."""
     alike: dict[tuple[str, str], list[TrialResult]] = {}
     for trial in results.trials:
         if trial.status in {"failed", "diverged"}:

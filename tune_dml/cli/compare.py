@@ -1,4 +1,4 @@
-"""`tune-dml compare`: what differs between sweeps first, then paired differences where data and seeds match."""
+"""`tune-dml compare`: settings that differ between sweeps, and paired differences where data and seeds match."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainables.errors import raise_if_any
+from trainables.errors import Problem, raise_if_any
 from trainables.files import expanded
 from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
@@ -48,11 +48,13 @@ def compare(
     margin: Margin = None,
     as_json: Json = False,
 ) -> None:
-    """Sweeps side by side: what differs first, then paired differences to the first one; exit 3 where one is refused."""
+    """Compare sweeps: list the settings that differ, then paired differences to the first one."""
     from tune_dml.report.comparison import compare_sweeps, on_the_same_data, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
+    if len(sweep_names) < 2 and not any(_experiment(word) for word in sweep_names):
+        problems.append(Problem("SWEEP...", "a comparison needs at least two sweeps", None, "Name another one."))
     if not any(_experiment(word) for word in sweep_names):
         problems += reading.needless({"--same-data": same_data})
     raise_if_any(problems)
@@ -60,7 +62,7 @@ def compare(
     comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     show(_ShownComparison(comparison, page), as_json)
-    raise typer.Exit(3 if comparison.refusals else 0)
+    raise typer.Exit(1 if comparison.refusals else 0)
 
 
 def _experiment(word: str) -> tuple[str, str] | None:
@@ -70,7 +72,7 @@ def _experiment(word: str) -> tuple[str, str] | None:
 
 
 def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
-    """A sweep by its name in the storage, or by its folder wherever it is; or what an MLflow experiment holds."""
+    """Load a sweep by name or folder, or the runs of an MLflow experiment."""
     from tune_dml.record.results import load_and_look
 
     if experiment := _experiment(word):
@@ -86,7 +88,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
 
 
 def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:
-    """Those of one name by the folders or the stores that they lie in."""
+    """Add the folder or store to names that occur twice."""
     called = [results.name for results in sweeps]
     return [
         replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
@@ -119,7 +121,7 @@ class _ShownComparison:
         return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
     def text(self) -> Iterable[RenderableType]:
-        """What differs, the budgets, the paired differences, what they say; each sweep's cells where nothing is paired."""
+        """Yield differing settings, budgets, paired differences and conclusions; the cells of each sweep if none is paired."""
         from tune_dml.report.comparison.page import sentences
 
         comparison, names = self.comparison, self.comparison.names
@@ -130,7 +132,7 @@ class _ShownComparison:
         columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
         yield table("Budget", columns, budgets, right=columns[1:])
         if not comparison.equal_budgets:
-            yield "The budgets differ: a larger one finds a better best cell by chance alone."
+            yield "The budgets differ: the sweep with more trials has a better chance of a good best cell."
         metric = comparison.sweeps[0].metric
         if comparison.paired:
             paired = [
@@ -146,7 +148,7 @@ class _ShownComparison:
             yield f"Page:    {self.page}"
 
     def _cells(self) -> Iterable[RenderableType]:
-        """A table a sweep: sweeps that do not compare never stand in one."""
+        """Yield a table for each sweep."""
         for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
             cells = [
                 (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))

@@ -20,12 +20,12 @@ tune-dml confirm rho1 --top 3 --seeds 5
 def confirm(
     sweep_name: SweepArgument,
     *,
-    top: Annotated[int, typer.Option(help="How many of the best cells by validation.")] = 3,
-    seeds: Annotated[int, typer.Option(help="Fresh seeds of each cell, in all.")] = 5,
+    top: Annotated[int, typer.Option(help="Number of best cells, by validation.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Total number of fresh seeds of each cell.")] = 5,
     session: Session,
     ending: Ending,
 ) -> None:
-    """Measure the best cells and the baseline again, on seeds that did not choose them; runs only what is new."""
+    """Measure the best cells and the baseline again, on fresh seeds that did not choose them."""
     from tune_dml import operations
     from tune_dml.cli.report import close
 

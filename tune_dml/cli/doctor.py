@@ -43,7 +43,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Versions, GPUs, Ray and its nodes, MLflow, data sets: what works, and what to do about the rest."""
+    """Check versions, GPUs, Ray and its nodes, MLflow and data sets; say how to fix what fails."""
     if cluster is not None:
         found = tuple(_cluster_file(cluster))
         begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"

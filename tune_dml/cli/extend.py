@@ -22,7 +22,9 @@ tune-dml extend rho1 --add regularizer.rho=0.3,0.7
 def extend(
     sweep_name: SweepArgument,
     *,
-    seeds: Annotated[str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Total number of paired seeds (5), or the seeds to add (3,4).")
+    ] = None,
     add: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,14 +35,16 @@ def extend(
     ] = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option(help="An arm of its space that was left out, or a sweep file that declares some; repeatable."),
+        typer.Option(help="Arm of its space that was left out, or a sweep file that declares arms; repeatable."),
     ] = None,
-    num_samples: Annotated[int, typer.Option(help="Further cells to propose, for every search but grid.")] = 0,
+    num_samples: Annotated[
+        int, typer.Option(help="Number of further cells to propose, for every search but grid.")
+    ] = 0,
     session: Session,
     margin: Margin = None,
     ending: Ending,
 ) -> None:
-    """Add seeds, values, samples or arms to a sweep and run only what is new."""
+    """Add seeds, values, samples or arms to a sweep, and run only the new trials."""
     from tune_dml import operations
     from tune_dml.cli.report import close
     from tune_dml.planning.request import listed_seeds

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.cli._standing import age_of, headline_of, last_spoken, state_of
+from tune_dml.cli._sweep_status_text import age_of, headline_of, last_update_time, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import console_for, show
 from tune_dml.planning.request import Session
@@ -29,7 +29,7 @@ tune-dml list --storage /shared/sweeps
 
 @verb
 def list(*, storage: Path, as_json: Json = False) -> None:
-    """The sweeps that are kept: state, age and the answer in a line; the latest first."""
+    """List the stored sweeps, latest first: state, age and answer in one line."""
     from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.record.results import results_of
     from tune_dml.record.state import sweep_names
@@ -59,7 +59,7 @@ class _SweepLine:
     @classmethod
     def of(cls, results: Results) -> _SweepLine:
         """Read and judge it."""
-        return cls(results, state_of(results), last_spoken(results), headline_of(results))
+        return cls(results, state_of(results), last_update_time(results), headline_of(results))
 
 
 @dataclass(frozen=True)

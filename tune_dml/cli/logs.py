@@ -17,10 +17,10 @@ ORDER = 46
 def logs(
     target: Target,
     sweep_name: SweepArgument,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the job is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing until the job ends.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print what the last job of a sweep on a cluster has said: a line for every trial that starts or ends."""
+    """Print the output of a sweep's last job on a cluster: a line for every trial that starts or ends."""
     from tune_dml.running.cluster import jobs
 
     with jobs.cluster_client(target) as client:

@@ -22,7 +22,7 @@ tune-dml show triplet                                 # one of them: formula, kn
 
 @verb
 def methods(as_json: Json = False) -> None:
-    """The losses and regularizers, one a line; with --json their knobs, defaults and citations too."""
+    """List the losses and regularizers, one a line; with --json their knobs, defaults and citations too."""
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 

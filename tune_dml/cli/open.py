@@ -1,4 +1,4 @@
-"""`tune-dml open`: the test metrics of a sweep, once and on record."""
+"""`tune-dml open`: show the test metrics of a sweep, and record who opened them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Session
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 ORDER = 85
 EXAMPLES = """
-tune-dml open rho1 --selection "our table 2"
+tune-dml open rho1 --selection "our table 2"           # asks first
+tune-dml open rho1 --yes
 """
 
 
@@ -28,15 +29,19 @@ tune-dml open rho1 --selection "our table 2"
 def open(
     sweep_name: SweepArgument,
     *,
-    selection: Annotated[str, typer.Option(metavar="TEXT", help="What you selected for; recorded.")] = "",
+    selection: Annotated[str, typer.Option(metavar="TEXT", help="Purpose of the selection; recorded.")] = "",
+    yes: Yes = False,
     storage: Path,
     tracking_uri: str | None,
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Open the test metrics, once: who, when and the cell that validation selects are recorded; MLflow gets the metrics."""
+    """Open the test metrics of a sweep and write them to MLflow; asks first, and records user, time and selected cell."""
     from tune_dml.operations import open_test
+    from tune_dml.record.state import load_state
 
+    if not load_state(storage.absolute(), sweep_name).opened:
+        confirm_or_abort(f"Open the test metrics of {sweep_name}? This is recorded and cannot be undone.", yes)
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     show(_OpenedSweep(open_test(sweep_name, session, selection=selection)), as_json)
 
@@ -49,7 +54,7 @@ class _OpenedSweep:
 
     @property
     def already(self) -> bool:
-        """They were before: MLflow was asked for nothing."""
+        """Whether they were open before; MLflow was not called then."""
         return self.sweep.tracking is None
 
     def data(self) -> dict[str, Any]:
@@ -59,14 +64,14 @@ class _OpenedSweep:
         return {"sweep": self.sweep.name, "already": self.already, **vars(opening), "mlflow_error": refusal}
 
     def text(self) -> Iterable[RenderableType]:
-        """One line where they were open; else what was opened, and where to look."""
+        """Yield what was opened, and the next command."""
         from tune_dml.record.commands import command
 
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking
         if self.already:
-            yield f"{name}: the test metrics have been open before, {opening}. Nothing has changed."
+            yield f"{name}: the test metrics are open already, {opening}. Nothing has changed."
             return
-        yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow have them from now on."
+        yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow show them from now on."
         if tracking is not None and tracking.error:
-            yield f"MLflow:  away ({tracking.error}): `{command(self.sweep.results, 'sync')}` brings them over"
+            yield f"MLflow:  unreachable ({tracking.error}). Write them later: `{command(self.sweep.results, 'sync')}`"
         yield f"  next: {command(self.sweep.results, 'report')}"

@@ -1,9 +1,10 @@
-"""The command line's face of the declared options: which flag an option is, and how its text is read. Loads nothing heavy."""
+"""Turn declared options into flags of the command line, and read their text. Imports no heavy package."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
@@ -20,21 +21,25 @@ from tune_dml.planning.request import Engine, Racing, Request, Resources, Sessio
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="A sweep's name: `tune-dml list`.", autocompletion=_complete.sweeps)
+    str,
+    typer.Argument(
+        metavar="SWEEP", help="Name of a sweep; `tune-dml list` shows them.", autocompletion=_complete.sweeps
+    ),
 ]
-Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
+Margin = Annotated[float | None, typer.Option(help="Smallest difference that matters, in units of the metric.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session's report is written and shown."""
+    """Options of the report at the end of a session."""
 
     output: Output = None
     as_json: Json = False
 
     def problems(self) -> list[Problem]:
-        """Why the report could not be written."""
+        """Return why the report cannot be written."""
         return folder_problems("-o", absolute(self.output))
 
 
@@ -75,7 +80,7 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
 
 
 def values_read(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Declared options with their text read; raises ConfigError with all that does not read as its option wants it."""
+    """Read the text of declared options. Raise ConfigError with every text that an option does not accept."""
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, text in given.items():
@@ -88,23 +93,31 @@ def values_read(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_of(workers: int, asked: Engine | None = None) -> Engine:
-    """The engine asked for, else what the number of workers needs."""
+    """Return the requested engine, or the one that the number of workers needs."""
     return asked or ("local" if workers == 1 else "train")
 
 
+def confirm_or_abort(question: str, yes: bool) -> None:
+    """Ask a question unless `yes`. Raise ConfigError without a terminal, Abort if the user declines."""
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError(Problem("--yes", "without a terminal this needs confirmation", None, "Add --yes."))
+    if not yes and not typer.confirm(question):
+        raise typer.Abort
+
+
 def absolute(path: Path | None) -> Path | None:
-    """Against the working directory and the home of whoever typed it (a shell leaves the ~ of --root=~/x alone)."""
+    """Return the absolute path, with ~ expanded (a shell does not expand --root=~/x)."""
     return Path(os.path.abspath(expanded(path))) if path else None
 
 
 def places_given(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
-    """Flag -> where a line says that a sweep and its runs lie, for the commands that it advises."""
+    """Return the locations given on this command line by flag, for the commands that it advises."""
     elsewhere = None if storage == Session.storage else str(storage)
     return {"--storage": elsewhere, "--tracking-uri": tracking_uri, "--experiment": experiment}
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
-    """`KEY=VALUE` of --set; raises ConfigError for what does not read so."""
+    """Read `KEY=VALUE` of --set. Raise ConfigError for any other text."""
     from trainables.config import parse_value
 
     settings: dict[str, Any] = {}
@@ -118,13 +131,13 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def values_of(pairs: list[str] | None) -> dict[str, list[Any]]:
-    """`KEY=V,V` of --add; raises ConfigError for what does not read so."""
+def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[Any]]:
+    """Read `KEY=V,V` of a flag. Raise ConfigError for any other text."""
     from trainables.config import parse_value
 
     split = [pair.partition("=") for pair in pairs or []]
-    rule, example = "must read KEY=V,V,...", "Example: --add loss.margin=0.5,1.0."
-    raise_if_any(Problem("--add", rule, key, example) for key, _, text in split if not key or not text)
+    rule, example = "must read KEY=V,V,...", f"Example: {flag} loss.margin=0.5,1.0."
+    raise_if_any(Problem(flag, rule, key, example) for key, _, text in split if not key or not text)
     return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
 
 
@@ -132,7 +145,7 @@ def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
     """`KEY` or `KEY=V,V` of --tune."""
     if not pairs:
         return None
-    given = values_of([pair for pair in pairs if "=" in pair])
+    given = values_of([pair for pair in pairs if "=" in pair], "--tune")
     return {pair.partition("=")[0].strip(): given.get(pair.partition("=")[0].strip(), []) for pair in pairs}
 
 

@@ -47,15 +47,15 @@ def plan(
     cache_dir: Path | None,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="Time a few steps of each kind of cell here: cost and memory without a sweep."),
+        typer.Option("--probe", help="Measure cost and memory: train each kind of cell for a few steps."),
     ] = False,
     whole: Annotated[
         bool,
-        typer.Option("--all", help="Also every cell and setting, where it comes from, and the verdicts to expect."),
+        typer.Option("--all", help="Also list every cell, every setting with its origin, and the expected verdicts."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
+    """Show the cells, finished trials, cost and power of a sweep; runs and changes nothing."""
     from tune_dml.running.trials.gpu_sharing import settled
 
     resources = settled(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)

@@ -1,4 +1,4 @@
-"""`tune-dml report`, and how a session ends: the report is written and attached; results, verdicts, next commands printed."""
+"""`tune-dml report`, and the end of a session: write and attach the report, print results, verdicts and next commands."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
     "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
 }  # fmt: skip
 
-_PaperSd = Annotated[float | None, typer.Option(help="Run-to-run s.d. of the papers' numbers; ours if left out.")]
+_PaperSd = Annotated[
+    float | None, typer.Option(help="Run-to-run standard deviation of the papers' results; ours by default.")
+]
 _Conditions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CONDITION",
-        help="Exit 3 unless it holds: 'sensitive(regularizer.rho)', 'not at_edge and not failed'; repeatable.",
+        help="Exit 3 unless it is true: 'sensitive(regularizer.rho)', 'not at_edge and not failed'; repeatable.",
     ),
 ]
 
@@ -50,7 +52,8 @@ _Conditions = Annotated[
 @verb
 def report(
     sweep_names: Annotated[
-        list[str] | None, typer.Argument(metavar="SWEEP...", help="A sweep; several of one space make a study.")
+        list[str] | None,
+        typer.Argument(metavar="SWEEP...", help="Name of a sweep; several sweeps of one space make a study."),
     ] = None,
     output: Output = None,
     *,
@@ -62,7 +65,7 @@ def report(
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
     check: _Conditions = None,
     figures: Annotated[
-        Literal["svg", "pdf", "png", "all"], typer.Option(help="What figures are written as, for papers; SVG always.")
+        Literal["svg", "pdf", "png", "all"], typer.Option(help="Formats of the figures beside SVG.")
     ] = "svg",
     tracking_uri: str | None,
     experiment: str | None,
@@ -100,7 +103,7 @@ def report(
 
 
 def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
-    """Flags that say something of one sweep."""
+    """Refuse flags that concern a single sweep."""
     rule = "is about one sweep, and several are named"
     return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in asked.items() if given]
 
@@ -108,7 +111,7 @@ def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
 def _foreign(
     results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
 ) -> WrittenReport:
-    """The report of results that no sweep of ours made."""
+    """Write the report of another program's results."""
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
@@ -118,7 +121,7 @@ def _foreign(
 
 
 def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
-    """Write the report of several sweeps of one space, which is a look at each of them."""
+    """Write the report of several sweeps of one space; record a look at each."""
     from tune_dml.record.results import load_and_look
     from tune_dml.report.study import analyse_study, write_study
 
@@ -172,7 +175,7 @@ def _publish(
 
 
 def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[str]:
-    """The answer in plain words, and the step that follows from it; none while it runs, when each would be refused."""
+    """Yield the answer, and the next step unless the sweep is running."""
     from tune_dml.report.summary import WITHOUT_TRAINING
 
     yield from summary.answer.sentences
@@ -186,14 +189,14 @@ def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[st
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report on disk and what it says."""
+    """A report on disk and its content."""
 
     sweep: Sweep
     files: ReportFiles
     attachment: Attachment | None
-    """Its place in MLflow; None for results that are no sweep of ours."""
+    """Its location in MLflow; None for results of another program."""
     again: str
-    """The verb that goes on with a session that was cut short."""
+    """The command that continues an interrupted session."""
     unmet: tuple[str, ...] = ()
     """Conditions of --check that do not hold."""
 
@@ -229,7 +232,7 @@ class WrittenReport:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """A small table, the verdicts, and where to look next."""
+        """Yield a table of cells, the verdicts and the next commands."""
         from tune_dml.record.commands import command
         from tune_dml.record.ledger import is_running
         from tune_dml.report.naming import metric_name
@@ -260,7 +263,7 @@ class WrittenReport:
         running = self.attachment is not None and is_running(self.sweep.folder)  # elsewhere: our own session has ended
         yield from answer_lines(summary, running=running)
         if running:
-            yield f"Not complete: it is running. Follow it with: {command(self.sweep.results, 'status')}"
+            yield f"The sweep is running. Follow it with: {command(self.sweep.results, 'status')}"
         elif self.sweep.interrupted and self.attachment:
             yield f"Not complete. Continue with: {command(self.sweep.results, self.again)}"
         yield f"Report:  {self.files.html}"
@@ -270,7 +273,7 @@ class WrittenReport:
         if tracking is not None and tracking.error:
             waits = f"{tracking.waiting} trials wait in the ledger"
             again = command(self.sweep.results, "sync")
-            yield f"MLflow:  away ({tracking.error}); {waits}: `{again}` brings them over"
+            yield f"MLflow:  unreachable ({tracking.error}); {waits}. Write them later: `{again}`"
         elif self.attachment.refusal:
             yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
         yield f"MLflow:  {self.attachment.ui_command}"
@@ -292,7 +295,7 @@ class _WrittenStudyReport:
         return {**study_data(self.study), "report": str(self.files[0])}
 
     def text(self) -> Iterable[RenderableType]:
-        """What it says, and where the page is."""
+        """Yield the conclusions and the path of the page."""
         from tune_dml.report.study import study_sentences
 
         yield from (f"- {sentence}" for sentence in study_sentences(self.study))

@@ -32,9 +32,9 @@ def rescore(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Compute further metrics of a sweep that kept its embeddings; trains nothing, and test stays sealed.
+    """Compute further metrics from stored embeddings, without training; test metrics stay sealed.
 
-    Run it with `--set evaluation.keep=embeddings` for that.
+    The sweep must have run with `--set evaluation.keep=embeddings`.
     """
     from tune_dml.operations import rescore as compute
     from tune_dml.record.results import load_results
@@ -74,10 +74,10 @@ class _ShownRescoring:
         rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.rescored.trials)
         yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
         if self.rescored.without:
-            yield f"{self.rescored.without} finished trials have kept no embeddings and are left out."
+            yield f"{self.rescored.without} finished trials stored no embeddings and are left out."
         furthest = max(trial.rounding for trial in self.rescored.trials)
-        yield f"Computed of half-precision embeddings: their MAP@R is within {furthest:.2g} points of what trials recorded."
-        yield "The same metrics of the test pictures are sealed with the others, or shown where the sweep has been opened."
+        yield f"Computed from half-precision embeddings: MAP@R differs by at most {furthest:.2g} points from the recorded value."
+        yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
         if self.refusal:
-            yield f"MLflow:  away ({self.refusal}): `{command(self.results, 'sync', now=self.places)}` brings them over"
+            yield f"MLflow:  unreachable ({self.refusal}). Write them later: `{command(self.results, 'sync', now=self.places)}`"
         yield f"  next: {command(self.results, 'report', now=self.places)}"

@@ -13,7 +13,7 @@ from tune_dml.planning.request import Session, margin_problems
 
 ORDER = 50
 EXAMPLES = """
-tune-dml resume rho1                                  # what is missing
+tune-dml resume rho1                                  # runs the missing trials
 tune-dml resume rho1 --data-root /new/CUB_200_2011    # the pictures have moved
 tune-dml resume rho1 --retry-failed
 tune-dml resume rho1 --retry-failed --micro-batch 30  # trials that ran out of memory: the same batches, 30 pictures at a time
@@ -28,12 +28,12 @@ def resume(
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
     micro_batch: int | None = None,
     data_root: Annotated[
-        Path | None, typer.Option(help="Where the pictures lie now, if their folder has moved; kept for later.")
+        Path | None, typer.Option(help="New folder of the same pictures, if they have moved; stored with the sweep.")
     ] = None,
     margin: Margin = None,
     ending: Ending,
 ) -> None:
-    """Run what a sweep still lacks: finished trials are kept, interrupted ones continue; brings MLflow up to date."""
+    """Run the missing trials of a sweep; finished ones are kept, interrupted ones continue, MLflow is updated."""
     from tune_dml import operations
     from tune_dml.cli.report import close
 

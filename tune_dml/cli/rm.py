@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
 
 ORDER = 71
 EXAMPLES = """
 tune-dml rm old                                       # asks first
 tune-dml rm old --yes
 """
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
     """Remove a sweep and everything it left on disk or in object storage; its runs in MLflow stay. Refused while it runs."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
@@ -32,12 +28,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     state = load_state(storage.absolute(), sweep_name)
     results = Results.of(state)
     finished = results.count("finished")
-    if not yes and not sys.stdin.isatty():
-        raise ConfigError(
-            Problem("--yes", "nobody can be asked here, so removal must be confirmed", None, "Add --yes.")
-        )
-    if not yes and not typer.confirm(f"Remove {results.folder} with {finished} finished trials?"):
-        raise typer.Abort
+    confirm_or_abort(f"Remove {results.folder} with {finished} finished trials?", yes)
     with Ledger(results.folder):  # refused while another process runs it
         delete_remaining_files(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")

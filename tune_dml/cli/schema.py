@@ -20,7 +20,7 @@ tune-dml schema -o sweep.schema.json
 
 @verb
 def schema(output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None) -> None:
-    """The JSON schema of a sweep file: every key with what it means, every setting that can be named."""
+    """Print the JSON schema of a sweep file: its keys, their meaning and all settings."""
     from tune_dml.planning.sweep_file import sweep_file_schema
 
     text = json.dumps(sweep_file_schema(), indent=1)

@@ -1,4 +1,4 @@
-"""Where a verb speaks: a view as text or as JSON, tables, numbers, and the bar of work in progress. Loads nothing heavy."""
+"""Output of commands: views as text or JSON, tables, numbers and a progress bar. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""Of a line that stands on every terminal."""
+"""Width that fits every terminal."""
 _PASTED = ("tune-dml ", "://", "Report:  ")
-"""Signs of a line with a command, an address or a path."""
+"""Marks of lines with a command, address or path, which are not wrapped."""
 COMPARISON_BARS = "Cells whose comparison bars do not overlap differ (within seeds, all at once)."
 
 
 class View(Protocol):
-    """Something to show."""
+    """Something to print."""
 
     def data(self) -> Any:
         """The content as a JSON-able object."""
@@ -36,7 +36,7 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows of one kind of thing."""
+    """A table of dictionaries."""
 
     title: str
     rows: tuple[dict[str, Any], ...]
@@ -52,7 +52,7 @@ class Listing:
 
 
 def show(view: View, as_json: bool) -> None:
-    """Print a view; what is pasted as it is, a command, a path or an address, stays in one line."""
+    """Print a view as text or JSON. Lines with a command, path or address are not wrapped."""
     if as_json:
         typer.echo(json.dumps(view.data(), indent=1, default=str))
         return
@@ -62,7 +62,7 @@ def show(view: View, as_json: bool) -> None:
 
 
 def console_for(as_json: bool) -> Console:
-    """Where people read: standard output, or standard error when standard output carries JSON."""
+    """Return a console on standard output, or on standard error if standard output carries JSON."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width of its own
@@ -70,7 +70,7 @@ def console_for(as_json: bool) -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """A plain table; the columns in `right` hold numbers. No markup is read from the content."""
+    """Return a table; the columns in `right` are right-aligned. Markup in cells is not interpreted."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -84,13 +84,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def number(value: float | None, *, sign: bool = False) -> str:
-    """Two decimals; nothing where there is no number."""
+    """Format a number with two decimals; empty for None or NaN."""
     return "" if value is None or math.isnan(value) else format(value, "+.2f" if sign else ".2f")
 
 
 @contextmanager
 def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, told of (done, total), that appears with the first pictures and goes when all are done."""
+    """Yield a callback (done, total) of a progress bar that disappears when all is done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tune_dml.running.screen.progress import is_foreground

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._standing import age_of, state_of, summary_of, unjudged
+from tune_dml.cli._sweep_status_text import age_of, state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import View, table
 from tune_dml.cli.screen import show as show_view
@@ -49,7 +49,7 @@ def show(
     storage: Path,
     as_json: Json = False,
 ) -> None:
-    """Everything about one space, method, data set or sweep, found by its name; of several that bear it, each."""
+    """Describe a space, method, data set or sweep, found by its name."""
     from trainables.errors import ConfigError, Problem, nearest
 
     views = list(_bearing(name, storage.absolute()))

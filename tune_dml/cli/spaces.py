@@ -19,7 +19,7 @@ ORDER = 10
 
 @verb
 def spaces(as_json: Json = False) -> None:
-    """The studies, one a line; with --json their arms, knobs, citations and published numbers too."""
+    """List the search spaces, one a line; with --json their arms, knobs, citations and published numbers too."""
     from tune_dml import catalogue
 
     show(_StudyList(tuple(catalogue.spaces().values())), as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._standing import state_of, summary_of, unjudged
+from tune_dml.cli._sweep_status_text import state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
@@ -38,7 +38,7 @@ def status(
     trials: Annotated[bool, typer.Option("--trials", help="Also list every trial with its id.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The matrix of cells and seeds: done, running, failed and why, missing."""
+    """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
     from tune_dml.api import load_sweep
 
     sweep = load_sweep(sweep_name, storage=storage)

@@ -41,7 +41,7 @@ def submit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a verb on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
+    """Run a command on a cluster; sweep, resume, extend and confirm continue there without this machine."""
     from tune_dml.running.cluster import jobs
     from tune_dml.running.cluster.upload import collect_upload
 

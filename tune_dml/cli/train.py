@@ -50,7 +50,7 @@ def train(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
+    """Train one trial without Ray or MLflow: debug a setting, or repeat a stored trial to the same numbers."""
     single = _single_trial(
         trial,
         settings=settings if dataset is None else {**settings, "data.name": dataset},

@@ -13,7 +13,7 @@ ORDER = 120
 
 @verb
 def version(as_json: Json = False) -> None:
-    """The installed version."""
+    """Print the installed version."""
     from tune_dml import __version__
 
     typer.echo(json.dumps({"version": __version__}) if as_json else __version__)

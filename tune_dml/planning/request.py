@@ -1,8 +1,7 @@
-"""What is asked for: a sweep, what each of its trials needs, and how a session runs. Each option is declared here, once.
+"""The options of a sweep, its trials and its session. Each option of the command line is declared here, once.
 
-A field's annotation holds its type and a sentence of help. The functions of `tune_dml.api` take these dataclasses;
-`planning.spread` turns them into the keywords of Python, and `cli.options` those into the flags of the command line.
-Loads nothing heavy.
+An annotation holds the type and the help text. `cli.options` turns the fields into flags; the functions of
+`tune_dml.operations` take the dataclasses. Imports no heavy package.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from typing import Annotated, Literal, get_args
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
 from trainables.option_names import FileKeys, PythonArguments, option_names, option_place, option_problem, spelled
-from tune_dml.space import SearchMethod, Space, Value
+from tune_dml.space import Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
+RequestedSearch = Literal["grid", "tpe", "gp", "bayes", "cmaes", "nsga2", "random", "qmc"]
+"""A search method; bayes is gp."""
 Engine = Literal["local", "train"]
 Placement = Literal["pack", "spread"]
 Vary = Literal["init", "order", "split", "all"]
@@ -46,31 +47,31 @@ def listed_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep is about; where nothing is said, a sweep file, the space or a default decides."""
+    """The content of a sweep. For None the sweep file, the space or a default decides."""
 
-    space: Annotated[str | Path | Space, "A search space, or a sweep file."]
-    dataset: Annotated[str | None, "Data set; the space's default otherwise."] = None
-    data_root: Annotated[str | Path | None, "Folder of the pictures, for data sets that need one."] = None
-    seeds: Annotated[int | Sequence[int] | None, "How many paired seeds (3), or which (0,1,7)."] = None
+    space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."]
+    dataset: Annotated[str | None, "Data set; the space's default if omitted."] = None
+    data_root: Annotated[str | Path | None, "Folder of the pictures, for data sets that read one."] = None
+    seeds: Annotated[int | Sequence[int] | None, "Number of paired seeds (3), or the seeds themselves (0,1,7)."] = None
     settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
-    search: Annotated[SearchMethod | None, "How cells are chosen."] = None
-    num_samples: Annotated[int | None, "Cells to propose, for every search but grid."] = None
-    name: Annotated[str | None, "The sweep's name; the space's by default."] = None
-    margin: Annotated[float | None, "Differences below this do not matter (metric units)."] = None
+    search: Annotated[RequestedSearch | None, "How cells are chosen; bayes is gp."] = None
+    num_samples: Annotated[int | None, "Number of cells to propose, for every search but grid."] = None
+    name: Annotated[str | None, "Name of the sweep; the space's by default."] = None
+    margin: Annotated[float | None, "Smallest difference that matters, in units of the metric."] = None
     arms: Annotated[Sequence[str] | None, "Compare only these arms of the space; repeatable."] = None
-    protocol: Annotated[str | None, "Train every arm by this protocol; the one printed for its loss otherwise."] = None
+    protocol: Annotated[str | None, "Protocol that trains every arm; by default the one printed for its loss."] = None
     tune: Annotated[
         Mapping[str, Sequence[Value]] | None,
-        "Tune a setting away, in every arm: a third, once and three times its own value, or the values given; repeatable.",
+        "Tune a setting in every arm: the given values, or a third, one and three times its default; repeatable.",
     ] = None
 
     stopping: Annotated[
         Stopping | None,
-        "Stop cells that are behind early on, at one bracket's steps (asha) or several (hyperband); no curve is whole then.",
+        "Stop weak cells early, with one bracket (asha) or several (hyperband); curves are then incomplete.",
     ] = None
 
     vary: Annotated[
-        Vary | None, "What seeds change: one source of chance, the others as under the first seed, or all."
+        Vary | None, "The one source of randomness that seeds change; the others keep the first seed. All by default."
     ] = None
 
 
@@ -84,21 +85,23 @@ def names_of(request: Request) -> PythonArguments:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial needs."""
+    """The resources of a trial."""
 
-    workers: Annotated[int, "Workers (DDP) of each trial; more than one uses Ray Train."] = 1
-    cpus_per_worker: Annotated[int, "CPUs, and torch threads, of each worker."] = 1
+    workers: Annotated[int, "Data-parallel workers of each trial; more than one uses Ray Train."] = 1
+    cpus_per_worker: Annotated[int, "CPUs (and torch threads) of each worker."] = 1
     gpus_per_worker: Annotated[
         float | None,
-        "GPUs of each worker: a share for small trials; 1 where the machine, or the cluster, has a GPU; 0 trains on the CPU.",
+        "GPUs of each worker; a fraction shares a GPU, 0 trains on the CPU. 1 by default if there is a GPU.",
     ] = None
-    engine: Annotated[Engine, "local: in the Tune actor; train: Ray Train workers. By the number of workers."] = "local"
+    engine: Annotated[
+        Engine, "local: in the Tune actor; train: Ray Train workers. Default by the number of workers."
+    ] = "local"
     placement: Annotated[
-        Placement, "Where a trial's workers go: pack, on as few nodes as hold them; spread, on as many as there are."
+        Placement, "pack: a trial's workers on as few nodes as possible; spread: on as many as possible."
     ] = "pack"
     micro_batch: Annotated[
         int | None,
-        "Pictures that a worker holds at a time, for networks that need more memory; losses see the whole batch.",
+        "Pictures that a worker holds at a time, to save memory; losses still see the whole batch.",
     ] = None
 
     @property
@@ -117,7 +120,7 @@ class Resources:
         return self.gpus_per_worker or 0.0
 
     def problems(self) -> list[Problem]:
-        """What no machine could give."""
+        """Return the requirements that no machine can satisfy."""
         problems = []
         counts = {
             "workers": self.workers,
@@ -150,18 +153,16 @@ class Resources:
 
 @dataclass(frozen=True)
 class Racing:
-    """Whether a sweep adds seeds until it is decided, and up to where."""
+    """Whether a sweep adds seeds until it is decided, and its limits."""
 
-    until_decided: Annotated[
-        bool, "Add seeds in blocks, to the cells that are still open, until the questions are answered; grids only."
-    ] = False
-    max_seeds: Annotated[int | None, f"With --until-decided: seeds a cell gets at most ({MAX_SEEDS})."] = None
+    until_decided: Annotated[bool, "Add seeds to undecided cells until every question is answered; grids only."] = False
+    max_seeds: Annotated[int | None, f"With --until-decided: maximum number of seeds of a cell ({MAX_SEEDS})."] = None
     budget: Annotated[
-        float | None, "With --until-decided: GPU-hours, or worker-hours without GPUs, that trials may take."
+        float | None, "With --until-decided: GPU-hours (worker-hours without GPUs) that trials may take."
     ] = None
 
     def problems(self) -> list[Problem]:
-        """Limits under which nothing could be decided."""
+        """Return the limits that allow no decision."""
         problems = []
         for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
@@ -183,30 +184,30 @@ class Racing:
 
 @dataclass(frozen=True)
 class Session:
-    """How a session runs, whatever it runs; the environment or a default decides where None is left."""
+    """How a session runs. For None the environment or a default decides."""
 
     storage: Annotated[
-        str | Path, "Folder that keeps sweeps; on a cluster one that all nodes see, or --trial-files with it."
+        str | Path, "Folder that stores sweeps; on a cluster all nodes must see it, unless --trial-files is given."
     ] = Path("sweeps")
     address: Annotated[str | None, "Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."] = None
-    max_concurrent: Annotated[int | None, "Trials at once; as many as fit by default."] = None
-    time_budget: Annotated[float | None, "Seconds after which the sweep stops, resumable."] = None
+    max_concurrent: Annotated[int | None, "Maximum number of trials at a time; as many as fit by default."] = None
+    time_budget: Annotated[float | None, "Seconds after which the sweep stops; it can be resumed."] = None
     gpu_hours: Annotated[
-        float | None, "GPU-hours, or worker-hours without GPUs, after which the sweep stops, resumable."
+        float | None, "GPU-hours (worker-hours without GPUs) after which the sweep stops; it can be resumed."
     ] = None
     stall_limit: Annotated[
-        float | None, "Seconds without a step after which a trial is ended and tried again from its checkpoint."
+        float | None, "Seconds without a training step after which a trial restarts from its checkpoint."
     ] = None
     start_limit: Annotated[
-        float | None, "The same before a trial's first step; --stall-limit, but ten minutes at least, where left out."
+        float | None, "The same limit before a trial's first step; --stall-limit by default, at least 600."
     ] = None
     trial_files: Annotated[
         str | None,
-        "Object storage for trials' files and checkpoints (s3://BUCKET/PREFIX); the sweep's folder by default.",
+        "Object storage for files and checkpoints of trials (s3://BUCKET/PREFIX); the sweep's folder by default.",
     ] = None
-    tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
+    tracking_uri: Annotated[str | None, "MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
     experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
-    cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None
+    cache_dir: Annotated[str | Path | None, "Folder for decoded pictures."] = None
 
     @property
     def sweeps(self) -> Path:
@@ -219,7 +220,7 @@ class Session:
         return Path(self.cache_dir).absolute() if self.cache_dir else None
 
     def problems(self) -> list[Problem]:
-        """Limits under which nothing could run."""
+        """Return the limits under which nothing can run."""
         problems = [*folder_problems(option_place("storage"), self.sweeps), *bucket_problems(self.trial_files)]
         if self.max_concurrent is not None and self.max_concurrent < 1:
             problems.append(option_problem("max_concurrent", "must be at least 1", self.max_concurrent))
@@ -235,7 +236,7 @@ class Session:
 
 
 def margin_problems(margin: float | None) -> list[Problem]:
-    """Why a margin cannot be judged by; nothing for None, where the plan's holds."""
+    """Return why a margin cannot be used; none for None, where the planned one holds."""
     if margin is None or 0 < margin < math.inf:
         return []
     rule = "the margin must be greater than 0: below it, differences do not matter"
@@ -243,7 +244,7 @@ def margin_problems(margin: float | None) -> list[Problem]:
 
 
 def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
-    """Why a run-to-run standard deviation of the papers cannot be judged by; nothing for None."""
+    """Return why a standard deviation of the papers cannot be used."""
     if paper_sd is None or 0 < paper_sd < math.inf:
         return []
     rule = "the papers' run-to-run standard deviation must be greater than 0"
@@ -258,7 +259,7 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
 
 
 def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
-    """Why nothing could be written into a folder that may have to be made, and what helps; leaves nothing behind."""
+    """Return why a folder, created if missing, cannot be written to. Leaves no file behind."""
     if folder is None:
         return []
     places = (folder, *folder.parents)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from trainables.config import SOURCES
-from trainables.errors import Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expanded
 from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer
@@ -100,7 +100,12 @@ def study_of(request: Request) -> Study:
         dataset=dataset,
         seeds=seeds,
         settings=settings,
-        search=Search(request.search or "grid", samples, max(4, samples // 5), stopping=request.stopping),
+        search=Search(
+            "gp" if request.search == "bayes" else request.search or "grid",
+            samples,
+            max(4, samples // 5),
+            stopping=request.stopping,
+        ),
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
@@ -156,7 +161,11 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """The space that is meant, the request with what a sweep file adds, and what is wrong with the file."""
     if isinstance(request.space, Space):
         return request.space, request, []
-    name = str(request.space)
+    name = request.space
+    if not isinstance(name, str | Path):
+        rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
+        raise ConfigError(option_problem("space", rule, type(name).__name__))
+    name = str(name)
     if not name.endswith(SWEEP_FILES):
         return find_space(name), request, []
     file, problems = read_with_problems(Path(name))

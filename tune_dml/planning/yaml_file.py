@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import types
 import typing
@@ -52,8 +53,9 @@ def read_mapping(
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
-        others = [item.stem for item in path.parent.glob("*.y*ml")]
-        remedy = nearest(path.stem, others, what=what) if others else example
+        others = [item.name for item in path.parent.glob("*.y*ml")]
+        near = difflib.get_close_matches(path.name, others, n=1, cutoff=0.8)
+        remedy = f"Did you mean '{near[0]}'?" if near else example
         reason = str(error.strerror).lower()
         raise ConfigError(Problem(str(path), f"the {what} cannot be read: {reason}", None, remedy)) from None
     except UnicodeDecodeError:

@@ -54,6 +54,12 @@ plan sec_rho --protocol sec/cub200
 plan sec_rho --tune lr
 plan sec_rho --tune regularizer.rho
 plan sec_rho --tune loss.name
+plan sec_rho --tune optim.lr=
+plan sec_rho --search bayes
+plan sec_rho --set optim.lr=true
+plan sec_rho --set loss.margin=true
+compare toy
+open toy
 plan sec_rho --workers 0 --gpus-per-worker 1.5
 plan sec_rho --gpus 1
 plan sec_rho --seed 3
@@ -116,6 +122,7 @@ FILES = {
     "settings nested": "parameters: {loss: {margin: {values: [0.1, 0.2]}}}",
     "unknown knob": "parameters: {loss.margn: {values: [0.1, 0.2]}}",
     "knob in short": "parameters: {margin: {values: [0.1, 0.2]}}",
+    "truth for a number": "parameters: {loss.margin: {values: [true, false]}}",
     "a value twice": "parameters: {loss.margin: {values: [0.1, 0.1]}}",
     "searched and fixed": f"{MARGIN}\nfixed: {{loss.margin: 1}}",
     "fixed as a list": f"{MARGIN}\nfixed: [loss.margin]",
@@ -167,6 +174,7 @@ def make_inputs() -> None:
     write_sweep(Path("sweeps/toy"))
     Path("folder").mkdir()
     Path("file").write_text("")
+    Path("fail.yaml").write_text("")
 
 
 def of_file(text: str) -> str:

@@ -54,7 +54,7 @@ def test_an_unknown_keyword_names_the_nearest():
 
 
 WRONG = {
-    "search": ("tp", "must be 'grid', 'tpe', 'gp', 'cmaes', 'nsga2', 'random' or 'qmc'"),
+    "search": ("tp", "must be 'grid', 'tpe', 'gp', 'bayes', 'cmaes', 'nsga2', 'random' or 'qmc'"),
     "vary": ("all of it", "must be 'init', 'order', 'split' or 'all'"),
     "margin": ("1", "must be a number"),
     "seeds": (2.0, "must be a whole number or a list"),

@@ -1,4 +1,4 @@
-"""In a word and in a line: where a sweep stands, and what it says so far."""
+"""The state of a sweep in a few words, and its answer in a sentence."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ def state_of(results: Results) -> str:
     return f"{lost} of {len(results.trials)} failed" if lost else "complete"
 
 
-def last_spoken(results: Results) -> float:
-    """When its record last grew, in seconds since the epoch."""
+def last_update_time(results: Results) -> float:
+    """Return the time of the last ledger entry, in seconds since the epoch."""
     files = [results.folder / LEDGER, results.folder / "plan.json"]
     return max(path.stat().st_mtime for path in files if path.exists())
 
 
 def age_of(results: Results) -> str:
-    """How long ago that was."""
-    return age(time.time() - last_spoken(results))
+    """Return how long ago that was, in words."""
+    return age(time.time() - last_update_time(results))
 
 
 def summary_of(results: Results) -> SweepSummary | None:
-    """What the report says of it; None while there is no number, and of trials that nobody has looked at (`unjudged`)."""
+    """Return the report's summary; None without results or before the first look (see `unjudged`)."""
     from tune_dml import report
 
     return report.summary(results) if _has_numbers(results) and results.looked_at else None
 
 
 def headline_of(results: Results) -> str:
-    """The first sentence of that; empty where there is none."""
+    """Return the first sentence of the answer; empty without one."""
     from tune_dml import report
 
     return report.headline(results) if _has_numbers(results) and results.looked_at else ""
 
 
 def unjudged(results: Results) -> str:
-    """Why there is no answer though there are numbers; empty where there is one, or where there are none.
+    """Return why there are results but no answer; empty otherwise.
 
-    Asked while seeds come in, verdicts that no look has paid for would claim too much: of equal cells in up to 14 %.
+    A verdict without a recorded look would be wrong too often: for equal cells in up to 14 % of sweeps.
     """
     from tune_dml.record.commands import command
 
