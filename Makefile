@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test results test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make test-gpu        run the tests that need a CUDA device"
 	@echo "make test-vision     compare backbones with timm, torchvision and pretrainedmodels, in a separate environment"
 	@echo "make test-objects    test the rendered data set, in a separate environment (98 MB of pybullet)"
+	@echo "make results       run the studies that changed and write docs/results"
 	@echo "make bench-losses bench-metrics bench-training bench-orchestration   print speed ratios against named peers"
 	@echo "make bench-gpu       print images/s and metrics on a CUDA device beside a bare loop and the model alone"
 
@@ -116,6 +117,11 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/generate_fidelity.py
 	$(BIN)/python docs/generate_architecture.py
 	$(BIN)/python docs/generate_commands.py
+
+# Runs the studies whose plan is no longer that of docs/results, one after another: some hours on two cores, resumable.
+results: $(VENV)/.dev
+	$(BIN)/python docs/generate_results.py run build/studies
+	$(BIN)/python docs/generate_studies.py
 
 clean:
 	rm -rf $(VENV) $(VISION) $(OBJECTS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

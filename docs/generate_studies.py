@@ -70,26 +70,26 @@ MEASURED = (
 def page() -> str:
     """The whole page."""
     parts = [HEAD]
-    studies = list(_studies())
+    found_studies = list(studies())
     for key, title in (
         ("SEC", "Spherical embedding (SEC)"),
         ("DRO", "Distributionally robust (DRO)"),
         ("MPA", "Multi-proxy (MPA)"),
     ):
-        rows = [_row(name, found) for name, found in studies if _paper(found) == key]
+        rows = [_row(name, found) for name, found in found_studies if _paper(found) == key]
         rows += [_measured_row(item) for item in MEASURED if item.paper == key]
         parts.append(f"## {title}\n\n{_table(rows)}\n")
-    beyond = [_row(name, found) for name, found in studies if _paper(found) == ""]
+    beyond = [_row(name, found) for name, found in found_studies if _paper(found) == ""]
     parts.append(f"## Beyond the papers\n\n{_table(beyond)}\n")
     return "\n".join(parts)
 
 
 def count() -> int:
     """Studies of the papers."""
-    return sum(_paper(found) != "" for _, found in _studies()) + len(MEASURED)
+    return sum(_paper(found) != "" for _, found in studies()) + len(MEASURED)
 
 
-def _studies() -> Iterator[tuple[str, list[Space]]]:
+def studies() -> Iterator[tuple[str, list[Space]]]:
     """The spaces of each file, under the name of the first."""
     known = spaces()
     for info in pkgutil.iter_modules(search_spaces.__path__):

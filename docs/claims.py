@@ -1,0 +1,328 @@
+"""What the three papers claim, and how a committed result judges each claim.
+
+A claim is judged by the intervals of one study's verdicts.json alone. An improvement `holds` if its interval lies above
+zero, `does not hold` if its interval excludes a gain of the study's margin, and is `undecided` otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Verdict = Literal["holds", "does not hold", "undecided", "not tested"]
+Verdicts = Mapping[str, Any]
+"""The content of a verdicts.json; docs/verdicts.schema.json describes it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How a claim ended, with the numbers behind it."""
+
+    verdict: Verdict
+    evidence: str
+
+
+class Test(Protocol):
+    """A rule that judges a claim."""
+
+    def judge(self, verdicts: Verdicts) -> Finding:
+        """Judge the claim by the verdicts of its study."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A difference of two arms or cells with its simultaneous interval, in points."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def verdict(self, margin: float) -> Verdict:
+        """Judge whether the first is better than the second."""
+        if self.low > 0:
+            return "holds"
+        return "does not hold" if self.high < margin else "undecided"
+
+    def __str__(self) -> str:
+        return f"{self.estimate:+.1f} ({self.low:.1f} to {self.high:.1f})"
+
+
+def difference(verdicts: Verdicts, first: str, second: str) -> Interval | None:
+    """Return first minus second: a declared contrast, a pair of arms, or a cell against the baseline."""
+    gains = verdicts.get("gains") or {"rows": (), "differences": ()}
+    for row in (*gains["rows"], *gains["differences"]):
+        if (row["arm"], row["against"]) == (first, second):
+            return _interval(row["estimate"], row)
+    for row in (verdicts.get("arms") or {"pairs": ()})["pairs"]:
+        if (row["first"], row["second"]) == (first, second):
+            return _interval(row["estimate"], row)
+        if (row["second"], row["first"]) == (first, second):
+            found = _interval(row["estimate"], row)
+            return found and Interval(-found.estimate, -found.high, -found.low)
+    baseline = verdicts.get("baseline") or {"baseline": "", "rows": ()}
+    for row in baseline["rows"]:
+        if (row["label"], baseline["baseline"]) == (first, second):
+            return _interval(row["difference"], row)
+    return None
+
+
+def _interval(estimate: float | None, row: Mapping[str, Any]) -> Interval | None:
+    numbers = (estimate, row["low"], row["high"])
+    return None if any(number is None for number in numbers) else Interval(*map(float, numbers))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Better:
+    """The first of each pair is better than the second; for `need="one"` at least one pair has to be."""
+
+    pairs: tuple[tuple[str, str], ...]
+    need: Literal["each", "one"] = "each"
+
+    def judge(self, verdicts: Verdicts) -> Finding:
+        """Judge each pair by its interval, then all of them together."""
+        found = {pair: difference(verdicts, *pair) for pair in self.pairs}
+        known = {pair: interval for pair, interval in found.items() if interval is not None}
+        if not known:
+            return Finding("not tested", "no interval: an arm did not train")
+        margin = verdicts["margin"]
+        each = [interval.verdict(margin) for interval in known.values()]
+        missing = len(known) < len(found)
+        evidence = "; ".join(f"{first} - {second}: {interval}" for (first, second), interval in known.items())
+        return Finding(_together(each, missing) if self.need == "each" else _one(each, missing), evidence)
+
+
+def _together(each: Sequence[Verdict], missing: bool) -> Verdict:
+    if "does not hold" in each:
+        return "does not hold"
+    return "holds" if not missing and set(each) == {"holds"} else "undecided"
+
+
+def _one(each: Sequence[Verdict], missing: bool) -> Verdict:
+    if "holds" in each:
+        return "holds"
+    return "does not hold" if not missing and set(each) == {"does not hold"} else "undecided"
+
+
+@dataclass(frozen=True)
+class BestAmong:
+    """The best value of a knob is one of these cells."""
+
+    path: str
+    labels: tuple[str, ...]
+
+    def judge(self, verdicts: Verdicts) -> Finding:
+        """Compare with the values that the data do not rule out as the best."""
+        knob = _knob(verdicts, self.path)
+        optimum = knob and knob["optimum"]
+        if not optimum or not optimum["candidates"]:
+            return Finding("undecided", "no value is ruled out as the best")
+        candidates = set(optimum["candidates"])
+        evidence = f"not ruled out as the best: {', '.join(optimum['candidates'])}"
+        if candidates <= set(self.labels):
+            return Finding("holds", evidence)
+        return Finding("undecided" if candidates & set(self.labels) else "does not hold", evidence)
+
+
+@dataclass(frozen=True)
+class Matters:
+    """The metric depends on the knob by at least the margin."""
+
+    path: str
+
+    def judge(self, verdicts: Verdicts) -> Finding:
+        """Take over the study's sensitivity verdict."""
+        knob = _knob(verdicts, self.path)
+        if knob is None:
+            return Finding("not tested", "the knob has too few values with results")
+        said: dict[str, Verdict] = {"sensitive": "holds", "insensitive": "does not hold"}
+        largest = knob["sensitivity"]["largest"]
+        evidence = ""
+        if largest and (found := _interval(largest["estimate"], largest)):
+            evidence = f"{largest['first']} - {largest['second']}: {found}"
+        return Finding(said.get(knob["sensitivity"]["verdict"], "undecided"), evidence)
+
+
+def _knob(verdicts: Verdicts, path: str) -> Mapping[str, Any] | None:
+    return next((knob for knob in verdicts["knobs"] if knob["path"] == path), None)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, where it stands, and the study that tests it."""
+
+    paper: str
+    text: str
+    source: str
+    study: str
+    test: Test
+
+
+_SEC_LOSSES = ("Triplet", "SemihardTriplet", "NormalizedNPair", "MultiSimilarity")
+
+
+def _added(what: str, losses: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{loss}+{what}", loss) for loss in losses)
+
+
+CLAIMS = (
+    Claim(
+        "SEC",
+        "SEC improves every loss.",
+        "Tables 1 and 5",
+        "sec_losses",
+        Better(_added("SEC", (*_SEC_LOSSES, "TML"))),
+    ),
+    Claim("SEC", "SEC-EMA improves every loss.", "Table 5", "sec_losses", Better(_added("SEC-EMA", _SEC_LOSSES))),
+    Claim(
+        "SEC",
+        "SEC does more than penalising the norms (L2-reg).",
+        "Tables 2 and 5",
+        "sec_losses",
+        Better(tuple((f"{loss}+SEC", f"{loss}+L2-reg") for loss in _SEC_LOSSES)),
+    ),
+    Claim(
+        "SEC",
+        "With the semihard triplet loss SEC helps at some weight of the grid.",
+        "section B.1, Table 5",
+        "sec_eta",
+        Better(tuple((f"eta={eta}", "no SEC") for eta in ("0.25", "0.5", "1")), "one"),
+    ),
+    Claim(
+        "SEC",
+        "A slow mean norm (rho = 0.01) is best, as on Cars196.",
+        "Table 4",
+        "sec_rho",
+        BestAmong("regularizer.rho", ("rho=0.01",)),
+    ),
+    Claim(
+        "SEC",
+        "Plain SEC (rho = 1) is best, as on CUB, SOP and In-Shop.",
+        "Table 5",
+        "sec_rho",
+        BestAmong("regularizer.rho", ("rho=1",)),
+    ),
+    Claim(
+        "SEC",
+        "Pulling norms to their mean beats pulling them to zero.",
+        "rebuttal, Table 2",
+        "sec_mu",
+        Better((("batch mean", "zero"),)),
+    ),
+    Claim("SEC", "SEC improves the tuplet margin loss.", "rebuttal, Table 4", "sec_tml", Better((("TML+SEC", "TML"),))),
+    Claim(
+        "SEC",
+        "Batch norm of the embedding ruins SEC.",
+        "rebuttal, Table 5",
+        "sec_head",
+        Better((("SemihardTriplet+SEC", "SemihardTriplet+BN+SEC"),)),
+    ),
+    Claim(
+        "SEC",
+        "The weight of L2-reg matters.",
+        "Table 3",
+        "sec_l2",
+        Matters("regularizer.eta"),
+    ),
+    Claim(
+        "SEC",
+        "A scale of 25 is better for normalised N-pair than 64.",
+        "section B.1",
+        "npair_scale",
+        BestAmong("loss.scale", ("NormalizedNPair: s=25", "s=25")),
+    ),
+    Claim(
+        "SEC",
+        "SEC gains more under SGD than under Adam (suspected by the authors).",
+        "rebuttal, reviewer 5",
+        "sec_optimizer",
+        Better((("SGD+SEC", "Adam+SEC"),)),
+    ),
+    Claim(
+        "SEC",
+        "SEC improves contrastive learning (two-layer head).",
+        "Table 7",
+        "sec_simclr",
+        Better((("NT-Xent+SEC", "NT-Xent"),)),
+    ),
+    Claim(
+        "SEC",
+        "SEC improves contrastive learning with a linear head.",
+        "rebuttal, Table 1",
+        "sec_linear_head",
+        Better((("NT-Xent+SEC", "NT-Xent"),)),
+    ),
+    Claim(
+        "SEC",
+        "SEC improves face recognition with every loss.",
+        "Table 6",
+        "sec_face",
+        Better(_added("SEC", ("Sphereface", "Cosface", "Arcface"))),
+    ),
+    Claim(
+        "DRO",
+        "The hardest K pairs beat the mean of all pairs.",
+        "Table 1",
+        "dro_k",
+        Better((("DRO-TopK_M", "mean of all pairs"), ("DRO-TopK-PN_M", "mean of all pairs"))),
+    ),
+    Claim(
+        "DRO",
+        "Soft weights (KL) beat the mean of all pairs at some temperature.",
+        "Tables 1 and 3",
+        "dro_gamma",
+        Better(tuple((f"gamma={gamma}", "mean of all pairs") for gamma in ("0.1", "0.3", "0.5", "0.7", "0.9")), "one"),
+    ),
+    Claim("DRO", "The temperature gamma matters.", "section 4.1", "dro_gamma", Matters("loss.gamma")),
+    Claim(
+        "DRO",
+        "Grouped KL beats lifted structure and multi-similarity, which it generalises.",
+        "Tables 2 and 4",
+        "dro_grouped_gamma",
+        Better((("DRO-KL-G", "LS"), ("DRO-KL-G", "MS"))),
+    ),
+    Claim(
+        "DRO",
+        "The best temperature of grouped KL is 0.001 or 0.01.",
+        "Tables 2 and 4",
+        "dro_grouped_gamma",
+        BestAmong("loss.gamma", tuple(f"{arm}gamma={g}" for arm in ("", "DRO-KL-G: ") for g in ("0.001", "0.01"))),
+    ),
+    Claim(
+        "DRO",
+        "Top K stands imbalance better than semihard and distance-weighted sampling.",
+        "Figures 1 and 5",
+        "dro_imbalance",
+        Better((("DRO-TopK_M", "SH"), ("DRO-TopK_M", "DWS"))),
+    ),
+    Claim(
+        "MPA",
+        "Several proxies a class beat Proxy-Anchor's one.",
+        "Tables 7 and 8",
+        "mpa_proxies",
+        Better((("MPA", "ProxyAnchor"),)),
+    ),
+    Claim(
+        "MPA",
+        "The number of proxies matters.",
+        "Figures 2 and 3",
+        "mpa_proxies",
+        Matters("loss.proxies_per_class"),
+    ),
+    Claim(
+        "MPA",
+        "8 or 12 proxies are best.",
+        "Tables 7 and 8",
+        "mpa_proxies",
+        BestAmong("loss.proxies_per_class", tuple(f"{arm}K={k}" for arm in ("", "MPA: ") for k in (8, 12))),
+    ),
+    Claim(
+        "MPA",
+        "MPA, MPA-DW and MPA-AP beat Proxy-Anchor.",
+        "Tables 4 to 6",
+        "mpa_family",
+        Better(tuple((name, "ProxyAnchor (our)") for name in ("MPA", "MPA-DW", "MPA-AP"))),
+    ),
+    Claim("MPA", "Pulling a class's proxies together (tau) matters.", "section 3.1", "mpa_tau", Matters("loss.tau")),
+    Claim("MPA", "The sharpness gamma matters.", "section 3.1", "mpa_gamma", Matters("loss.gamma")),
+)

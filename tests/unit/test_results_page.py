@@ -1,0 +1,100 @@
+"""The page of results and the claims of the papers: generated, judged by intervals alone, up to date."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+
+import generate_results  # noqa: E402
+import generate_studies  # noqa: E402
+from claims import CLAIMS, BestAmong, Better, Matters  # noqa: E402
+
+from tune_dml.catalogue import spaces  # noqa: E402
+
+
+def gain(low, high, arm="A+SEC", against="A"):
+    return {"arm": arm, "against": against, "estimate": (low + high) / 2, "low": low, "high": high}
+
+
+def with_gains(*rows):
+    return {"margin": 1.0, "knobs": [], "gains": {"rows": list(rows), "differences": []}}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.1, 3, "holds"), (-0.5, 3, "undecided"), (-2, 0.9, "does not hold"), (-3, -1, "does not hold")],
+)
+def test_an_improvement_is_judged_by_its_interval(low, high, verdict):
+    assert Better((("A+SEC", "A"),)).judge(with_gains(gain(low, high))).verdict == verdict
+
+
+def test_each_of_several_has_to_hold_and_one_of_several_is_enough():
+    found = with_gains(gain(1, 2), gain(-1, 2, "B+SEC", "B"))
+    pairs = (("A+SEC", "A"), ("B+SEC", "B"))
+    assert Better(pairs).judge(found).verdict == "undecided"
+    assert Better(pairs, "one").judge(found).verdict == "holds"
+    refuted = with_gains(gain(1, 2), gain(-1, 0.5, "B+SEC", "B"))
+    assert Better(pairs).judge(refuted).verdict == "does not hold"
+
+
+def test_a_pair_without_an_interval_never_holds():
+    pairs = (("A+SEC", "A"), ("C+SEC", "C"))
+    assert Better(pairs).judge(with_gains(gain(1, 2))).verdict == "undecided"
+    assert Better(pairs[1:]).judge(with_gains(gain(1, 2))).verdict == "not tested"
+
+
+def test_pairs_of_arms_are_found_in_either_order_and_cells_against_the_baseline():
+    body = {
+        "margin": 1.0,
+        "knobs": [],
+        "arms": {"pairs": [{"first": "LS", "second": "KL", "estimate": -3.0, "low": -4.0, "high": -2.0}]},
+        "baseline": {"baseline": "no SEC", "rows": [{"label": "eta=1", "difference": 2.0, "low": 1.0, "high": 3.0}]},
+    }
+    assert Better((("KL", "LS"),)).judge(body).verdict == "holds"
+    assert Better((("LS", "KL"),)).judge(body).verdict == "does not hold"
+    assert Better((("eta=1", "no SEC"),)).judge(body).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("candidates", "verdict"),
+    [(["a"], "holds"), (["a", "b"], "undecided"), (["b"], "does not hold"), ([], "undecided")],
+)
+def test_the_best_value_is_judged_by_what_is_not_ruled_out(candidates, verdict):
+    body = {"knobs": [{"path": "x.y", "optimum": {"candidates": candidates}}]}
+    assert BestAmong("x.y", ("a",)).judge(body).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "verdict"),
+    [("sensitive", "holds"), ("insensitive", "does not hold"), ("undecided", "undecided")],
+)
+def test_whether_a_knob_matters_is_the_sensitivity_verdict(sensitivity, verdict):
+    largest = {"first": "a", "second": "b", "estimate": 1.0, "low": 0.0, "high": 2.0}
+    body = {"knobs": [{"path": "x.y", "sensitivity": {"verdict": sensitivity, "largest": largest}}]}
+    assert Matters("x.y").judge(body).verdict == verdict
+    assert Matters("other").judge(body).verdict == "not tested"
+
+
+def test_every_file_of_studies_has_a_study_with_a_result_and_every_claim_a_study():
+    named = {study.name for study in generate_results.STUDIES}
+    assert named <= set(spaces())
+    assert {claim.study for claim in CLAIMS} <= named
+    for _, found in generate_studies.studies():
+        assert named & {space.name for space in found}
+
+
+@pytest.mark.parametrize("path", sorted(generate_results.pages()), ids=lambda path: path.parent.name)
+def test_the_pages_of_results_are_up_to_date(path):
+    assert path.read_text() == generate_results.pages()[path], "run `python docs/generate_results.py pages`"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
+def test_a_claim_names_cells_of_its_study(claim):
+    """A label that the study does not have would leave the claim untested for ever."""
+    study = next(study for study in generate_results.STUDIES if study.name == claim.study)
+    if not generate_results.has_result(study):
+        pytest.skip("no result yet")
+    assert claim.test.judge(generate_results.verdicts_of(study)).verdict != "not tested"
