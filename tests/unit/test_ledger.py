@@ -84,7 +84,7 @@ def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
         ledger.report("k", {"step": 10})  # a lost process, whose checkpoint has gone too
     assert [row["step"] for row in read_history(tmp_path, "k")] == [10, 20]
     (said,) = [event.body()["text"] for event in read_events(tmp_path)]
-    assert said == "trials/k/history.jsonl is gone, and with it the rows of 2 steps"
+    assert said == "trials/k/history.jsonl was deleted, with the rows of 2 steps"
 
 
 def test_a_row_that_has_lost_its_step_is_skipped(tmp_path):

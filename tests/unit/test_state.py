@@ -22,7 +22,7 @@ def plan():
 def everything(state: SweepState) -> list[object]:
     return [
         *(state.recorded, list(state.trials), [cell.digest for cell in state.cells]),
-        *(state.sessions, list(state.notes), state.born, state.resources),
+        *(state.sessions, list(state.notes), state.created, state.resources),
     ]
 
 
@@ -106,7 +106,7 @@ def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it
     after = [(9000.0, "session", "", {"heard": heard}), (9010.0, "started", key, {"host": "a"})]
     write_events(tmp_path, [*after, (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})])
     assert last_row_time(read_state(tmp_path)) == {}
-    assert read_state(tmp_path).trial(key).held == 150.0
+    assert read_state(tmp_path).trial(key).worker_seconds == 150.0
 
 
 def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, plan):

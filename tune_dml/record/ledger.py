@@ -1,16 +1,14 @@
-"""The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
+"""Append-only record of a sweep on disk, written by its driver: the single source of truth.
 
-    <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, paused, ended, fetched, retried, rescored;
-                                 notes; a race's blocks; test metrics opened, seeds to confirm with
-    <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint*.pt while unfinished, sealed.json,
+    <sweep>/plan.json            the plan
+    <sweep>/ledger.jsonl         one line for each event (`record.events`)
+    <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.looks`)
+    <sweep>/trials/<key>/        history.jsonl (one row for each evaluation), checkpoint*.pt while unfinished, sealed.json,
                                  hits_*.npz and embeddings_*.npz (`trainables.evidence.stored`), network.pt2
                                  (`trainables.models.exported`)
 
-`tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
-(kill -9, full disk) is moved to `ledger.unreadable` when the ledger is opened for writing, and ignored when it is read. A
-line that cannot be read stays where it is, is skipped, and said aloud wherever the sweep is shown.
+`record.state` folds the events into the sweep's state. A torn last line (kill -9, full disk) is ignored by readers and moved
+to `ledger.unreadable` by the next writer. Any other unreadable line stays, is skipped, and is named wherever the sweep is shown.
 """
 
 from __future__ import annotations
@@ -40,40 +38,41 @@ if TYPE_CHECKING:
 
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-"""What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
+"""Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
-"""What a folder answers that cannot be written to."""
+"""Errors of a folder that is not writable."""
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
-"""What helps where a sweep's folder cannot be written to."""
+"""Remedy for a sweep's folder that is not writable."""
 _UNREADABLE = "ledger.unreadable"
 
-Located = tuple[int, dict[str, Any]]
-"""Where a row ends in its file, and the row."""
+JsonRow = dict[str, Any]
+"""A JSON object of one line."""
+HistoryRow = dict[str, float]
+"""One evaluation of a trial: step, time and figures."""
 
 
 def trial_folder(sweep: Path, key: str) -> Path:
-    """Where a trial keeps its history, log and checkpoint."""
+    """Return the folder of a trial's history, log and checkpoint."""
     return sweep / "trials" / key
 
 
 @dataclass
 class GrowingFile:
-    """A file of JSON lines that is appended to, read from where the last reading stopped."""
+    """A growing file of JSON lines, read from the offset where the last reading stopped."""
 
     path: Path
     offset: int = 0
-    """How much of it has been read."""
-    is_row: Callable[[Mapping[str, Any]], bool] = lambda row: True
-    """Whether an object is what this file holds; a line with another one is skipped as garbage is."""
+    is_row: Callable[[JsonRow], bool] = lambda row: True
+    """Whether an object belongs in this file; other lines are skipped."""
 
     @property
     def grown(self) -> bool:
-        """Whether there is something unread."""
+        """Whether there are unread bytes."""
         return self._size > self.offset
 
     @property
     def is_whole(self) -> bool:
-        """Whether what has been read is there still."""
+        """Whether the file still has the bytes that were read."""
         return self._size >= self.offset
 
     @property
@@ -83,28 +82,28 @@ class GrowingFile:
         except FileNotFoundError:
             return 0
 
-    def unread(self, on_garbage: Callable[[int, bytes], None] = lambda at, line: None) -> Iterator[Located]:
-        """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it.
+    def unread(self, on_garbage: Callable[[int, bytes], None] = lambda at, line: None) -> Iterator[tuple[int, JsonRow]]:
+        """Yield (end offset, row) of every whole unread line. The caller moves `offset`.
 
-        A line that is no JSON object is skipped; `on_garbage` is told where it begins.
+        `on_garbage` is called with the start and the bytes of each line that is skipped.
         """
         if not self.grown:
             return
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            behind = self.offset
+            end = self.offset
             for line in file:
-                if not line.endswith(b"\n"):  # torn: its writer died, or is at work
+                if not line.endswith(b"\n"):  # torn, or not written in full yet
                     return
-                behind += len(line)
+                end += len(line)
                 if (row := _row(line)) is not None and self.is_row(row):
-                    yield behind, row
+                    yield end, row
                 else:
-                    on_garbage(behind - len(line), line)
+                    on_garbage(end - len(line), line)
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; of one that follows torn bytes on the same line, the object alone."""
+def _row(line: bytes) -> JsonRow | None:
+    """Return the JSON object of a line, also where torn bytes precede it; None if there is none."""
     for start in (0, line.rfind(b'{"kind"')):
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])
@@ -114,12 +113,11 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
-    """The evaluations of a trial, unread."""
     return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
 
 
-def _is_evaluation(row: Mapping[str, Any]) -> bool:
-    """Whether it has a step, its time and figures: half a row must not stand for the whole one, which comes again."""
+def _is_evaluation(row: JsonRow) -> bool:
+    """Whether a row has a step, a time and numbers only: a damaged row must not replace the whole one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
     return all(isinstance(number, int | float) for number in numbers) and math.isfinite(row["step"])
 
@@ -137,7 +135,7 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
     events = []
     why = ""
 
-    def is_event(row: Mapping[str, Any]) -> bool:
+    def is_event(row: JsonRow) -> bool:
         nonlocal why
         try:
             events.append(read_event(row))
@@ -158,33 +156,33 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
     return [replace(event, end_offset=end) for event, end in zip(events, offsets, strict=True)]
 
 
-def read_history(sweep: Path, key: str) -> list[dict[str, Any]]:
-    """A trial's evaluations in order of step; a row reported twice (retry, replay) appears once, as first written."""
-    rows: dict[int, dict[str, Any]] = {}
+def read_history(sweep: Path, key: str) -> list[HistoryRow]:
+    """Return a trial's evaluations in order of step. Of rows reported twice (retry, replay) the first counts."""
+    rows: dict[int, HistoryRow] = {}
     for _, row in history_file(sweep, key).unread():
         rows.setdefault(int(row["step"]), row)
     return [rows[step] for step in sorted(rows)]
 
 
 class Ledger:
-    """The writer. One process at a time: a second one is refused with the pid of the first."""
+    """The ledger's writer. A second process is refused with the process id of the first."""
 
     def __init__(self, sweep: Path):
         self.sweep = sweep
-        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel's: it is free when its process has died
+        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel frees it when its process dies
         self._file: BinaryIO | None = None
         self._size = 0
-        """Bytes, after what was last written."""
+        """Bytes of the file after the last write."""
         self._steps: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
         lock = self.sweep / "lock"
-        # Before anything else: some filelocks empty the file as they try.
+        # Read first: some versions of filelock empty the file.
         holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
             with lock.open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_UN)  # without locks filelock would leave a file that passes for one
+                fcntl.flock(file, fcntl.LOCK_UN)  # fails on file systems without locks, where filelock would not
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
@@ -224,21 +222,21 @@ class Ledger:
         if self._file is None:
             raise RuntimeError("the ledger is not open")
         rows = [event.to_row(time.time())]
-        if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # somebody else cut it
+        if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # truncated by another program
             text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
             rows.insert(0, _note(text).to_row(time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
         if event.kind == "ended":
-            self._steps.pop(event.key, None)  # should a row come after all, they are read again
+            self._steps.pop(event.key, None)
 
-    def report(self, key: str, *rows: Mapping[str, Any]) -> None:
-        """Append evaluations to a trial's history; a step already there is not written again."""
+    def report(self, key: str, *rows: Mapping[str, float]) -> None:
+        """Append evaluations to a trial's history, except steps that it has."""
         history = history_file(self.sweep, key)
         path = history.path
         patiently(lambda: existing(self.sweep), self.sweep)
         if (known := self._steps.get(key)) and not path.exists():
-            text = f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
+            text = f"{path.relative_to(self.sweep)} was deleted, with the rows of {len(known)} steps"
             self.write(_note(text))
             del self._steps[key]
         if key not in self._steps:
@@ -261,7 +259,7 @@ class Ledger:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 return open_whole(path)
-            except FileNotFoundError as error:  # since it was looked for
+            except FileNotFoundError as error:
                 raise gone(path.parent) from error
 
         with patiently(opened, self.sweep) as file:
@@ -281,19 +279,19 @@ def _without_locks(storage: Path, error: OSError) -> ConfigError:
 
 
 def is_running(sweep: Path) -> bool:
-    """Whether a process of this machine, or of one that shares the folder, runs the sweep now: it holds the lock."""
+    """Whether a process on this machine, or on one that shares the folder, runs the sweep now."""
     try:
         with (sweep / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError as error:
-        return error.errno not in _NO_LOCKS  # where no sweep can be run either
+        return error.errno not in _NO_LOCKS  # without locks no sweep can run
     return False
 
 
-def append_rows(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
-    """Append a JSON line each and force them to disk; a disk that is full halfway through a line gets the rest later."""
+def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
+    """Append a JSON line for each row and force them to disk; wait while the disk is full."""
     rest = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
 
     def append() -> None:
@@ -306,7 +304,7 @@ def append_rows(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
 
 
 def _torn_end(path: Path) -> bytes:
-    """What stands behind the last whole line."""
+    """Return the bytes after the last whole line."""
     try:
         return path.read_bytes().rpartition(b"\n")[2]
     except FileNotFoundError:

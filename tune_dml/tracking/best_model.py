@@ -39,7 +39,7 @@ def log_model(
     client: Any, cell: Cell, trial: TrialState, network: Path, *, experiment_id: str, sweep_run: str, trial_run: str
 ) -> str:
     """The id of the model of this training, made where it is not there; those that stood for the sweep before go."""
-    trained = f"{trial.key}@{trial.settled:.3f}"
+    trained = f"{trial.key}@{trial.figures_time:.3f}"
     known = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
     for model in known:
         if model.tags.get(_TRAINED) == trained and str(model.status) == "READY":

@@ -73,8 +73,8 @@ class TrialRun:
     """Steps met in the history and their metrics; a row reported twice counts once, as first written."""
     shown: int = 0
     """The version of `state` that MLflow shows."""
-    settled: bool = False
-    """MLflow shows its end: its history will not grow and need not be read."""
+    complete: bool = False
+    """MLflow shows its end; its history will not grow."""
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ class TrialRun:
     @property
     def due(self) -> bool:
         """Whether there is something to push."""
-        return self.shown != self.state.version or (not self.settled and self.history.grown)
+        return self.shown != self.state.version or (not self.complete and self.history.grown)
 
     def forget(self) -> None:
         """Begin again: MLflow has nothing of it."""
@@ -212,7 +212,7 @@ class Projection:
     @property
     def last_active(self) -> float:
         """When something last happened."""
-        return max((trial.active for trial in self.state.recorded.values()), default=self.state.born or 0.0)
+        return max((trial.active for trial in self.state.recorded.values()), default=self.state.created or 0.0)
 
     @property
     def sweep_id(self) -> str:
@@ -226,7 +226,7 @@ class Projection:
     def ledger_id(self) -> str:
         """What stays when a sweep is extended: its name and when its ledger began."""
         name = re.sub(r"[^\w.-]", "_", self.state.plan.name)  # it is quoted in a query
-        return f"{name}@{milliseconds(self.state.born or 0.0)}"
+        return f"{name}@{milliseconds(self.state.created or 0.0)}"
 
     def common_tags(self) -> dict[str, str]:
         """Tags that parent and children share."""
@@ -283,7 +283,7 @@ class Projection:
     def cell_started(self, cell: Cell) -> float:
         """When the ledger first spoke of one of its trials."""
         begun = [trial.started for trial in self.trials_of(cell) if trial.started]
-        return min(begun, default=self.state.born or 0.0)
+        return min(begun, default=self.state.created or 0.0)
 
     def knobs(self, cell: Cell) -> dict[str, str]:
         """What tells a cell from the others: of these alone MLflow's comparison of cells draws the curve.

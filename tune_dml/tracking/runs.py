@@ -140,7 +140,7 @@ class RunPusher:
             self.client.update_run(run.id, name=projection.state.plan.name)
             return run
         self.was_new = True
-        born = projection.state.born or 0.0
+        born = projection.state.created or 0.0
         tags = _with_source(projection.parent_tags())
         return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 

@@ -77,9 +77,9 @@ class SyncState:
         for key, trial in trials.items():
             if self.runs.get(key) != before.get(key):  # deleted, or unknown so far
                 trial.forget()
-            known = trial.state.ended is not None and self.ended.get(key) == trial.state.settled
-            trial.settled = known and present[key].status == trial.status(final=False)
-            trial.shown = trial.state.version if trial.settled else 0
+            known = trial.state.ended is not None and self.ended.get(key) == trial.state.figures_time
+            trial.complete = known and present[key].status == trial.status(final=False)
+            trial.shown = trial.state.version if trial.complete else 0
 
     def _forget(self, key: str) -> None:
         for name in _BY_TRIAL:
@@ -89,7 +89,7 @@ class SyncState:
         """Push a trial from the beginning, files included: the store lacks something of it."""
         self._forget(trial.key)
         trial.forget()
-        trial.shown, trial.settled = 0, False
+        trial.shown, trial.complete = 0, False
 
     def skip_pushed_rows(self, trial: TrialRun) -> None:
         """Skip the rows that an earlier process pushed, before this process's first push of a trial."""
@@ -100,9 +100,9 @@ class SyncState:
         """Record that MLflow shows this version of a trial, after `rows` more evaluations."""
         self.rows[trial.key] = self.rows.get(trial.key, 0) + rows
         self.ended.pop(trial.key, None)
-        trial.shown, trial.settled = version, trial.state.ended is not None
-        if trial.settled:
-            self.ended[trial.key] = trial.state.settled
+        trial.shown, trial.complete = version, trial.state.ended is not None
+        if trial.complete:
+            self.ended[trial.key] = trial.state.figures_time
 
     def lacks_evidence(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and its files are not known to be in the store."""
@@ -112,7 +112,7 @@ class SyncState:
     def lacks_opened(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and its opened test metrics are not known to be in the store."""
         ended = trial.state.ended
-        return ended is not None and trial.key in self.runs and self.opened.get(trial.key) != trial.state.settled
+        return ended is not None and trial.key in self.runs and self.opened.get(trial.key) != trial.state.figures_time
 
     def evidence_pushed(self, trial: TrialRun) -> None:
         """Record that the store has a trial's files."""
@@ -122,4 +122,4 @@ class SyncState:
     def opened_pushed(self, trial: TrialRun) -> None:
         """Record that the store has a trial's opened test metrics."""
         if trial.state.ended is not None:
-            self.opened[trial.key] = trial.state.settled
+            self.opened[trial.key] = trial.state.figures_time

@@ -207,7 +207,7 @@ class Tracker:
         try:
             with self._lock, quiet_mlflow():
                 self._projection.update()
-                if self._projection.state.born is None:
+                if self._projection.state.created is None:
                     return "the sweep has not begun"
                 self._runs.connect()
                 if self._runs.was_new and not self._background.running:
@@ -232,7 +232,7 @@ class Tracker:
     def _sync(self, push: Push) -> SyncReport:
         with self._lock:
             self._projection.update()
-            if self._projection.state.born is None:
+            if self._projection.state.created is None:
                 return SyncReport()
             try:
                 with quiet_mlflow():

@@ -174,7 +174,7 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     stored = read_state(drive.folder)
     assert stored.race.over == ""
     assert best.digest not in stored.race.settled
-    assert any(f"{BEST} had stopped as diverged" in note for note in stored.notes)
+    assert any(f"{BEST} was stopped as diverged" in note for note in stored.notes)
     assert analyse(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
     assert write_report(Results.of(stored), tmp_path / "report").html.exists()
     drive.session(most=5000)

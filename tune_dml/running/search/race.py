@@ -205,7 +205,7 @@ def _reason(standing: racing.RaceState, cell: int) -> tuple[Why, int | None, flo
 
 def _hours_of(state: SweepState) -> float:
     """What all trials have taken, lost attempts included: GPU-hours, or worker-hours where trials have no GPU."""
-    seconds = sum(trial.held for trial in state.recorded.values())
+    seconds = sum(trial.worker_seconds for trial in state.recorded.values())
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)
 
 
