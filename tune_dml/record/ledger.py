@@ -113,6 +113,7 @@ def _row(line: bytes) -> JsonRow | None:
 
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
+    """Return the file of a trial's evaluations, unread."""
     return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
 
 
