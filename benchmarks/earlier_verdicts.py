@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_t, studentized_range
 from scipy.stats import t as student
 
-from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.intervals.noise import fit_pairs
 
 Array = NDArray[np.float64]
 

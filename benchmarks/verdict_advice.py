@@ -12,7 +12,7 @@ from simulated_sweeps import Array, simulate
 
 from tune_dml.stats import forecast
 from tune_dml.stats.forecast import Forecast, Verdict, best_is_known, forecast_seeds, sensitivity_is_decided
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.sequential.looks import level_left
 
 NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
 BINS = ((0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01))

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import Array, rate, simulate
 
-from tune_dml.stats.best import compare_with_best, judge_best
-from tune_dml.stats.contrasts import estimate_gains
-from tune_dml.stats.sensitivity import FullGrid, judge_sensitivity
-from tune_dml.stats.simultaneous import all_pairs
-from tune_dml.stats.table import SeedTable
+from tune_dml.stats.intervals.contrasts import estimate_gains
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.intervals.table import SeedTable
+from tune_dml.stats.verdicts.best import compare_with_best, judge_best
+from tune_dml.stats.verdicts.sensitivity import FullGrid, judge_sensitivity
 
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "15 % holes")
 _SEEDS = (3, 5, 10)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import Array, rate, simulate
 
-from tune_dml.stats.best import judge_best
-from tune_dml.stats.looks import race_level
-from tune_dml.stats.racing import Outcomes, RaceState, judge_block, next_look
-from tune_dml.stats.sensitivity import judge_sensitivity
-from tune_dml.stats.table import SeedTable
+from tune_dml.stats.intervals.table import SeedTable
+from tune_dml.stats.sequential.looks import race_level
+from tune_dml.stats.sequential.racing import Outcomes, RaceState, judge_block, next_look
+from tune_dml.stats.verdicts.best import judge_best
+from tune_dml.stats.verdicts.sensitivity import judge_sensitivity
 
 _NOISE = ("iid", "one cell 5x", "t3", "slope", "discrete")
 _SHARES = (0.0, 0.01, 0.05, 0.15, 0.4)

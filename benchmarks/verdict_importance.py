@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
 
-from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search
+from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search
 
 FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
 GRIDS: tuple[tuple[str, Array, tuple[float, float] | None], ...] = (

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from simulated_sweeps import Array, rate, simulate
 
-from tune_dml.stats.contrasts import estimate_contrasts
-from tune_dml.stats.looks import level_left
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.simultaneous import all_pairs, half_widths
+from tune_dml.stats.intervals.contrasts import estimate_contrasts
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs, half_widths
+from tune_dml.stats.sequential.looks import level_left
+from tune_dml.stats.verdicts.selection import score_of_best
 
 Rule = Callable[[Sequence[float]], float]
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "measured-like")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from simulated_sweeps import Array, rate, simulate
 
-from tune_dml.stats.equivalence import judge_order
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.published import ASSUMED_SD
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.verdicts.equivalence import ASSUMED_SD, judge_order
 
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "discrete")
 _NONE = 1e-9

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
 
-from tune_dml.stats.looks import race_level
-from tune_dml.stats.racing import RaceState, next_look, standing
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.sequential.looks import race_level
+from tune_dml.stats.sequential.racing import RaceState, next_look, standing
 
 DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
 

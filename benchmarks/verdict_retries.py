@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import KINDS, Array, rate, simulate
 
-from tune_dml.stats.looks import level_left
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.sequential.looks import level_left
 
 _FAILED = 0.3
 """Share of the trials."""

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 from simulated_sweeps import Array, rate
 
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.resolution import resolution_shown
-from tune_dml.stats.simultaneous import all_pairs, at_most
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.resolution import resolution_shown
+from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 
 _MARGIN = 1.0
 _PICTURES, _CLASSES = 12, 3

@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 from simulated_sweeps import Array, rate
 
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.simultaneous import all_pairs, at_most
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 
 _MARGIN = 1.0
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulated_sweeps import KINDS, Array, rate, simulate
 
 from tune_dml.planning.stopping import ETA
-from tune_dml.stats.simultaneous import against, all_pairs
+from tune_dml.stats.intervals.simultaneous import against, all_pairs
 
 _LIKE = (0.5, 0.9)
 """Correlations of a trial's noise at a rung with that at the end."""

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import TAILS, Array, rate, simulate
 
-from tune_dml.stats.best import compare_with_best
-from tune_dml.stats.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.equivalence import judge_equivalence
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.simultaneous import against, all_pairs, at_most
-from tune_dml.stats.tuned import TunedLevels
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most
+from tune_dml.stats.intervals.tuned import TunedLevels
+from tune_dml.stats.verdicts.best import compare_with_best
+from tune_dml.stats.verdicts.equivalence import judge_equivalence
+from tune_dml.stats.verdicts.selection import score_of_best
 
 _MARGIN = 3.0
 _Wrong = Callable[[Array], NDArray[np.bool_]]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from simulated_sweeps import Array, rate, simulate
 
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
-from tune_dml.stats.tuned import TunedLevels
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, half_widths
+from tune_dml.stats.intervals.tuned import TunedLevels
 
 Claims = NDArray[np.bool_]
 _NOISES = ("normal", "one cell 5x", "t3", "slope", "discrete")

@@ -38,15 +38,14 @@ from verdict_tails import tails
 from verdict_tuned import tuned, tuned_baseline
 
 from tune_dml.stats import SeedTable
-from tune_dml.stats.best import compare_with_best, judge_best
-from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.curve import fit_parabola
-from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.published import judge_published
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
-from tune_dml.stats.simultaneous import against, all_pairs, at_most
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction, main_effect
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most
+from tune_dml.stats.verdicts.best import compare_with_best, judge_best
+from tune_dml.stats.verdicts.curve import fit_parabola
+from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
+from tune_dml.stats.verdicts.selection import score_of_best
+from tune_dml.stats.verdicts.sensitivity import compare_all_with, judge_sensitivity
 
 PRINTED = (
     ("SEC, rho, Cars", (0.01, 0.1, 0.5, 0.9, 1.0), (74.57, 72.0, 68.54, 68.28, 67.89), 1),

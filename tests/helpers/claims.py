@@ -18,8 +18,8 @@ from tune_dml.report.questions.arms import arms
 from tune_dml.report.questions.configuration import configuration
 from tune_dml.report.questions.optimum import optimum
 from tune_dml.report.section import Section
-from tune_dml.stats.looks import level_left
-from tune_dml.stats.racing import standing
+from tune_dml.stats.sequential.looks import level_left
+from tune_dml.stats.sequential.racing import standing
 
 BLOCKS = (3, 4, 5, 6, 8, 10)
 _SLACK = 1e-9

@@ -19,7 +19,7 @@ from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.questions.confirmation import confirmation
-from tune_dml.stats.selection import best_first
+from tune_dml.stats.verdicts.selection import best_first
 from tune_dml.tracking.projection import Projection
 
 FRESH = {1000: 0.1, 1001: -0.2, 1002: 0.3, 1003: 0.0, 1004: -0.1}

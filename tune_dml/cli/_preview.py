@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.planning.plan import Plan
-    from tune_dml.stats.assurance import VerdictChances
+    from tune_dml.stats.power import VerdictChances
 
 _TRIAL_BYTES = 100_000
 """Maximum size of a trial's files without embeddings (docs/log.md, evidence of a trial)."""

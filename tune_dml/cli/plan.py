@@ -133,9 +133,8 @@ def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
     from tune_dml.report.naming import metric_name
-    from tune_dml.stats.assurance import seeds_range, verdict_chances
-    from tune_dml.stats.looks import level_left
-    from tune_dml.stats.power import detectable_difference, half_width
+    from tune_dml.stats.power import detectable_difference, half_width, seeds_range, verdict_chances
+    from tune_dml.stats.sequential.looks import level_left
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
@@ -188,8 +187,8 @@ def _hardest(plan: Plan) -> tuple[int, int]:
 
 def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> int | None:
     """Return the fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
-    from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import MOST_SEEDS, detectable_difference
+    from tune_dml.stats.sequential.looks import level_left
 
     level = level_left([1.0], planned=1)
 
@@ -211,7 +210,7 @@ def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:
 def _noise(results: Results) -> tuple[float, int, str] | None:
     """The noise of one trial after removing the seed's effect, its degrees of freedom, and where it is from."""
     from tune_dml.report import seed_table
-    from tune_dml.stats.noise import typical_noise
+    from tune_dml.stats.intervals.noise import typical_noise
 
     known = typical_noise(seed_table(results).noise)
     return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")

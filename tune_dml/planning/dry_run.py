@@ -88,8 +88,8 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
-    from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import least_seeds  # brings scipy along
+    from tune_dml.stats.sequential.looks import level_left
 
     once = level_left([1.0], planned=1)  # the error of a look at all the seeds that were planned
     needed = least_seeds(resolution=step, margin=float(plan.margin), alpha=once)

@@ -1,4 +1,4 @@
-"""Who looked at a growing sweep, and what there was to see: the error that a look may spend depends on it (`stats.looks`).
+"""Who looked at a growing sweep, and what there was to see: the error that a look may spend depends on it (`sequential.looks`).
 
     <sweep>/looks.jsonl     one line a look, in order of time
 

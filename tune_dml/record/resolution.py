@@ -2,7 +2,7 @@
 
 A retrieval metric is a mean over the queries that its trial reports (`val/queries`), in percent: one query moves R@k by
 100 / q, and any other by at most that. Of other metrics (NMI, F1, a loss, a user's own) and of results of other programs
-nobody says how many queries there were: there the values themselves show it (`stats.resolution.resolution_shown`).
+nobody says how many queries there were: there the values themselves show it (`stats.intervals.resolution.resolution_shown`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def resolution_in(metric: str, cells: Iterable[Sequence[Metrics]], *, fractions:
     known = resolution_of(metric, (metrics for trials in by_cell for metrics in trials))
     if known and not fractions:
         return known
-    from tune_dml.stats.resolution import resolution_shown  # brings numpy along
+    from tune_dml.stats.intervals.resolution import resolution_shown  # brings numpy along
 
     shown = resolution_shown([[trial[metric] for trial in trials if metric in trial] for trials in by_cell])
     return min(known or math.inf, shown)

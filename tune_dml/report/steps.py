@@ -14,7 +14,7 @@ from tune_dml.record.commands import command, is_program, program
 from tune_dml.record.results import Results
 from tune_dml.space import Value
 from tune_dml.stats.forecast import EVEN, Forecast
-from tune_dml.stats.racing import next_look
+from tune_dml.stats.sequential.racing import next_look
 from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")

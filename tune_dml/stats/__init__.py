@@ -1,19 +1,19 @@
 """Statistics of a sweep: pure functions from a cells x seeds table to frozen verdicts.
 
-Every interval says its algorithm, every family of comparisons is simultaneous, and every cell left out is named.
-docs/verdicts.md has what each verdict claims.
+Every interval names its algorithm, every family of comparisons is simultaneous, and every excluded cell is named.
+docs/verdicts.md defines what each verdict claims.
 """
 
-from tune_dml.stats.best import Best, judge_best
-from tune_dml.stats.isolation import IsolatedKnob, KnobPoint, isolate
-from tune_dml.stats.sensitivity import (
+from tune_dml.stats.intervals.table import ExcludedCell, SeedTable
+from tune_dml.stats.verdicts.best import Best, judge_best
+from tune_dml.stats.verdicts.isolation import IsolatedKnob, KnobPoint, isolate
+from tune_dml.stats.verdicts.sensitivity import (
     Difference,
     SensitivityVerdict,
     compare_all_with,
     compare_all_with_best_of,
     judge_sensitivity,
 )
-from tune_dml.stats.table import ExcludedCell, SeedTable
 
 __all__ = [
     "Best",

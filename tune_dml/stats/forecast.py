@@ -18,17 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.best import compare_with_best
-from tune_dml.stats.contrasts import estimate_contrasts, fill_holes, main_effect
-from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs
-from tune_dml.stats.racing import next_look
-from tune_dml.stats.simultaneous import all_pairs
-from tune_dml.stats.tuned import TunedLevels
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
+from tune_dml.stats.intervals.noise import PairNoise, cell_variances, fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.intervals.tuned import TunedLevels
+from tune_dml.stats.sequential.racing import next_look
+from tune_dml.stats.verdicts.best import compare_with_best
 
-Array = NDArray[np.float64]
-Verdict = Callable[[Array, float], NDArray[np.bool_]]
+Verdict = Callable[[Array, float], Mask]
 """Tables (runs, cells, seeds) and a level -> whether each table is decided."""
 
 _MOST_TIMES = 3
@@ -145,7 +144,7 @@ def sensitivity_is_decided(
         flat_decides: whether "does not matter" is a verdict.
     """
 
-    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+    def decided(values: Array, alpha: float) -> Mask:
         if rows and not tuned:
             sensitive, flat = _average_verdicts(values, alpha, margin, main_effect(rows), resolution)
         else:
@@ -159,7 +158,7 @@ def sensitivity_is_decided(
 
 def _average_verdicts(
     values: Array, alpha: float, margin: float, weights: Array, resolution: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Mask, Mask]:
     """Return whether a difference of averages is certainly larger than the margin, and whether none is."""
     effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
     alone = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
@@ -170,7 +169,7 @@ def _average_verdicts(
 def best_is_known(resolution: float = 0.0) -> Verdict:
     """`compare_with_best` on many tables, larger is better: one cell alone may be the best."""
 
-    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+    def decided(values: Array, alpha: float) -> Mask:
         maybe = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
         return np.asarray(maybe.sum(-1) == 1)
 
@@ -185,7 +184,7 @@ def pairs_are_decided(
     `tuned`: the row of each cell, where a row is as good as the best of its cells.
     """
 
-    def decided(values: Array, alpha: float) -> NDArray[np.bool_]:
+    def decided(values: Array, alpha: float) -> Mask:
         bounds = TunedLevels(values, tuple(tuned or range(values.shape[-2])), resolution).pairs(alpha)
         low, high = np.delete(bounds.low[..., row, :], row, -1), np.delete(bounds.high[..., row, :], row, -1)
         return np.asarray(((low > 0) | (high < 0) | (np.maximum(high, -low) < margin)).all(-1))

@@ -14,7 +14,7 @@ from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.stats.racing import MOST_FAILED
+from tune_dml.stats.sequential.racing import MOST_FAILED
 
 LABELS = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
 BEST = "rho=0.1"

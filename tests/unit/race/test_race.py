@@ -26,7 +26,7 @@ from tune_dml.running.screen.progress import Progress
 from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.running.search.race import _hours_of, _race_problems
 from tune_dml.space import Grid, Knob, LogRange
-from tune_dml.stats.best import judge_best
+from tune_dml.stats.verdicts.best import judge_best
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers.tables import table_of
 
-from tune_dml.stats.best import judge_best
-from tune_dml.stats.racing import MOST_FAILED, Outcomes, RaceState, next_look, replay, standing
-from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.sequential.racing import MOST_FAILED, Outcomes, RaceState, next_look, replay, standing
+from tune_dml.stats.verdicts.best import judge_best
+from tune_dml.stats.verdicts.sensitivity import compare_all_with, judge_sensitivity
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
 

@@ -18,8 +18,8 @@ from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, Grid, Knob, Published
-from tune_dml.stats.arms import at_best, expected_best
-from tune_dml.stats.sensitivity import compare_all_with_best_of
+from tune_dml.stats.verdicts.selection import at_best, expected_best
+from tune_dml.stats.verdicts.sensitivity import compare_all_with_best_of
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
 L2 = Arm("L2", {"regularizer.name": "l2"})

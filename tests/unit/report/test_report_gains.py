@@ -13,8 +13,8 @@ from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm
-from tune_dml.stats.contrasts import estimate_gains
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.contrasts import estimate_gains
+from tune_dml.stats.intervals.simultaneous import all_pairs
 
 LOSSES = ("A", "B", "C")
 MEANS = {"A": 60.0, "A+SEC": 65.0, "B": 70.0, "B+SEC": 70.2, "C": 50.0, "C+SEC": 46.0}

@@ -9,7 +9,7 @@ from tune_dml.planning.study import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.sequential.looks import level_left
 
 BEHIND = ("stopped", "at step 200: place 4 of 5 there, and 2 went on")
 OFTEN = {"training.eval_every": 40}

@@ -20,7 +20,7 @@ from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
-from tune_dml.stats.looks import level_left
+from tune_dml.stats.sequential.looks import level_left
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
 MARGIN = Knob("loss.margin", Range(0.1, 1.0), symbol="m")

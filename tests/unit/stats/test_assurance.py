@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tune_dml.stats.assurance import _noise_range, seeds_range, verdict_chances
-from tune_dml.stats.noise import fit_pairs, typical_noise
-from tune_dml.stats.power import half_width, tuned_half_width
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.power import _noise_range, half_width, seeds_range, tuned_half_width, verdict_chances
 
 PLAN = {"levels": 5, "seeds": 5, "margin": 1.0}
 

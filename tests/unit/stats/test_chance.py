@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tune_dml.stats import chance
-from tune_dml.stats.chance import p_best
+from tune_dml.stats.verdicts import chance
+from tune_dml.stats.verdicts.chance import p_best
 
 
 def test_equal_cells_share_it_and_a_lead_takes_it():

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tune_dml.stats.classes import _equal_classes, _mcnemar, _variance_parts, half_widths, reach_of
+from tune_dml.stats.verdicts.classes import _equal_classes, _mcnemar, _variance_parts, half_widths, reach_of
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):

@@ -8,9 +8,9 @@ from helpers.tables import table_of
 from scipy import stats
 
 from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
-from tune_dml.stats.contrasts import fill_holes
+from tune_dml.stats.intervals.contrasts import fill_holes
+from tune_dml.stats.intervals.simultaneous import all_pairs, comparison_bars
 from tune_dml.stats.power import detectable_difference, half_width
-from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
 
 @pytest.mark.parametrize("ramp", [1.0, 10.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tune_dml.stats.components import _spread_of, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.components import _spread_of, difference_spread, together, trial_spread
 
 
 def test_one_part_has_the_chi_squared_interval():

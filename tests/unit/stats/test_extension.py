@@ -1,7 +1,7 @@
 import pytest
 
 from trainables.methods import KnobDomain
-from tune_dml.stats.extension import extension
+from tune_dml.stats.verdicts.best import extension
 
 
 @pytest.mark.parametrize(

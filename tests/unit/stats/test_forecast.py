@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tune_dml.stats import SeedTable, judge_sensitivity
-from tune_dml.stats.best import judge_best
 from tune_dml.stats.forecast import (
     EVEN,
     Forecast,
@@ -19,7 +18,8 @@ from tune_dml.stats.forecast import (
     pairs_are_decided,
     sensitivity_is_decided,
 )
-from tune_dml.stats.sensitivity import FullGrid
+from tune_dml.stats.verdicts.best import judge_best
+from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 LEVEL = 0.016
 """Of a second look."""

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tune_dml.stats.importance import _shapley_effects, importance_of_grid, importance_of_search
+from tune_dml.stats.verdicts.importance import _shapley_effects, importance_of_grid, importance_of_search
 
 FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
 

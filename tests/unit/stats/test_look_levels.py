@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, nct, norm, t
 
-from tune_dml.stats.looks import error_spent, level_left
-from tune_dml.stats.racing import next_look
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.sequential.looks import error_spent, level_left
+from tune_dml.stats.sequential.racing import next_look
 
 
 def levels(looks: list[float], planned: float, grown: frozenset[int] = frozenset()) -> list[float]:

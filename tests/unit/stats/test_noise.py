@@ -7,9 +7,9 @@ import pytest
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs, some_pair_is_testable
-from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction, main_effect
+from tune_dml.stats.intervals.noise import PairNoise, cell_variances, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, half_widths
 
 
 def naive_epsilon(values: np.ndarray) -> float:

@@ -9,19 +9,19 @@ from scipy.stats import t as student
 
 from tune_dml.record.resolution import resolution_in, resolution_of
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, compare_all_with, isolate, judge_best, judge_sensitivity
-from tune_dml.stats.chance import p_best
-from tune_dml.stats.classes import reach_of
-from tune_dml.stats.contrasts import estimate_contrasts, interaction
-from tune_dml.stats.curve import fit_parabola
-from tune_dml.stats.equivalence import judge_equivalence
-from tune_dml.stats.importance import importance_of_grid
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.paired import cell_interval, paired_difference
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.paired import cell_interval, paired_difference
+from tune_dml.stats.intervals.resolution import least_variance, resolution_shown
+from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 from tune_dml.stats.power import least_seeds
-from tune_dml.stats.racing import standing
-from tune_dml.stats.resolution import least_variance, resolution_shown
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.simultaneous import all_pairs, at_most
+from tune_dml.stats.sequential.racing import standing
+from tune_dml.stats.verdicts.chance import p_best
+from tune_dml.stats.verdicts.classes import reach_of
+from tune_dml.stats.verdicts.curve import fit_parabola
+from tune_dml.stats.verdicts.equivalence import judge_equivalence
+from tune_dml.stats.verdicts.importance import importance_of_grid
+from tune_dml.stats.verdicts.selection import score_of_best
 
 STEP = 12.5
 """Of eight queries."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from tune_dml.planning.stopping import ETA
-from tune_dml.stats.simultaneous import against, all_pairs
+from tune_dml.stats.intervals.simultaneous import against, all_pairs
 
 
 def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twentieth_of_sweeps_at_their_share() -> None:

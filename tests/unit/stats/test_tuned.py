@@ -11,11 +11,11 @@ import pytest
 from helpers.tables import table_of
 from scipy.stats import t as student
 
-from tune_dml.stats.arms import at_best
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.sensitivity import compare_all_with, compare_all_with_best_of, judge_sensitivity
-from tune_dml.stats.simultaneous import GUARD_SHARE, against, all_pairs, at_most
-from tune_dml.stats.tuned import TunedLevels, tuned_levels
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, against, all_pairs, at_most
+from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
+from tune_dml.stats.verdicts.selection import at_best
+from tune_dml.stats.verdicts.sensitivity import compare_all_with, compare_all_with_best_of, judge_sensitivity
 
 nan = np.nan
 ROWS = (0, 0, 0, 1, 2, 2)

@@ -7,15 +7,14 @@ import pytest
 from helpers.tables import table_of
 
 from tune_dml.papers.published import published_rows
-from tune_dml.stats.best import compare_with_best, judge_best
-from tune_dml.stats.curve import fit_parabola
-from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.published import judge_published
-from tune_dml.stats.racing import next_look, standing
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.sensitivity import compare_all_with, judge_sensitivity
-from tune_dml.stats.simultaneous import all_pairs, half_widths
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs, half_widths
+from tune_dml.stats.sequential.racing import next_look, standing
+from tune_dml.stats.verdicts.best import compare_with_best, judge_best
+from tune_dml.stats.verdicts.curve import fit_parabola
+from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
+from tune_dml.stats.verdicts.selection import score_of_best
+from tune_dml.stats.verdicts.sensitivity import compare_all_with, judge_sensitivity
 
 nan = np.nan
 

@@ -19,7 +19,7 @@ from tune_dml.report.analysis.traces import Candidate, Histories, LoggedRows, Pa
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
-from tune_dml.stats.simultaneous import Bounds, all_pairs, comparison_bars
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 

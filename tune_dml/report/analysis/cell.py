@@ -12,9 +12,9 @@ import numpy as np
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
-from tune_dml.stats.racing import Outcomes, RaceStanding, RaceState, replay
-from tune_dml.stats.selection import best_first
-from tune_dml.stats.table import SeedTable
+from tune_dml.stats.intervals.table import SeedTable
+from tune_dml.stats.sequential.racing import Outcomes, RaceStanding, RaceState, replay
+from tune_dml.stats.verdicts.selection import best_first
 
 
 @dataclass(frozen=True)

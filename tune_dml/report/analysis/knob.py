@@ -18,8 +18,8 @@ from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFinding
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, SensitivityVerdict, isolate, judge_sensitivity
-from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.simultaneous import comparison_bars
+from tune_dml.stats.intervals.simultaneous import comparison_bars
+from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.text import is_number
 
 Axis = Literal["log", "linear", "ordered"]

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tune_dml.record.looks import Look, cells_added
 from tune_dml.record.results import TrialResult
-from tune_dml.stats.looks import error_spent, level_left
+from tune_dml.stats.sequential.looks import error_spent, level_left
 
 ALPHA = 0.05
 """The error that all looks at a sweep may spend together, for each family of statements."""

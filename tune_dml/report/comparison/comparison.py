@@ -14,7 +14,7 @@ from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
-from tune_dml.stats.contrasts import estimate_contrasts
+from tune_dml.stats.intervals.contrasts import estimate_contrasts
 from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"

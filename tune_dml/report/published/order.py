@@ -12,10 +12,9 @@ import numpy as np
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.planning.conditions import our_name
 from tune_dml.report.analysis import Analysis
-from tune_dml.stats.equivalence import OrderAgreement, judge_order
-from tune_dml.stats.noise import typical_noise
-from tune_dml.stats.published import ASSUMED_SD
-from tune_dml.stats.simultaneous import Bounds
+from tune_dml.stats.intervals.noise import typical_noise
+from tune_dml.stats.intervals.simultaneous import Bounds
+from tune_dml.stats.verdicts.equivalence import ASSUMED_SD, OrderAgreement, judge_order
 
 
 @dataclass(frozen=True)

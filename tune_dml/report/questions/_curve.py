@@ -28,9 +28,9 @@ from tune_dml.report.published.comparable import published_at, reasons_against
 from tune_dml.report.published.metrics import by_published_metrics
 from tune_dml.report.section import Figure, FigureView, Toggle
 from tune_dml.space import Published, Value
-from tune_dml.stats.contrasts import against_last, estimate_contrasts, fill_holes
-from tune_dml.stats.simultaneous import Bounds
-from tune_dml.stats.tuned import tuned_levels
+from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes
+from tune_dml.stats.intervals.simultaneous import Bounds
+from tune_dml.stats.intervals.tuned import tuned_levels
 from tune_dml.text import is_number, value_text
 
 
@@ -193,8 +193,8 @@ def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[flo
 def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
     """Label -> the value's average over the other knobs against the baseline; None where the knob's table is no average.
 
-    Judged as the values are among themselves (`stats.sensitivity`): a seed that lost one trial of an average keeps the others.
-    Of several baseline cells the best counts (`stats.tuned`): that of the smallest gain, and each may be too high.
+    Judged as the values are among themselves (`verdicts.sensitivity`): a seed that lost one trial of an average keeps the others.
+    Of several baseline cells the best counts (`stats.intervals.tuned`): that of the smallest gain, and each may be too high.
     """
     table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:

@@ -10,7 +10,7 @@ from trainables.registries import domain_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.space import Value
-from tune_dml.stats.extension import extension
+from tune_dml.stats.verdicts.best import extension
 from tune_dml.text import is_number
 
 Side = Literal["low", "high", ""]

@@ -34,8 +34,7 @@ from tune_dml.report.section import (
     metric_cell,
     text_cell,
 )
-from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence
-from tune_dml.stats.published import judge_published
+from tune_dml.stats.verdicts.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_published
 from tune_dml.text import counted, is_number
 
 

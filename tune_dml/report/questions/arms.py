@@ -19,13 +19,12 @@ from tune_dml.report.section import Block, Card, Figure, FigureView, Section, Ta
 from tune_dml.report.section import interval_cells, metric_cell, value_cell, delta_cell, text_cell  # isort: skip
 from tune_dml.report.steps import more_seeds, not_worth_it
 from tune_dml.stats import Difference, SeedTable
-from tune_dml.stats.arms import at_best, expected_best
 from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
-from tune_dml.stats.paired import Interval, cell_interval
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.sensitivity import SensitivityVerdict, judge_sensitivity
-from tune_dml.stats.simultaneous import comparison_bars
-from tune_dml.stats.tuned import TunedLevels
+from tune_dml.stats.intervals.paired import Interval, cell_interval
+from tune_dml.stats.intervals.simultaneous import comparison_bars
+from tune_dml.stats.intervals.tuned import TunedLevels
+from tune_dml.stats.verdicts.selection import at_best, expected_best, score_of_best
+from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensitivity
 
 _MOST_NAMED = 6
 """Of more methods a sentence says how many."""

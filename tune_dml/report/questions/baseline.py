@@ -20,8 +20,8 @@ from tune_dml.report.section import (
     text_cell,
     value_cell,
 )
-from tune_dml.stats.simultaneous import ALGORITHM
-from tune_dml.stats.tuned import ALGORITHM as TUNED
+from tune_dml.stats.intervals.simultaneous import ALGORITHM
+from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
 
 _WORDS = ("better", "worse", "undecided")

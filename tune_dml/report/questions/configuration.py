@@ -21,10 +21,10 @@ from tune_dml.report.questions.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob
-from tune_dml.stats.best import compare_with_best
-from tune_dml.stats.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
-from tune_dml.stats.selection import ALGORITHM, score_of_best
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.verdicts.best import compare_with_best
+from tune_dml.stats.verdicts.selection import ALGORITHM, score_of_best
 
 _QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000

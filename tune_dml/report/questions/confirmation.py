@@ -27,8 +27,8 @@ from tune_dml.report.section import (
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
-from tune_dml.stats.looks import level_left
-from tune_dml.stats.paired import Interval, cell_interval, paired_difference
+from tune_dml.stats.intervals.paired import Interval, cell_interval, paired_difference
+from tune_dml.stats.sequential.looks import level_left
 from tune_dml.text import counted
 
 _FRESH = (5, 8, 12)

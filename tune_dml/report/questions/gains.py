@@ -14,10 +14,10 @@ from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
-from tune_dml.stats.arms import BestOfArms, at_best
-from tune_dml.stats.contrasts import estimate_gains
-from tune_dml.stats.simultaneous import ALGORITHM
-from tune_dml.stats.tuned import ALGORITHM as TUNED
+from tune_dml.stats.intervals.contrasts import estimate_gains
+from tune_dml.stats.intervals.simultaneous import ALGORITHM
+from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
+from tune_dml.stats.verdicts.selection import BestOfArms, at_best
 from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]

@@ -18,7 +18,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid, Knob, Value
-from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
+from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
 
 _MOST_CELLS_OF_A_GRID = 2000
 """Of a larger grid no shares are taken: each is a contrast of all cells."""

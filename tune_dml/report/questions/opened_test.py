@@ -16,7 +16,7 @@ from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.stats import Difference, SeedTable
-from tune_dml.stats.simultaneous import all_pairs, at_most, comparison_bars
+from tune_dml.stats.intervals.simultaneous import all_pairs, at_most, comparison_bars
 
 
 @dataclass(frozen=True)

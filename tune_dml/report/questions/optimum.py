@@ -16,10 +16,10 @@ from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
-from tune_dml.stats.best import HSU, judge_best
-from tune_dml.stats.chance import p_best
-from tune_dml.stats.curve import Parabola, fit_parabola
-from tune_dml.stats.simultaneous import Bounds
+from tune_dml.stats.intervals.simultaneous import Bounds
+from tune_dml.stats.verdicts.best import HSU, judge_best
+from tune_dml.stats.verdicts.chance import p_best
+from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import value_text
 
 _MOST_BARS = 20

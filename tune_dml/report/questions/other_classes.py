@@ -15,7 +15,7 @@ from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, delta_cell, text_cell, value_cell
-from tune_dml.stats.classes import Reach, reach_of
+from tune_dml.stats.verdicts.classes import Reach, reach_of
 
 if TYPE_CHECKING:
     from trainables.evidence.stored import Hits

@@ -30,8 +30,8 @@ from tune_dml.report.section import (
     value_cell,
 )
 from tune_dml.space import METHOD
-from tune_dml.stats.equivalence import OrderAgreement
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.verdicts.equivalence import OrderAgreement
 
 
 @dataclass(frozen=True)

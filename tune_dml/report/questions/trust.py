@@ -13,7 +13,7 @@ from tune_dml.report.analysis.looks import ALPHA
 from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
-from tune_dml.stats.contrasts import fill_holes
+from tune_dml.stats.intervals.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
 """Trials that the map of seeds shows."""

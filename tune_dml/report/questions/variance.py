@@ -17,7 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
-from tune_dml.stats.components import Spread, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.components import Spread, difference_spread, together, trial_spread
 
 _NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
 

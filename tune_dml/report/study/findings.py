@@ -1,6 +1,6 @@
 """Whether the order of a knob's values carries over between sweeps, and what tuning it gains, each sweep by itself.
 
-Numbers of different data sets never enter one mean. Every gain is judged on seeds that did not choose (`stats.selection`).
+Numbers of different data sets never enter one mean. Every gain is judged on seeds that did not choose (`verdicts.selection`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
-from tune_dml.stats.selection import score_of_best
-from tune_dml.stats.simultaneous import Bounds
+from tune_dml.stats.intervals.simultaneous import Bounds
+from tune_dml.stats.verdicts.selection import score_of_best
 
 _LEAST_VALUES = 3
 """Shared by two sweeps, below which an order says nothing."""

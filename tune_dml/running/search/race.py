@@ -1,4 +1,4 @@
-"""Trials of a sweep that stops when it is decided: paired blocks of seeds, and who gets the next one (`stats.racing`).
+"""Trials of a sweep that stops when it is decided: paired blocks of seeds, and who gets the next one (`stats.sequential.racing`).
 
 After each block the table of cells x seeds is judged at the level that this look may spend. Settled cells stop, the others
 get the next block, until none is left open or a limit is reached. Every step is an event of the ledger, and a resumed race
@@ -22,8 +22,9 @@ from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSe
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.state import SweepState
-from tune_dml.stats import racing
-from tune_dml.stats.looks import race_level
+from tune_dml.stats.intervals import Mask
+from tune_dml.stats.sequential import racing
+from tune_dml.stats.sequential.looks import race_level
 
 Record = Callable[[Event], None]
 
@@ -176,7 +177,7 @@ class RacingProposals:
             cells[number].digest, seeds, why, label, self._race.rule.margin, level, effect, unjudged, failed
         )
 
-    def _begin_block(self, seeds: int, runs: racing.Mask) -> None:
+    def _begin_block(self, seeds: int, runs: Mask) -> None:
         old = self.plan.seeds
         fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
         digests = tuple(cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on)

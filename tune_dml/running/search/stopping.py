@@ -22,7 +22,7 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.search.optuna_search import PendingCell, Proposals
-from tune_dml.stats.selection import best_first
+from tune_dml.stats.verdicts.selection import best_first
 
 ValueAt = Callable[[str], Mapping[int, float]]
 """Key of a trial -> the sweep's metric at each step that it has reported."""

@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from tune_dml.stats.noise import fit_pairs, typical_noise
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 
 
 @dataclass(frozen=True)

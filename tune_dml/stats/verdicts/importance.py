@@ -25,11 +25,9 @@ from functools import reduce
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.contrasts import estimate_contrasts, fill_holes, main_effect
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
 
 _LEAST_PREDICTED = 0.3
 """Share of the variance of cells left out that a surrogate must predict, and 2 / sqrt(cells) where they are fewer than 44.

@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.resolution import least_variance
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.resolution import least_variance
 
 _LEAST_R2 = 0.5
 

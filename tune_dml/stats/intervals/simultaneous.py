@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.noise import PairNoise, fit_pairs, split_between_cells
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_cells
 
 ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
 
@@ -56,7 +55,7 @@ class Bounds:
 
 
 def all_pairs(
-    values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: NDArray[np.bool_] | None = None
+    values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: Mask | None = None
 ) -> Bounds:
     """Intervals for all m (m - 1) / 2 differences; the chance that any of them is wrong is at most `alpha`.
 

@@ -31,11 +31,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 
 FIRST_LOOK = 3
 """Two seeds cannot tell noise from differences."""

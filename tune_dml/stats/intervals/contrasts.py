@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
-from tune_dml.stats.resolution import least_variance
-from tune_dml.stats.simultaneous import GUARD_SHARE, half_widths
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
+from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, half_widths
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,15 +13,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.selection import best_first
-from tune_dml.stats.sensitivity import FullGrid
-from tune_dml.stats.table import SeedTable
-from tune_dml.stats.tuned import TunedLevels, tuned_levels
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.contrasts import fill_holes
+from tune_dml.stats.intervals.table import SeedTable
+from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
+from tune_dml.stats.verdicts.selection import best_first
+from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 _AVERAGED = "averaged over the other knobs"
 _UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"

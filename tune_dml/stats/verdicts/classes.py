@@ -32,9 +32,9 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit
 from scipy.stats import binom
 
-from tune_dml.stats.resolution import least_variance
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.resolution import least_variance
 
-Array = NDArray[np.float64]
 _LEAST = 1e-12
 """The smallest p-value that is told apart from 0."""
 

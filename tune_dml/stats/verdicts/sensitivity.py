@@ -20,20 +20,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
-from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
-from tune_dml.stats.table import SeedTable
-from tune_dml.stats.tuned import ALGORITHM as TUNED
-from tune_dml.stats.tuned import TunedLevels, tuned_levels
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
+from tune_dml.stats.intervals.table import SeedTable
+from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
+from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
+from tune_dml.stats.sequential.racing import RaceStanding
 
 _LISTED_CELLS = 40
 """Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

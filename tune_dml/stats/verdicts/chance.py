@@ -15,9 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.noise import PairNoise, fit_pairs
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 
 _DRAWS = 4000
 """A probability is then known to about one point."""
@@ -49,7 +48,7 @@ def _sure(chances: Array, rows: NDArray[np.intp]) -> Array:
     return chances
 
 
-def _variances(variance: Array, shared: Array, testable: NDArray[np.bool_]) -> Array:
+def _variances(variance: Array, shared: Array, testable: Mask) -> Array:
     """Of the mean difference of each pair; a pair that shares too few seeds takes the largest that is known."""
     squared = np.divide(variance, shared, out=np.full_like(variance, np.nan), where=testable)
     known = np.where(testable, squared, np.nan)

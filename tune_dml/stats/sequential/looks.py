@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
 
 _PLANNED_SHARE = 0.8
 _POWER = 3

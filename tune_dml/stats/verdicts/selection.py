@@ -13,19 +13,25 @@ choices share most of their seeds, and the scores' spread no longer shows their 
 The interval joins two limits that each err on the safe side: below, Student's t on the cross-fitted scores, which selection
 cannot flatter; above, Student's t on the chosen cell's own seeds, which selection can only push up. Its coverage is 93 to
 97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
+
+Arms at their best: each by the best of its cells, on all seeds; more cells win nothing by luck (`tuned`).
+
+The table has one row an arm, that of the cell with the best mean, and is for drawing. Verdicts compare all cells of the arms.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.resolution import least_variance
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
 _SWEEPS = 200
 """At most; a table without holes needs one, and one with holes some ten."""
@@ -104,13 +110,13 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float)
     return _mean(score), np.where(df > 0, student.isf(alpha / 2, np.maximum(df, 1)) * spread, np.inf)
 
 
-def _within_seed(values: Array, held: NDArray[np.bool_]) -> Array:
+def _within_seed(values: Array, held: Mask) -> Array:
     """Values less their seed's average, so that a lost seed does not move a cell's rank."""
     seeds = np.where(held, values, 0.0).sum(-2, keepdims=True) / np.maximum(held.sum(-2, keepdims=True), 1)
     return np.where(held, values - seeds, 0.0)
 
 
-def _best(within_seed: Array, counted: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _best(within_seed: Array, counted: Mask) -> NDArray[np.intp]:
     """The cell with the best mean over the counted numbers."""
     count = counted.sum(-1)
     merit = np.where(counted, within_seed, 0.0).sum(-1) / np.maximum(count, 1)
@@ -125,3 +131,42 @@ def _mean(numbers: Array) -> Array:
     held = np.isfinite(numbers)
     count = held.sum(-1)
     return np.where(count > 0, np.where(held, numbers, 0.0).sum(-1) / np.maximum(count, 1), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class BestOfArms:
+    """One row an arm."""
+
+    values: Array
+    """Arms x seeds, of the chosen cells."""
+    chosen: tuple[int, ...]
+    """The cell (row of its own table) that stands for each arm."""
+    tuned: TunedLevels | None
+    """Every cell of each arm, by which arms are compared; None where no arm has a choice."""
+
+
+def expected_best(table: Array, count: int) -> float:
+    """What the best of `count` of the cells (cells, n) scores, on average over every choice of `count` of them; larger is better.
+
+    The first third of the seeds chooses and the others judge: of all C(m, c) choices C(i - 1, c - 1) have the cell of rank i,
+    from the worst, as their best (the expected validation performance of Dodge et al. 2019, without replacement).
+    Raises ValueError unless 1 <= count <= cells, or with fewer than two seeds.
+    """
+    cells, seeds = table.shape
+    if not 1 <= count <= cells or seeds < 2:
+        raise ValueError(f"`1 <= count <= cells` and two seeds must hold, but got {count=}, {cells=}, {seeds=}")
+    choosing = max(1, seeds // 3)
+    judged = table[:, choosing:]
+    order = best_first(table[:, :choosing])
+    held = [row for row in order if np.isfinite(judged[row]).any()]
+    chances = [math.comb(len(held) - 1 - place, count - 1) for place in range(len(held))]
+    scores = [float(np.nanmean(judged[row])) for row in held]
+    return float(np.average(scores, weights=chances)) if any(chances) else math.nan
+
+
+def at_best(arms: Sequence[Array], resolution: float = 0.0) -> BestOfArms:
+    """Each arm at its best cell, from one table (cells, n) an arm, larger numbers better; every cell has a number."""
+    chosen = tuple(best_first(table)[0] for table in arms)
+    values = np.array([table[row] for table, row in zip(arms, chosen, strict=True)])
+    several = any(len(table) > 1 for table in arms)
+    return BestOfArms(values, chosen, tuned_levels(arms, resolution) if several else None)

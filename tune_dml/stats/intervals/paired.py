@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.resolution import least_variance
-from tune_dml.stats.table import SeedTable
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.table import SeedTable
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Interval:
     high: float
 
 
-def _mean_interval(values: Sequence[float] | NDArray[np.float64], least: float, alpha: float) -> Interval:
+def _mean_interval(values: Sequence[float] | Array, least: float, alpha: float) -> Interval:
     """Return the mean of the finite values with a two-sided t interval. No variance is taken below `least`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_testable
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class SeedTable:
 
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
-    values: NDArray[np.float64]
+    values: Array
     """Shape (m, n); NaN where a trial has no number (yet)."""
     excluded: tuple[ExcludedCell, ...] = ()
     resolution: float = 0.0
-    """What one query moves a value by (`stats.resolution`), 0 where values are as good as continuous; of averages over r cells
+    """What one query moves a value by (`resolution`), 0 where values are as good as continuous; of averages over r cells
     that of a cell / sqrt(r), because the variance that it hides is a cell's / r."""
 
     def __post_init__(self) -> None:

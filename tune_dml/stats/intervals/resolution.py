@@ -22,9 +22,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array
 
 
 def least_variance(resolution: float, weights: Array | None = None) -> Array:

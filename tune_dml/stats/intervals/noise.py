@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 
-from tune_dml.stats.resolution import least_variance
-
-Array = NDArray[np.float64]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.resolution import least_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +55,7 @@ class PairNoise:
     """Shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN where two seeds cannot tell."""
 
     @property
-    def testable(self) -> NDArray[np.bool_]:
+    def testable(self) -> Mask:
         """Pairs with a noise estimate of their own."""
         return np.asarray((self.shared >= 2) & ~np.eye(self.shared.shape[-1], dtype=bool))
 
@@ -93,7 +91,7 @@ def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
     return PairNoise(estimate, shared, own, variance, beside, df, _known(guard, testable), guard_df, prior_df, epsilon)
 
 
-def _known(numbers: Array, testable: NDArray[np.bool_]) -> Array:
+def _known(numbers: Array, testable: Mask) -> Array:
     """The array itself, NaN below two shared seeds."""
     np.copyto(numbers, np.nan, where=~testable)
     return numbers
@@ -199,9 +197,7 @@ def box_epsilon(trace: Array, square: Array, size: int, nu: Array) -> Array:
     return np.where(known, np.clip(raw, 1 / size, 1.0), np.nan)
 
 
-def _prior(
-    own: Array, nu: Array, testable: NDArray[np.bool_], epsilon: Array, typical_nu: Array
-) -> tuple[Array, Array, Array]:
+def _prior(own: Array, nu: Array, testable: Mask, epsilon: Array, typical_nu: Array) -> tuple[Array, Array, Array]:
     """d0, s0^2, and how many times noisier, at least 1, each cell's typical pair is.
 
     d0 and s0^2 by moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says.

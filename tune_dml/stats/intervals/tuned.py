@@ -25,14 +25,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tune_dml.stats.contrasts import Effects
-from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.simultaneous import Bounds, against, all_pairs, at_most, close, half_widths
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.contrasts import Effects
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
+from tune_dml.stats.intervals.simultaneous import Bounds, against, all_pairs, at_most, close, half_widths
 
 ALGORITHM = (
     "moderated paired t bounds of the best settings on all seeds; a level is better when against every setting of the other "

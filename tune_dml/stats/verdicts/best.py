@@ -13,6 +13,8 @@
 
 Everything is said of the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. Where its rows
 are averages over a grid, `crossed` has the cells: all statements of a knob then stand on the noise of the cells.
+
+The next values to try beyond an edge of the tested range.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.racing import RaceStanding
-from tune_dml.stats.sensitivity import FullGrid
-from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
-from tune_dml.stats.tuned import TunedLevels
+from trainables.methods import KnobDomain
+from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
+from tune_dml.stats.intervals.tuned import TunedLevels
+from tune_dml.stats.sequential.racing import RaceStanding
+from tune_dml.stats.verdicts.sensitivity import FullGrid
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Place = Literal["interior", "low edge", "high edge", "undecided"]
 
 HSU = "Hsu's comparisons with the best on moderated paired t bounds; an edge by an intersection-union test"
@@ -208,3 +210,26 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
     open_edge = "the noise leaves open whether the best value lies at an edge"
     wrong = "each value is certainly worse than another one, so one of these statements is wrong"
     return "undecided", open_edge if count else wrong
+
+
+def extension(
+    values: Sequence[float], side: str, *, scale: Literal["linear", "log"], domain: KnobDomain
+) -> tuple[float, ...]:
+    """The next two values beyond an edge, by the step (linear) or ratio (log) of its two outermost values.
+
+    A step that leaves the legal domain is clipped to the bound where the bound itself is legal, and halves the distance to
+    it where it is not (rho > 0: from 0.01 to 0.005); nothing is added when the edge is the bound.
+    """
+    edge, inner = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
+    bound = domain.low if side == "low" else domain.high
+    added: list[float] = []
+    for _ in range(2):
+        value = edge * (edge / inner) if scale == "log" and inner > 0 < edge else edge + (edge - inner)
+        if not domain.allows(value):
+            value = bound if domain.allows(bound) else (edge + bound) / 2
+        value = float(f"{value:.2g}") if not domain.integer else float(round(value))
+        if value == edge or not domain.allows(value):
+            break
+        added.append(value)
+        edge, inner = value, edge
+    return tuple(added)

@@ -1,0 +1,7 @@
+"""Estimates of differences between cells, their noise, and intervals that hold at once."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]

@@ -1,0 +1,1 @@
+"""Statistics of sweeps that grow: error levels of looks, and races between cells."""

@@ -1,0 +1,1 @@
+"""Verdicts about knobs, arms and published curves."""
