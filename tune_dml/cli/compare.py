@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.results import Results
-    from tune_dml.report.comparison import SweepComparison
+    from tune_dml.report.several import SweepComparison
 
 ORDER = 80
 EXAMPLES = """
@@ -49,7 +49,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""
-    from tune_dml.report.comparison import compare_sweeps, on_the_same_data, write_comparison
+    from tune_dml.report.several import compare_sweeps, on_the_same_data, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -116,13 +116,13 @@ class _ShownComparison:
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        from tune_dml.report.comparison.page import comparison_data
+        from tune_dml.report.several import comparison_data
 
         return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
     def text(self) -> Iterable[RenderableType]:
         """Yield differing settings, budgets, paired differences and conclusions; the cells of each sweep if none is paired."""
-        from tune_dml.report.comparison.page import sentences
+        from tune_dml.report.several import comparison_sentences
 
         comparison, names = self.comparison, self.comparison.names
         rows = [(path, *values) for path, values in comparison.differences.items()]
@@ -143,7 +143,7 @@ class _ShownComparison:
             yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
         else:
             yield from self._cells()
-        yield from sentences(comparison)
+        yield from comparison_sentences(comparison)
         if self.page is not None:
             yield f"Page:    {self.page}"
 

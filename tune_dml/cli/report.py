@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tune_dml.operations import Attachment
     from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles, SweepSummary
-    from tune_dml.report.study import StudyAnalysis
+    from tune_dml.report.several import StudyAnalysis
     from tune_dml.sweep import Sweep
 
 ORDER = 90
@@ -123,7 +123,7 @@ def _foreign(
 def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
     """Write the report of several sweeps of one space; record a look at each."""
     from tune_dml.record.results import load_and_look
-    from tune_dml.report.study import analyse_study, write_study
+    from tune_dml.report.several import analyse_study, write_study
 
     study = analyse_study([load_and_look(storage.absolute(), name, "report") for name in names], margin)
     return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
@@ -290,13 +290,13 @@ class _WrittenStudyReport:
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        from tune_dml.report.study import study_data
+        from tune_dml.report.several import study_data
 
         return {**study_data(self.study), "report": str(self.files[0])}
 
     def text(self) -> Iterable[RenderableType]:
         """Yield the conclusions and the path of the page."""
-        from tune_dml.report.study import study_sentences
+        from tune_dml.report.several import study_sentences
 
         yield from (f"- {sentence}" for sentence in study_sentences(self.study))
         yield f"Report:  {self.files[0]}"

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from helpers.toys import STEEP, write_sweep
 
-from tune_dml.report.comparison import compare_sweeps, write_comparison
-from tune_dml.report.comparison.page import comparison_data, sentences
+from tune_dml.report.several import compare_sweeps, comparison_data, comparison_sentences, write_comparison
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
         assert row.difference == pytest.approx(naive)
         assert row.low < row.difference < row.high < 0
         assert row.verdict == "worse"
-    assert "certainly worse at 5 of 6 shared points" in sentences(found)[0]
+    assert "certainly worse at 5 of 6 shared points" in comparison_sentences(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, option
     found = compare_sweeps([half, other])
     assert reason in found.refusals[0].reasons[0]
     assert not found.paired
-    assert sentences(found)[0].startswith("other is not compared with half")
+    assert comparison_sentences(found)[0].startswith("other is not compared with half")
 
 
 def test_page_and_json_say_the_same(half, lower, tmp_path):
@@ -78,7 +77,7 @@ def test_the_very_same_configuration_is_not_compared(half):
     found = compare_sweeps([half, half])
     assert found.same == {"half": 6}
     assert not found.paired
-    assert "cannot differ" in sentences(found)[0]
+    assert "cannot differ" in comparison_sentences(found)[0]
 
 
 def test_json_of_a_cell_without_numbers_has_null(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from helpers.toys import FLAT, STEEP, write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report.study import analyse_study, study_sentences, write_study
+from tune_dml.report.several import analyse_study, study_sentences, write_study
 
 
 def sweep(folder, **options):

@@ -1,4 +1,4 @@
-"""What differs between sweeps, whether they compare, and the paired difference at every point that they share."""
+"""Settings that differ between sweeps, and paired differences at the points they share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
+from tune_dml.report.several.page import SeveralSweeps
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_contrasts
@@ -19,12 +20,12 @@ from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
-"""What differs that is no setting, shown first."""
+"""Facts of the plan that may differ; listed before the settings."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a sweep has spent: methods are compared fairly only at equal budgets."""
+    """Cost of a sweep. Methods are compared fairly only at equal budgets."""
 
     cells: int
     trials: int
@@ -42,7 +43,7 @@ class PairedDifference:
     """The first sweep's cell."""
     second: str
     seeds: int
-    """That both cells have."""
+    """Number of seeds that both cells have."""
     difference: float
     low: float
     high: float
@@ -51,32 +52,25 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a sweep is not compared with the first one."""
+    """Reasons why a sweep is not compared with the first one."""
 
     sweep: str
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class SweepComparison:
-    """Several sweeps side by side; the first is what the others are compared with."""
-
-    sweeps: tuple[Analysis, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the sweeps."""
-        return tuple(sweep.results.name for sweep in self.sweeps)
+class SweepComparison(SeveralSweeps):
+    """Several sweeps side by side; each is compared with the first."""
 
     @cached_property
     def level(self) -> float:
-        """The error level of every difference together: the lowest that the looks at the compared sweeps leave."""
+        """Error level of all differences together: the lowest level among the compared sweeps."""
         refused = {item.sweep for item in self.refusals}
         return min(sweep.looks.level for sweep in self.sweeps if sweep.results.name not in refused)
 
     @cached_property
     def differences(self) -> dict[str, tuple[Value, ...]]:
-        """What is not the same in all sweeps, and its value in each: data and protocol first, then settings."""
+        """Settings that differ, with their value in each sweep; data and protocol first."""
         every = [_settings(sweep.results) for sweep in self.sweeps]
         paths = sorted({path for settings in every for path in settings}, key=_data_first)
         rows = {path: tuple(settings.get(path, "-") for settings in every) for path in paths}
@@ -84,7 +78,7 @@ class SweepComparison:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """Of each sweep."""
+        """Budget of each sweep."""
         return tuple(
             Budget(len(item.cells), item.results.count("finished"), sum(t.seconds for t in item.results.trials))
             for item in self.sweeps
@@ -92,18 +86,18 @@ class SweepComparison:
 
     @property
     def equal_budgets(self) -> bool:
-        """Whether all have run as many cells and trials."""
+        """Whether all sweeps ran equally many cells and trials."""
         return len({(budget.cells, budget.trials) for budget in self.budgets}) <= 1
 
     @cached_property
     def refusals(self) -> tuple[Refusal, ...]:
-        """The sweeps that are not compared with the first one."""
+        """Sweeps that cannot be compared with the first one."""
         by_sweep = ((sweep.results.name, _reasons(self.sweeps[0], sweep)) for sweep in self.sweeps[1:])
         return tuple(Refusal(name, reasons) for name, reasons in by_sweep if reasons)
 
     @cached_property
     def same(self) -> dict[str, int]:
-        """Sweep -> how many cells are the very same configuration as one of the first sweep: they cannot differ."""
+        """Number of cells of each sweep with the same configuration as a cell of the first sweep."""
         return {
             sweep.results.name: sum(a.cell.digest == b.cell.digest for a, b in _matched(self.sweeps[0], sweep))
             for sweep in self.sweeps[1:]
@@ -111,7 +105,7 @@ class SweepComparison:
 
     @cached_property
     def paired(self) -> tuple[PairedDifference, ...]:
-        """Every difference that can be had; all of them hold at once."""
+        """Paired differences to the first sweep, with intervals that hold at once."""
         refused = {item.sweep for item in self.refusals}
         pairs = [
             (sweep, first, second)
@@ -124,12 +118,12 @@ class SweepComparison:
 
 
 def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> SweepComparison:
-    """Put sweeps side by side; `margin` defaults to each sweep's own. Writes nothing."""
+    """Compare sweeps with the first one; `margin` defaults to each sweep's own."""
     return SweepComparison(tuple(analyse(item, margin) for item in results))
 
 
 def on_the_same_data(results: Sequence[Results]) -> list[Results]:
-    """Results read from elsewhere that do not say what they were trained on, taken to have the data of the first that says it."""
+    """Return the results, with unknown data sets of imported results set to the first known data set."""
     known = next((item for item in results if not _data_unknown(item)), results[0]).plan
     dataset, digest = known.dataset, known.data_digest or "as said"
     return [
@@ -159,7 +153,7 @@ def _settings(results: Results) -> dict[str, Value]:
 
 
 def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
-    """Why two sweeps do not compare; empty where they do."""
+    """Return the reasons why two sweeps cannot be compared; empty if they can."""
     ours, theirs = first.results.plan, second.results.plan
     reasons = []
     if (ours.metric, first.goal) != (theirs.metric, second.goal):
@@ -192,16 +186,16 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
 
 
 def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:
-    """The cells at equal values of every knob that either sweep searches; baseline with baseline."""
+    """Pair the cells at equal values of every knob that either sweep searches, and the baselines."""
     paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.space.knobs}
     theirs: dict[tuple[object, ...], Cell] = {}
     for cell in second.cells:
-        theirs.setdefault(_place(cell, paths), cell)
-    both = ((cell, theirs.get(_place(cell, paths))) for cell in first.cells)
+        theirs.setdefault(_position(cell, paths), cell)
+    both = ((cell, theirs.get(_position(cell, paths))) for cell in first.cells)
     return [(cell, other) for cell, other in both if other is not None]
 
 
-def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
+def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
     if cell.cell.baseline:
         return ("baseline",)
     settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
@@ -212,7 +206,7 @@ def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
 def _judged(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
-    """All differences as contrasts of one table, so that they share the noise and the error."""
+    """Judge all differences as contrasts of one table, so that they share noise and error."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
     common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})

@@ -1,64 +1,43 @@
-"""A comparison as one page and as JSON, from the parts of the sweep's page."""
+"""A comparison of sweeps as one page and as JSON."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from tune_dml.report.comparison.comparison import PairedDifference, SweepComparison
-from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.page import PageHead, page_of, write_page
-from tune_dml.report.section import (
-    Block,
-    Figure,
-    Notes,
-    Section,
-    Table,
-    TableCell,
-    Text,
-    delta_cell,
-    metric_cell,
-    text_cell,
-    value_cell,
-)
-from tune_dml.report.summary import Answer
+from tune_dml.report.drawing.charts import Whisker
+from tune_dml.report.page import page_of, write_page
+from tune_dml.report.section import Block, Figure, Notes, Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.several.comparison import PairedDifference, SweepComparison
+from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head, with_unit
 from tune_dml.text import counted, duration, value_text
 
 SCHEMA = "tune_dml.comparison/1"
 _MOST_WHISKERS = 40
-"""Differences that one figure shows: the largest."""
+"""Maximum number of differences in the figure; the largest are shown."""
 
 
-def comparison_data(comparison: SweepComparison) -> dict[str, Any]:
-    """Everything as JSON; null where a number does not exist."""
-    return {
+def comparison_data(comparison: SweepComparison) -> dict[str, object]:
+    """Return everything as JSON; null where a number does not exist."""
+    names = comparison.names
+    body: dict[str, object] = json_value({
         "schema": SCHEMA,
-        "sweeps": list(comparison.names),
-        "differences": {path: list(values) for path, values in comparison.differences.items()},
-        "budgets": [vars(budget) for budget in comparison.budgets],
-        "refused": {item.sweep: list(item.reasons) for item in comparison.refusals},
+        "sweeps": names,
+        "differences": comparison.differences,
+        "budgets": comparison.budgets,
+        "refused": {item.sweep: item.reasons for item in comparison.refusals},
         "same_configuration": comparison.same,
-        "paired": [_plain(vars(item)) for item in comparison.paired],
+        "paired": comparison.paired,
         "cells": [
-            {"sweep": name, "cell": cell.label, "seeds": len(cell.values), "mean": _number(cell.mean)}
-            for name, sweep in zip(comparison.names, comparison.sweeps, strict=True)
+            {"sweep": name, "cell": cell.label, "seeds": len(cell.values), "mean": cell.mean}
+            for name, sweep in zip(names, comparison.sweeps, strict=True)
             for cell in sweep.cells
         ],
-    }
+    })  # fmt: skip
+    return body
 
 
-def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _number(value) if isinstance(value, float) else value for name, value in item.items()}
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def sentences(comparison: SweepComparison) -> tuple[str, ...]:
-    """What the comparison says, in plain words; what cannot be compared first."""
+def comparison_sentences(comparison: SweepComparison) -> tuple[str, ...]:
+    """Return the findings as sentences; sweeps that cannot be compared come first."""
     first = comparison.names[0]
     lines = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
     for name in comparison.names[1:]:
@@ -71,10 +50,10 @@ def sentences(comparison: SweepComparison) -> tuple[str, ...]:
 
 
 def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference]) -> str:
-    metric, first = comparison.sweeps[0].metric, comparison.names[0]
+    metric, first = comparison.metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))
-    most = f"the largest difference is {metric.signed(widest.difference)} {metric.unit}".strip() + f" at {widest.point}"
+    most = f"the largest difference is {with_unit(metric, metric.signed(widest.difference))} at {widest.point}"
     of = counted(len(rows), "shared point")
     if not better and not worse:
         return f"{name} certainly differs from {first} at none of {of}; {most}."
@@ -83,23 +62,18 @@ def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference
 
 
 def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, Path]:
-    """`comparison.html` and `comparison.json` in a folder, made if missing."""
-    return write_page(folder, "comparison", _page(comparison), comparison_data(comparison))
-
-
-def _page(comparison: SweepComparison) -> str:
+    """Write `comparison.html` and `comparison.json` into a folder, which is created if missing."""
     names = comparison.names
     facts = tuple(
         (name, f"{budget.cells} cells, {budget.trials} finished trials, {duration(budget.seconds)}")
         for name, budget in zip(names, comparison.budgets, strict=True)
     )
-    answer = Answer(sentences(comparison), None, "", facts)
     title = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    head = PageHead(
-        title, "Comparison of sweeps", title, answer, f"Compared within seeds; {names[0]} is what the others are compared with.",
-        "comparison.json (every number in full precision)",
-    )  # fmt: skip
-    return page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
+    footer = f"Compared within seeds; {names[0]} is what the others are compared with."
+    sentences = comparison_sentences(comparison)
+    head = sweeps_head((title, "Comparison of sweeps", title), (sentences, facts), footer, "comparison.json")
+    page = page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
+    return write_page(folder, "comparison", page, comparison_data(comparison))
 
 
 def _what_differs(comparison: SweepComparison) -> Section:
@@ -107,48 +81,42 @@ def _what_differs(comparison: SweepComparison) -> Section:
         (text_cell(path), *(text_cell(value_text(value)) for value in values))
         for path, values in comparison.differences.items()
     )
-    body: list[Block] = [
-        Table("differs", "What is not the same in all: data and protocol first.", ("setting", *comparison.names), rows)
-    ]
-    if not rows:
-        body = [Text("The sweeps share every setting.")]
+    caption, columns = "What is not the same in all: data and protocol first.", ("setting", *comparison.names)
+    body: list[Block] = [Table("differs", caption, columns, rows) if rows else Text("The sweeps share every setting.")]
     if not comparison.equal_budgets:
         body.append(Text("The budgets differ: a larger one finds a better best cell by chance alone."))
     return Section("differs", "What differs?", "What differs", tuple(body))
 
 
 def _differences(comparison: SweepComparison) -> Section:
-    metric, rows = comparison.sweeps[0].metric, comparison.paired
     body: list[Block] = [
         Text(f"{item.sweep} is not compared: {'; '.join(item.reasons)}.", badge="refused")
         for item in comparison.refusals
     ]
-    if rows:
+    if comparison.paired:
         body += [_figure(comparison), _table(comparison)]
     same = [f"{name}: {count} cells are the very same configuration as {comparison.names[0]}'s and are left out."
             for name, count in comparison.same.items() if count]  # fmt: skip
     body += [Notes(tuple(same))] if same else []
-    return Section("paired", f"How far apart is {metric.name}, seed by seed?", "Paired differences", tuple(body))
+    title = f"How far apart is {comparison.metric.name}, seed by seed?"
+    return Section("paired", title, "Paired differences", tuple(body))
 
 
 def _figure(comparison: SweepComparison) -> Figure:
-    metric = comparison.sweeps[0].metric
+    metric, first = comparison.metric, comparison.names[0]
     several = len({row.sweep for row in comparison.paired}) > 1
     kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:_MOST_WHISKERS]
-    shown = [row for row in comparison.paired if row in kept]
     items = [
         Whisker(
             f"{row.sweep}: {row.second}" if several else row.second, row.difference, row.low, row.high,
-            tip=f"{row.sweep} minus {comparison.names[0]} at {row.point}: {metric.signed(row.difference)}",
+            tip=f"{row.sweep} minus {first} at {row.point}: {metric.signed(row.difference)}",
         )
-        for row in shown
+        for row in comparison.paired
+        if row in kept
     ]  # fmt: skip
     unit = f", {metric.unit}" if metric.unit else ""
-    title = f"{metric.label} minus that of {comparison.names[0]}{unit}"
-    return Figure(
-        "paired", lambda narrow: whiskers(items, title, narrow=narrow, zero=True), " ".join(sentences(comparison)),
-        _caption(comparison),
-    )  # fmt: skip
+    texts = " ".join(comparison_sentences(comparison)), _caption(comparison)
+    return interval_figure("paired", items, f"{metric.label} minus that of {first}{unit}", texts)
 
 
 def _caption(comparison: SweepComparison) -> str:
@@ -160,10 +128,9 @@ def _caption(comparison: SweepComparison) -> str:
 
 
 def _table(comparison: SweepComparison) -> Table:
-    metric = comparison.sweeps[0].metric
     rows = tuple(
         (text_cell(row.sweep), text_cell(row.point), value_cell(row.seeds),
-         *(delta_cell(metric, value) for value in (row.difference, row.low, row.high)), text_cell(row.verdict, mark=row.verdict))
+         *delta_cells(comparison.metric, row.difference, row.low, row.high), text_cell(row.verdict, mark=row.verdict))
         for row in comparison.paired
     )  # fmt: skip
     columns = ("sweep", "at", "seeds", f"minus {comparison.names[0]}", "low", "high", "verdict")
@@ -173,12 +140,12 @@ def _table(comparison: SweepComparison) -> Table:
 def _cells(comparison: SweepComparison) -> Section:
     blocks = []
     for index, (name, sweep) in enumerate(zip(comparison.names, comparison.sweeps, strict=True)):
-        rows: list[tuple[TableCell, ...]] = []
-        for cell in sweep.cells:
-            low, high = sweep.bar(cell)
-            numbers = (metric_cell(sweep.metric, value) for value in (cell.mean, low, high))
-            rows.append((text_cell(cell.label), value_cell(len(cell.values)), *numbers))
+        rows = tuple(
+            (text_cell(cell.label), value_cell(len(cell.values)),
+             *(metric_cell(sweep.metric, value) for value in (cell.mean, *sweep.bar(cell))))
+            for cell in sweep.cells
+        )  # fmt: skip
         caption = f"{name} on {sweep.results.plan.dataset}, with comparison bars that hold within this sweep alone."
         columns = ("cell", "seeds", sweep.metric.axis, "bar low", "bar high")
-        blocks.append(Table(f"cells-{index + 1}", caption, columns, tuple(rows)))
+        blocks.append(Table(f"cells-{index + 1}", caption, columns, rows))
     return Section("cells", "Every cell, a table a sweep", "Every cell", tuple(blocks), appendix=True)

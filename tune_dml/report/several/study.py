@@ -1,6 +1,6 @@
-"""Whether the order of a knob's values carries over between sweeps, and what tuning it gains, each sweep by itself.
+"""Transfer of the order of a knob's values between sweeps, and the gain of tuning within each sweep.
 
-Numbers of different data sets never enter one mean. Every gain is judged on seeds that did not choose (`verdicts.selection`).
+Results of different data sets are never averaged. Gains are judged on seeds that did not select the value (`verdicts.selection`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
+from tune_dml.report.several.page import SeveralSweeps
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.selection import score_of_best
 
 _LEAST_VALUES = 3
-"""Shared by two sweeps, below which an order says nothing."""
+"""Minimum number of shared values for a statement about their order."""
 
 
 @dataclass(frozen=True)
 class TuningGain:
-    """A mean over seeds that did not choose, with its interval at the level of this look; NaN where it cannot be had."""
+    """Mean gain over seeds that did not select the value, with its interval; NaN if unknown."""
 
     estimate: float
     low: float
@@ -36,54 +37,46 @@ class TuningGain:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What choosing the value of a knob is worth in one sweep."""
+    """Gain of tuning one knob in one sweep."""
 
     sweep: str
     dataset: str
     knob: str
     best: str
     default: str
-    """What the gain is over: the paper's best value, else the baseline; empty without either."""
+    """Reference of the gain: the paper's best value, else the baseline; empty without either."""
     tunability: TuningGain | None
     mistunability: TuningGain
-    """What is lost, on average, by a value picked blindly from those tried."""
+    """Mean loss of a value picked at random from those tried."""
     tolerant: int
-    """Values whose mean is within the margin of the best one's."""
+    """Number of values whose mean is within the margin of the best."""
     values: int
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Whether the order of a knob's values in one sweep is that in another."""
+    """Agreement of the order of a knob's values between two sweeps."""
 
     knob: str
     first: str
     second: str
     shared: int
-    """Values that both tried and that have numbers."""
+    """Number of values with results in both sweeps."""
     refusal: str
-    """Why nothing is said; empty where something is."""
+    """Reason why the orders are not compared; empty if they are."""
     tau: float = math.nan
     """Kendall's tau of the means."""
     low: float = math.nan
-    """Bounds of the true tau: pairs whose order is not certain in both sweeps may be either way."""
+    """Bounds of the true tau; pairs that are uncertain in either sweep count both ways."""
     high: float = math.nan
     lost: TuningGain | None = None
-    """What tuning in the second gains over the value that is best in the first."""
+    """Gain of tuning in the second sweep over the best value of the first."""
     carried: str = ""
-    """That value."""
+    """The best value of the first sweep."""
 
 
-@dataclass(frozen=True, eq=False)
-class StudyAnalysis:
-    """The sweeps of a study."""
-
-    sweeps: tuple[Analysis, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the sweeps."""
-        return tuple(sweep.results.name for sweep in self.sweeps)
+class StudyAnalysis(SeveralSweeps):
+    """Analyses of the sweeps of one study."""
 
     @cached_property
     def tunings(self) -> tuple[Tuning, ...]:
@@ -107,7 +100,7 @@ class StudyAnalysis:
 
 
 def analyse_study(results: Sequence[Results], margin: float | None = None) -> StudyAnalysis:
-    """Put sweeps of one space together. Raises ConfigError unless they share metric, goal and some knob."""
+    """Analyse sweeps of one space together. Raises ConfigError unless they share metric, goal and a knob."""
     first, *others = results
     problems = []
     for other in others:
@@ -142,7 +135,7 @@ def _tuning(sweep: Analysis, knob: KnobAnalysis) -> Tuning:
 
 
 def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | None]:
-    """What one would take without tuning, and its metric by seed: the paper's best value where it was tried."""
+    """Return the untuned choice and its metric by seed: the paper's best value, else the baseline."""
     table = knob.isolated.table
     for curve in knob.published:
         printed = curve.values()
@@ -161,7 +154,7 @@ def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | Non
 
 
 def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> TuningGain:
-    """The cross-fitted gain of the best row over another one, which is never chosen where a row is better."""
+    """Return the cross-fitted gain of the best row over the default."""
     both = np.vstack([values, default])
     kept = both[:, np.isfinite(both).all(0)]
     if kept.shape[1] < 2:
@@ -192,7 +185,7 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
 
 
 def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """For every pair of values: the sign of the difference of means, and 1, -1 where it is certain, else 0."""
+    """Return the means, and for each pair of values 1 or -1 where their order is certain, else 0."""
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     pairs = np.triu_indices(len(rows), 1)
     low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
@@ -203,7 +196,7 @@ def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[n
 def _agreement(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> tuple[float, float, float]:
-    """Kendall's tau of the means, and the bounds that the certain pairs leave."""
+    """Return Kendall's tau of the means, and its bounds from the certain pairs."""
     tau = float(kendalltau(first[0], second[0]).statistic)
     products = first[1] * second[1]
     same, opposite, pairs = int((products > 0).sum()), int((products < 0).sum()), len(products)

@@ -1,0 +1,152 @@
+"""A study of several sweeps as one page and as JSON."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from tune_dml.report.drawing.charts import Whisker
+from tune_dml.report.page import page_of, write_page
+from tune_dml.report.questions.sensitivity import knob_headline
+from tune_dml.report.section import Block, Figure, Section, Table, Text, text_cell, value_cell
+from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head, with_unit
+from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain
+from tune_dml.text import duration
+
+SCHEMA = "tune_dml.study/1"
+_UNKNOWN = TuningGain(math.nan, math.nan, math.nan)
+
+
+def study_data(study: StudyAnalysis) -> dict[str, object]:
+    """Return everything as JSON; null where a number does not exist."""
+    sweeps = [{"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps]
+    body: dict[str, object] = json_value({
+        "schema": SCHEMA,
+        "sweeps": sweeps,
+        "sentences": study_sentences(study),
+        "tuning": study.tunings,
+        "transfer": study.transfers,
+    })  # fmt: skip
+    return body
+
+
+def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
+    """Return each sweep's verdict, then what carries over, then what tuning gains."""
+    carried = [_carried(study, item) for item in study.transfers]
+    return (*_verdicts(study, named=True), *carried, *(_gained(study, item) for item in study.tunings))
+
+
+def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
+    """Return the verdict on each knob of each sweep, with the sweep's name if `named`."""
+    said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := knob_headline(s, k))]
+    return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in said)
+
+
+def _carried(study: StudyAnalysis, item: Transfer) -> str:
+    where = f"From {item.first} to {item.second}"
+    if item.refusal:
+        return f"{where}, nothing can be said of the order of {item.knob}: {item.refusal}."
+    order = f"the order of {item.knob} agrees with tau {item.tau:+.2f} (certain: {item.low:+.2f} to {item.high:+.2f})"
+    lost = item.lost
+    if lost is None or not math.isfinite(lost.estimate):
+        return f"{where}, {order}."
+    worth = f"tuning there gains {with_unit(study.metric, study.metric.signed(lost.estimate))}"
+    return f"{where}, {order}; {worth} ({_ends(study, lost)}) over {item.carried}, which is best in {item.first}."
+
+
+def _gained(study: StudyAnalysis, item: Tuning) -> str:
+    metric, blind, tuned = study.metric, item.mistunability, item.tunability
+    parts = []
+    if tuned is not None and math.isfinite(tuned.estimate):
+        gain = with_unit(metric, metric.signed(tuned.estimate))
+        parts.append(f"tuning {item.knob} gains {gain} ({_ends(study, tuned)}) over {item.default}")
+    if math.isfinite(blind.estimate):
+        loss = with_unit(metric, metric.number(blind.estimate))
+        parts.append(f"a value of {item.knob} picked blindly loses {loss} ({_ends(study, blind)})")
+    if not parts:
+        parts = [f"what tuning {item.knob} gains cannot be said with one seed"]
+    near = f"{item.tolerant} of {item.values} values have a mean within the margin of the best"
+    return f"{item.sweep}: {'; '.join(parts)}; {near}."
+
+
+def _ends(study: StudyAnalysis, gain: TuningGain) -> str:
+    metric = study.metric
+    return f"{metric.signed(gain.low)} to {metric.signed(gain.high)}" if math.isfinite(gain.low) else "no interval"
+
+
+def write_study(study: StudyAnalysis, folder: Path) -> tuple[Path, Path]:
+    """Write `study.html` and `study.json` into a folder, which is created if missing."""
+    spaces = list(dict.fromkeys(sweep.results.plan.space.title for sweep in study.sweeps))
+    datasets = list(dict.fromkeys(sweep.results.plan.dataset for sweep in study.sweeps))
+    facts = tuple(
+        (
+            sweep.results.name,
+            f"{sweep.results.plan.dataset}: {len(sweep.cells)} cells x {len(sweep.seeds)} seeds, "
+            f"{duration(sum(trial.seconds for trial in sweep.results.trials))}",
+        )
+        for sweep in study.sweeps
+    )
+    verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # a verdict names the data set itself
+    names, kicker = ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}"
+    head = sweeps_head((names, kicker, "; ".join(spaces)), (verdicts, facts), f"Sweeps: {names}.", "study.json")
+    return write_page(folder, "study", page_of(head, [_transfer(study), _tuning(study)]), study_data(study))
+
+
+def _transfer(study: StudyAnalysis) -> Section:
+    rows = tuple(
+        (text_cell(t.knob), text_cell(t.first), text_cell(t.second), value_cell(t.shared),
+         value_cell(round(t.tau, 3)), value_cell(t.low), value_cell(t.high), text_cell(t.carried or "-"),
+         *delta_cells(study.metric, (t.lost or _UNKNOWN).estimate),
+         text_cell(t.refusal))
+        for t in study.transfers
+    )  # fmt: skip
+    columns = (
+        "knob", "from", "to", "shared values", "tau", "at least", "at most", "carried over", "tuning gains", "refused",
+    )  # fmt: skip
+    caption = (
+        "Kendall's tau between the orders of the values, and what is certain of it: a pair counts only where its order is "
+        "established in both sweeps. The gain is judged on seeds that did not choose."
+    )
+    body: list[Block] = [Text(_carried(study, item)) for item in study.transfers]
+    body.append(Table("transfer", caption, columns, rows, folded="The numbers"))
+    return Section("transfer", "Does the optimum carry over?", "Transfer", tuple(body))
+
+
+def _tuning(study: StudyAnalysis) -> Section:
+    rows = []
+    for t in study.tunings:
+        gain = t.tunability or _UNKNOWN
+        cells = delta_cells(study.metric, gain.estimate, gain.low, gain.high, t.mistunability.estimate)
+        names = (
+            text_cell(t.sweep),
+            text_cell(t.dataset),
+            text_cell(t.knob),
+            text_cell(t.best),
+            text_cell(t.default or "-"),
+        )
+        rows.append((*names, *cells, value_cell(t.tolerant), value_cell(t.values)))
+    columns = (
+        "sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "within margin", "values",
+    )  # fmt: skip
+    caption = (
+        "What tuning gains over the paper's value or the baseline, and what a value picked blindly from those tried loses; "
+        "intervals, each by itself at the level of its sweep's look, from seeds that did not choose."
+    )
+    known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
+    body: list[Block] = [_figure(study, known)] if known else []
+    body += [Text(_gained(study, item)) for item in study.tunings]
+    body.append(Table("tuning", caption, columns, tuple(rows), folded="The numbers"))
+    return Section("tuning", "What is tuning worth?", "Tuning", tuple(body))
+
+
+def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Figure:
+    metric = study.metric
+    items = [
+        Whisker(f"{t.sweep}: {t.knob}", gain.estimate, gain.low, gain.high, tip=_gained(study, t)) for t, gain in known
+    ]
+    unit = f", {metric.unit}" if metric.unit else ""
+    caption = (
+        "The gain of tuning over the paper's value, or the baseline, on seeds that did not choose, with intervals."
+    )
+    texts = " ".join(_gained(study, t) for t, _ in known), caption
+    return interval_figure("tuning", items, f"gain of tuning in {metric.name}{unit}", texts)
