@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test results test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test results test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects mutants check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-grown      run the fast unit tests in a copy of the tree with every listing of CONTRIBUTING.md"
 	@echo "make test-faults     kill real processes and nodes, write docs/reliability.md"
 	@echo "make test-learning   test what training learns, with each of torch's CPU kernels, one and two threads"
+	@echo "make mutants        change the code in 300 places, one at a time, and count the changes that unit tests catch"
 	@echo "make test-browser    test the report in headless Chromium (installs it where apt can)"
 	@echo "make test-spaces     run each study for a few steps, to its report"
 	@echo "make test-gpu        run the tests that need a CUDA device"
@@ -43,6 +44,10 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# Uses the tree that lies here, one mutant after the other.
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants.py
 
 # Each test appends a row; the page is made from these rows.
 test-faults: $(VENV)/.dev

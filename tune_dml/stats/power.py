@@ -39,7 +39,7 @@ def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, co
     return _critical(seeds, cells, alpha, comparisons)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
 
-def tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
+def _tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
     """Return `half_width` of levels that are tuned over so many settings each (`tuned`), all of which may be a level's best.
 
     That is the widest it can be: a setting that is certainly not the best takes no share of the error.
@@ -167,13 +167,13 @@ def seeds_range(
 ) -> tuple[int | None, int | None]:
     """Seeds that tell equal levels from levels twice the margin apart, at both ends of `noise_range`.
 
-    By the formula of `power.tuned_half_width`, where each level is tuned over several `settings`. None where more than 1000 would
+    By the formula of `_tuned_half_width`, where each level is tuned over several `settings`. None where more than 1000 would
     be needed. The second suffices with assurance 0.8.
     """
 
     def needed(noise: float) -> int | None:
         def enough(seeds: int) -> bool:
-            reach = tuned_half_width(seeds=seeds, sd=noise, levels=max(levels, 2), settings=settings, alpha=alpha)
+            reach = _tuned_half_width(seeds=seeds, sd=noise, levels=max(levels, 2), settings=settings, alpha=alpha)
             return reach <= margin
 
         found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)

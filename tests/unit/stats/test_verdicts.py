@@ -57,9 +57,13 @@ def test_edges_are_those_of_the_values_that_trained() -> None:
     assert 4 not in found.candidates
 
 
-def test_within_the_margin_of_the_best() -> None:
-    found = judge_best(sweep([60, 65, 65.3, 65.1, 61], sd=0.1), [1, 2, 3, 4, 5], 1.0)
-    assert found.within == (1, 2, 3)
+@pytest.mark.parametrize(
+    ("margin", "within"), [(0.5, (1, 2, 3)), (1.0, (1, 2, 3, 4)), (1.9, (1, 2, 3, 4)), (2.5, (0, 1, 2, 3, 4))]
+)
+def test_within_the_margin_of_the_best(margin: float, within: tuple[int, ...]) -> None:
+    """Gaps to the best of 2, 0.2, 0, 0.2 and 0.8 points, hardly any noise: a doubled or halved margin changes the answer."""
+    values = sweep([63.3, 65.1, 65.3, 65.1, 64.5], sd=0.01)
+    assert judge_best(values, [1, 2, 3, 4, 5], margin).within == within
 
 
 @pytest.mark.parametrize("cells", [10, 40])
