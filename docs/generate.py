@@ -1,4 +1,4 @@
-"""Writes docs/methods.md and docs/verdicts.schema.json from the code: `make docs`. A test fails when one is out of date."""
+"""Write docs/methods.md and docs/verdicts.schema.json from the code: `make docs`. A test fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ it; those that run for every method are listed at the end.
 
 
 def schema() -> str:
-    """The schema of verdicts.json."""
+    """Return the schema of verdicts.json."""
     return json.dumps(json_schema(), indent=1) + "\n"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     tests = list(identity_tests())
     parts = [HEAD]
     for title, section, registry in (
@@ -63,7 +63,7 @@ def _summary(section: str, registry: Mapping[str, type], tests: list[tuple[list[
 
 
 def _linked(sections: str) -> str:
-    """Section numbers as links to their headings."""
+    """Return section numbers as links to their headings."""
     headings = {
         line.split()[1].rstrip("."): line for line in SPECIFICATION.read_text().splitlines() if line[:2] == "##"
     }
@@ -71,7 +71,7 @@ def _linked(sections: str) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """The anchor that a Markdown heading gets."""
+    """Return the anchor of a Markdown heading."""
     return re.sub(r"[^a-z0-9 -]", "", heading.lower()).strip().replace(" ", "-")
 
 
@@ -146,7 +146,7 @@ def _identities(tests: list[tuple[list[int], str, str]]) -> str:
 
 
 def identity_tests() -> Iterator[tuple[list[int], str, str]]:
-    """(numbers, file and test, source) of every test that cites an identity."""
+    """Yield (numbers, file and test, source) of every test that cites an identity."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):

@@ -1,4 +1,4 @@
-"""Writes docs/fidelity.md from search_spaces/fidelity: `make docs`. A test fails when it is stale."""
+"""Write docs/fidelity.md from search_spaces/fidelity: `make docs`. A test fails when it is stale."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_same(theirs: object, ours: object) -> bool:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([HEAD, *(_sheet(sheet) for sheet in SHEETS)])
 
 

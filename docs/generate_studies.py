@@ -1,4 +1,4 @@
-"""Writes docs/studies.md from the spaces, the printed numbers and docs/results: `make docs`. A test fails when it is stale."""
+"""Write docs/studies.md from the spaces, the printed numbers and docs/results: `make docs`. A test fails when it is stale."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ MEASURED = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     found_studies = list(studies())
     for key, title in (

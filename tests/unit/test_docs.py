@@ -160,6 +160,15 @@ def test_the_functions_that_the_page_of_verdicts_names_exist():
     assert [name for name in named if pkgutil.resolve_name(f"tune_dml.{name}") is None] == []
 
 
+def test_the_files_that_the_pages_name_exist():
+    missing = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adr").glob("*.md")]:
+        for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|csv|md))`", page.read_text()):
+            if not any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")):
+                missing.append(f"{page.name}: {name}")
+    assert missing == []
+
+
 GENERATED = {"methods.md", "studies.md", "fidelity.md", "reliability.md", "commands.md"}
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adr").glob("*.md")]
 
