@@ -1,4 +1,4 @@
-"""How metrics, knob values and numbers are written for people."""
+"""Write metrics, knob values and numbers for people."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _PERCENTAGES = {
     "nmi": "NMI",
     "f1": "F1",
 }
-"""Beside the metrics of a ranking, which say themselves what they are called, and rank-1 among so many strangers."""
+"""Names of percentages beside ranking metrics, which declare their own names, and rank-1."""
 _PLAIN = {
     "mu": "running mean norm mu",
     "eta": "weight eta",
     "direction_mean": "mean turn of directions",
     "direction_variance": "variance of turns",
 }
-"""Of those whose logged name, with spaces, would not do."""
+"""Names of logged values whose key would not read well."""
 _BENCHMARKED = ("verification_accuracy", "tar_at_far_1e-3")
-"""Reported for each benchmark too, whose name follows."""
+"""Metrics that are also logged per benchmark, with its name as a suffix."""
 
 
 @dataclass(frozen=True)
 class MetricName:
-    """A metric as people read it."""
+    """The names and number formats of a metric."""
 
     key: str
     """As logged: `val/recall_at_1`."""
@@ -51,44 +51,44 @@ class MetricName:
 
     @property
     def unit(self) -> str:
-        """What differences are counted in; empty for plain numbers."""
+        """The unit of differences; empty for plain numbers."""
         return "points" if self.percent else ""
 
     def level(self, value: float) -> float:
-        """The end of an interval, at most as far as the metric can be."""
+        """Clip a value to the metric's range."""
         return min(max(value, 0.0), 100.0) if self.percent else value
 
     def change(self, value: float) -> float:
-        """The end of a difference's interval, at most as far as two values can differ."""
+        """Clip a difference to the metric's range."""
         return min(max(value, -100.0), 100.0) if self.percent else value
 
     def level_ends(self, low: float, high: float) -> tuple[float, float]:
-        """Both ends of the interval of a mean, as far as the metric can be; of an infinite interval nothing is cut."""
+        """Clip the interval of a mean to the metric's range; an infinite one stays infinite."""
         return (self.level(low), self.level(high)) if math.isfinite(high - low) else (low, high)
 
     def change_ends(self, low: float, high: float) -> tuple[float, float]:
-        """Both ends of the interval of a difference, as far as two values can differ; an infinite one stays infinite."""
+        """Clip the interval of a difference to the metric's range; an infinite one stays infinite."""
         return (self.change(low), self.change(high)) if math.isfinite(high - low) else (low, high)
 
     def number(self, value: float) -> str:
-        """Two decimals for percentages, four significant digits otherwise."""
+        """Format with two decimals for percentages, else four significant digits."""
         if not math.isfinite(value):
             return "-"
         text = f"{value:.2f}" if self.percent else f"{value:#.4g}".rstrip(".")
         return "0" + text[2:] if set(text) <= set("-0.") and text.startswith("-") else text
 
     def signed(self, value: float) -> str:
-        """A difference, with its sign."""
+        """Format a difference with its sign."""
         text = self.number(value)
         return f"+{text}" if value > 0 and math.isfinite(value) else text
 
     def interval(self, low: float, high: float) -> str:
-        """`1.20 to 3.40`; empty where there is none."""
+        """Return `1.20 to 3.40`; empty unless both ends are finite."""
         known = math.isfinite(low) and math.isfinite(high)
         return f"{self.number(low)} to {self.number(high)}" if known else ""
 
     def rough(self, value: float) -> str:
-        """As one would say it: `19 points`, `2.4 points`, `0.31`."""
+        """Return a rounded amount: `19 points`, `2.4 points`, `0.31`."""
         text = self.number(value)
         if self.percent and math.isfinite(value):
             value = round(value, 9)  # means of equal numbers differ by rounding
@@ -97,7 +97,7 @@ class MetricName:
         return f"{text} {unit}".strip()
 
     def amount(self, value: float) -> str:
-        """With the unit: `3.10 points`."""
+        """Return a number with its unit: `3.10 points`."""
         return f"{self.number(value)} {self.unit}".strip()
 
 
@@ -109,7 +109,7 @@ def metric_name(key: str) -> MetricName:
 
 
 def _described(tail: str) -> tuple[str, bool]:
-    """What a metric of no ranking is called, and whether it is in percent."""
+    """Return the name of any other metric, and whether it is a percentage."""
     strangers = re.fullmatch(r"rank1_at_(\d+)(?:_(\w+))?", tail)
     if strangers:
         return f"rank-1@{strangers[1]}" + (f" ({strangers[2]})" if strangers[2] else ""), True
@@ -121,26 +121,31 @@ def _described(tail: str) -> tuple[str, bool]:
 
 
 def floor_name(key: str) -> str:
-    """What a floor is called: `raw pixels`, `the untrained network`."""
+    """Return the name of a floor: `raw pixels`, `the untrained network`."""
     return {"raw_pixels": "raw pixels", "untrained_network": "the untrained network"}.get(key, key.replace("_", " "))
 
 
 def floors_of(results: Results) -> dict[str, float]:
-    """Floor -> the sweep's metric without training; empty where it was not measured."""
+    """Return the sweep's metric without training, by floor; empty if not measured."""
     metric = results.plan.metric
     return {name: figures[metric] for name, figures in results.floors.items() if metric in figures}
 
 
 def slug(path: str) -> str:
-    """A knob's path or a cell's label as an anchor and file name."""
+    """Return a knob's path or a cell's label as an anchor and file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in path)
 
 
 def symbol_of(knob: Knob) -> str:
-    """What the knob is called in sentences: the paper's symbol, else the last part of its path."""
+    """Return the knob's name in sentences: the paper's symbol, else the last part of its path."""
     return knob.symbol or knob.path.rpartition(".")[2]
 
 
+def spaced(label: str) -> str:
+    """Return a cell's label as prose: `rho=0.01` -> `rho = 0.01`."""
+    return label.replace("=", " = ")
+
+
 def value_label(knob: Knob, value: Value) -> str:
-    """`rho=0.01`."""
+    """Return `rho=0.01`."""
     return f"{symbol_of(knob)}={value_text(value)}"

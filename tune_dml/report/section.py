@@ -1,4 +1,4 @@
-"""What a question of the report gives: one section, from which the page, LaTeX, CSV, JSON and the terminal are all written."""
+"""The answer to a question of the report: one section, written to the page, LaTeX, CSV, JSON and the terminal."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from tune_dml.text import is_number, value_text
 
 @dataclass(frozen=True)
 class TableCell:
-    """One field of a table: text for people, and the full number behind it for machines."""
+    """One cell of a table: text for people, and the full value for machines."""
 
     text: str
     value: Value = None
-    """None for words."""
+    """None for text."""
     links: tuple[tuple[str, str], ...] = ()
-    """(text, address) pairs shown instead of the text; an address on the page begins with #."""
+    """(text, URL) pairs shown instead of the text; `#...` is an anchor on the page."""
     anchor: str = ""
-    """The id of the row, on its first field."""
+    """The id of the row, on its first cell."""
     mark: str = ""
-    """A class for the page: `better`, `diverged` ..."""
+    """A CSS class: `better`, `diverged` ..."""
 
     @property
     def numeric(self) -> bool:
-        """Whether it is set flush right."""
+        """Whether the cell is right-aligned."""
         return is_number(self.value)
 
 
 def text_cell(text: str, mark: str = "", anchor: str = "") -> TableCell:
-    """A field of words."""
+    """Return a cell of text."""
     return TableCell(text, None, mark=mark, anchor=anchor)
 
 
 def metric_cell(metric: MetricName, value: float) -> TableCell:
-    """A metric's value; a dash, and an empty value, where there is none."""
+    """Return a cell with a metric's value; a dash if it is not finite."""
     return TableCell(metric.number(value), value if math.isfinite(value) else None)
 
 
 def delta_cell(metric: MetricName, value: float) -> TableCell:
-    """A difference."""
+    """Return a cell with a signed difference."""
     return TableCell(metric.signed(value), value if math.isfinite(value) else None)
 
 
 def interval_cells(metric: MetricName, low: float, high: float) -> tuple[TableCell, TableCell]:
-    """The interval of a difference, as far as two values can differ."""
+    """Return two cells with the ends of a difference's interval, clipped to the metric's range."""
     low, high = metric.change_ends(low, high)
     return delta_cell(metric, low), delta_cell(metric, high)
 
 
 def value_cell(value: Value) -> TableCell:
-    """A count, a knob's value, a name."""
+    """Return a cell with a count, a knob's value or a name."""
     if isinstance(value, float) and not math.isfinite(value):
         return TableCell("-")
     return TableCell(value_text(value), value if is_number(value) else None)
@@ -66,7 +66,7 @@ def value_cell(value: Value) -> TableCell:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows with a caption: on the page, as CSV and, unless it is not for a paper, in LaTeX."""
+    """A table on the page, as CSV and, if `for_paper`, in LaTeX."""
 
     kind: ClassVar = "table"
     name: str
@@ -75,25 +75,25 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     folded: str = ""
-    """The page shows the table under this title when it is opened; at once when empty."""
+    """The title under which the page folds the table; empty to show it at once."""
     csv_only: tuple[str, ...] = ()
     """Columns that only the CSV has."""
     for_paper: bool = True
     searchable: bool = False
-    """The page lets it be sorted and searched."""
+    """Whether the page offers sorting and search."""
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
-        """For each column, whether it holds numbers."""
+        """Whether each column holds numbers."""
         return tuple(any(row[index].numeric for row in self.rows) for index in range(len(self.columns)))
 
     @cached_property
     def linked(self) -> tuple[str, ...]:
-        """The columns of links, which lead nowhere on paper."""
+        """The columns that hold links, which paper omits."""
         return tuple(name for i, name in enumerate(self.columns) if any(row[i].links for row in self.rows))
 
     def without(self, columns: Iterable[str]) -> Table:
-        """The table less some columns."""
+        """Return the table without some columns."""
         left_out = set(columns)
         kept = [index for index, column in enumerate(self.columns) if column not in left_out]
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
@@ -102,24 +102,24 @@ class Table:
 
 @dataclass(frozen=True)
 class FigureView:
-    """One of several ways to see a figure; the reader chooses."""
+    """One of several views of a figure, which the reader can choose."""
 
     title: str
     """On its tab."""
     draw: Callable[[bool], Canvas]
     """narrow -> the marks."""
     description: str
-    """What is seen, for readers who do not see it."""
+    """Text alternative."""
     sentence: str = ""
     """Below the drawing."""
 
 
 @dataclass(frozen=True)
 class Toggle:
-    """A part of a figure that can be shown and hidden."""
+    """A part of a figure that readers can show or hide."""
 
     group: str
-    """What its marks were drawn as (`Canvas.group`)."""
+    """The group of its marks (`Canvas.group`)."""
     label: str
     colour: str
     """A role of the palette."""
@@ -127,7 +127,7 @@ class Toggle:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing at two widths, with its text alternative; drawn when it is first asked for."""
+    """A drawing at two widths with a text alternative; drawn on first use."""
 
     kind: ClassVar = "figure"
     name: str
@@ -135,10 +135,10 @@ class Figure:
     draw: Callable[[bool], Canvas]
     """narrow -> the marks: the first view."""
     description: str
-    """For readers who do not see it: the finding first."""
+    """Text alternative, the finding first."""
     caption: str
     title: str = ""
-    """On the first view's tab, where there are others."""
+    """Title of the first view's tab, if there are others."""
     others: tuple[FigureView, ...] = ()
     toggles: tuple[Toggle, ...] = ()
     sentence: str = ""
@@ -146,18 +146,18 @@ class Figure:
 
     @cached_property
     def views(self) -> tuple[FigureView, ...]:
-        """The first view and the others."""
+        """All views."""
         return (FigureView(self.title, self.draw, self.description, self.sentence), *self.others)
 
     @cached_property
     def drawn(self) -> tuple[tuple[str, str], ...]:
-        """For each view, the SVG for a desk and that for a telephone."""
+        """The wide and the narrow SVG of each view."""
         return tuple((view.draw(False).svg(), view.draw(True).svg()) for view in self.views)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `badge` is a verdict's word set before it."""
+    """A paragraph, with an optional verdict badge."""
 
     kind: ClassVar = "text"
     text: str
@@ -190,7 +190,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and what they stand for."""
+    """A list of names and values."""
 
     kind: ClassVar = "facts"
     items: tuple[tuple[str, str], ...]
@@ -209,7 +209,7 @@ class WordTable:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks under a title, closed until they are asked for."""
+    """Blocks folded under a title."""
 
     kind: ClassVar = "fold"
     title: str
@@ -218,17 +218,17 @@ class Fold:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A picture that is no drawing, with its text alternative."""
+    """An image with its text alternative."""
 
     source: str
-    """A data address."""
+    """A data URL."""
     title: str
     description: str
 
 
 @dataclass(frozen=True)
 class Photographs:
-    """Pictures side by side."""
+    """Images side by side."""
 
     kind: ClassVar = "photographs"
     items: tuple[Photograph, ...]
@@ -240,11 +240,11 @@ Block = Text | Heading | CommandBlock | Notes | Facts | WordTable | Table | Figu
 
 @dataclass(frozen=True)
 class Card:
-    """A verdict in a word at the top of the page, with a link to its section."""
+    """A verdict at the top of the page, with a link to its section."""
 
     word: str
     style: str
-    """A class for the page: `sensitive`, `edge`, `better` ..."""
+    """A CSS class: `sensitive`, `edge`, `better` ..."""
     about: str
     """The question."""
     sentence: str
@@ -255,32 +255,32 @@ class Section:
     """The answer to one question."""
 
     name: str
-    """Begins its anchor."""
+    """Prefix of its anchor."""
     title: str
     """The question, in words."""
     contents: str
-    """What the table of contents calls it."""
+    """Its entry in the table of contents."""
     body: tuple[Block, ...] = ()
-    """Top down; tables without rows are left out."""
+    """Top down; tables without rows are omitted."""
     card: Card | None = None
     verdicts: tuple[str, ...] = ()
-    """The leading sentences, for the terminal."""
+    """Sentences for the terminal."""
     findings: tuple[str, ...] = ()
-    """What a check in a pipeline should stop at."""
+    """Problems that make `report --check` fail."""
     headline: str = ""
-    """Its part of the answer at the head of the page and of the terminal, in plain words; empty when it adds nothing."""
+    """Its sentence of the answer at the head of page and terminal; may be empty."""
     steps: tuple[Step, ...] = ()
-    """What might be run next."""
+    """Candidates for the next command."""
     hint: str = ""
-    """Why no further seeds are advised; part of the answer where nothing more urgent is."""
+    """Why no further seeds are advised; part of the answer if nothing is more urgent."""
     data: Mapping[str, object] = field(default_factory=dict)
-    """Its share of verdicts.json: of the knob's object, or of the whole. Dataclasses, mappings, sequences, numbers, text."""
+    """Its keys of verdicts.json, of the knob's object or the whole; dataclasses, mappings, sequences, numbers, text."""
     appendix: bool = False
-    """Whether the page keeps it closed at its end; set by the asker where a question gives it."""
+    """Whether it belongs to the folded appendix; set from the question's order."""
     style: str = ""
-    """A class for the page."""
+    """A CSS class."""
     knob: KnobAnalysis | None = None
-    """The knob that it is about, set by the asker; None when it is about the sweep."""
+    """The knob of a question about a knob, else None."""
 
     @property
     def _suffix(self) -> str:
@@ -298,12 +298,12 @@ class Section:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Those that have rows."""
+        """Its tables with rows, folded ones too."""
         return tuple(block for block in _unfolded(self.body) if isinstance(block, Table) and block.rows)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """In order."""
+        """Its figures, folded ones too."""
         return tuple(block for block in _unfolded(self.body) if isinstance(block, Figure))
 
 
@@ -316,10 +316,10 @@ def _unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def tables_of(sections: Sequence[Section]) -> list[Table]:
-    """Every table of the report, in its order."""
+    """Return every table of the report, in order."""
     return [table for section in sections for table in section.tables]
 
 
 def figures_of(sections: Sequence[Section]) -> list[Figure]:
-    """Every figure of the report, in its order."""
+    """Return every figure of the report, in order."""
     return [figure for section in sections for figure in section.figures]

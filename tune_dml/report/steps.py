@@ -1,4 +1,4 @@
-"""What to run next: commands that the program accepts, because each was tried on the plan before it is advised."""
+"""The next command: candidates, each tried on the plan before it is advised."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")
 _LONGER = 2
-"""Times the length of training that was too short."""
+"""Factor by which training that was too short is lengthened."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to run next, ready to paste, and what it is worth."""
+    """A command to run next, with its cost and value."""
 
     command: str
     settles: str
-    """What it would show, as a clause: `whether rho matters`. The chance, where one is known, is that of this event."""
+    """What it would show, as a clause: `whether rho matters`."""
     trials: int
-    """How many it runs."""
+    """Number of trials that it runs."""
     urgency: int
-    """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
+    """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent."""
     chance: float | None = None
-    """The chance that it shows this (`stats.forecast`); None where that is not known."""
+    """The probability that it settles this (`stats.forecast`); None if unknown."""
     length: float = 1.0
-    """Of each trial, in those of the trials that have run."""
+    """Length of each trial, relative to those that have run."""
 
     @property
     def trials_per_answer(self) -> float:
-        """The trials that buy one answer on average; steps of equal urgency are ranked by it."""
+        """Expected trials for an answer, by which steps of equal urgency are ranked."""
         return self.trials / (EVEN if self.chance is None else max(self.chance, 1e-9))
 
     @property
     def sentence(self) -> str:
-        """`It would show whether rho matters.`, or with what chance it does."""
+        """`It would show whether rho matters with a chance of about 62%`."""
         if self.chance is None:
             return f"It would show {self.settles}."
         return f"It would show {self.settles} with {chance_text(self.chance)}."
 
 
 def chance_text(chance: float) -> str:
-    """`a chance of about 62%`."""
+    """Return `a chance of about 62%`."""
     percent = 100 * chance
     share = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
     return f"a chance of {share}"
 
 
 def cost_of(step: Step, results: Results) -> str:
-    """`12 trials, about 3 min 05 s of training`."""
+    """Return `12 trials, about 3 min 05 s of training`."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
     text = counted(step.trials, "trial")
     return (
@@ -72,7 +72,7 @@ def cost_of(step: Step, results: Results) -> str:
 def go_on(
     results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int, chance: float | None = None
 ) -> tuple[Step, ...]:
-    """A step of a verb that takes the sweep as it is planned; none for a sweep of another protocol version."""
+    """Return a step that runs a verb on the sweep; none for another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()
     known = chance if chance is not None and math.isfinite(chance) else None
@@ -80,7 +80,7 @@ def go_on(
 
 
 def more_seeds(results: Results, settles: str, urgency: int, ahead: Forecast | None) -> tuple[Step, ...]:
-    """The further seeds that are worth running; the fewest that tell of noise where nothing is known of it yet."""
+    """Return the further seeds that are worth running; the fewest if the noise is unknown."""
     if ahead is None:
         return extend(results, settles, urgency, seeds=next_look(len(results.plan.seeds)))
     if not ahead.worth_it:
@@ -89,14 +89,14 @@ def more_seeds(results: Results, settles: str, urgency: int, ahead: Forecast | N
 
 
 def not_worth_it(ahead: Forecast | None, question: str, instead: str) -> str:
-    """That no extension is advised, and what may help instead; empty where one is."""
+    """Explain why no extension is advised; empty if one is."""
     if ahead is None or ahead.worth_it:
         return ""
-    return f"No extension up to {ahead.seeds} seeds has an even chance of showing {question}. {instead} may help."
+    return f"Even with {ahead.seeds} seeds, the chance of showing {question} would be below 50%. {instead} may help."
 
 
 def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ...]:
-    """The command that began the sweep, with training twice as long; none where Python, or a secret, began it."""
+    """Return the sweep's own command with twice the training; none if Python started it, or if it holds a secret."""
     plan, typed = results.plan, [str(word) for word in results.provenance.get("argv", ())]
     key = next((key for key in _LENGTHS if plan.base_settings.get(key)), "")
     if len(typed) < 3 or not is_program(typed[0]) or typed[1] != "sweep" or not key or any("***" in w for w in typed):
@@ -129,7 +129,7 @@ def extend(
     num_samples: int = 0,
     chance: float | None = None,
 ) -> tuple[Step, ...]:
-    """An extension of the sweep; none where it would be refused: a race, another protocol version, values that cannot be."""
+    """Return an extension of the sweep; none if it would be refused."""
     plan = results.plan
     if results.race is not None or plan.protocol_version != PROTOCOL_VERSION:
         return ()
@@ -149,5 +149,5 @@ def extend(
 
 
 def _as_written(value: Value) -> Value:
-    """A number as the command line reads what people are shown of it."""
+    """Return a number as the command line would read its text."""
     return json.loads(value_text(value)) if isinstance(value, float) else value

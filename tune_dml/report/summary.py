@@ -1,4 +1,4 @@
-"""A sweep in a few lines, for the terminal."""
+"""The summary of a sweep, for the terminal."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tune_dml.stats import SeedTable
 from tune_dml.text import duration, one_line
 
 _ASKS_FOR_SEEDS = 30
-"""The least urgency of a step that adds seeds: below it the answer says why none does."""
+"""Least urgency of a step that adds seeds; below it the answer says why none is advised."""
 WITHOUT_TRAINING = "Without training"
-"""The fact that names the floors."""
+"""Name of the fact that lists the floors."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sweep says, in plain words: what page and terminal begin with."""
+    """The answer of a sweep, at the head of page and terminal."""
 
     sentences: tuple[str, ...]
     step: Step | None
-    """What to run next; None when nothing would settle more."""
+    """The step to run next; None if no step would settle more."""
     cost: str
-    """Of the step; empty without one."""
+    """Cost of the step; empty without one."""
     facts: tuple[tuple[str, str], ...]
     """Best configuration, baseline, seeds, failures, cost."""
 
 
 def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
-    """Each question's plain sentence, what holds of the whole sweep first, and the most urgent of the steps."""
+    """Collect the sections' headlines and the most urgent step."""
     plain = [
         one_line(section.headline)
         for section in sorted(sections, key=lambda section: not section.appendix)
@@ -51,7 +51,7 @@ def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
-    """The most urgent first, of those the one that takes the fewest trials for an answer: fewer trials, or a higher chance."""
+    """Return all steps, the most urgent first, then those with the fewest trials for an answer."""
     steps = [step for section in sections for step in section.steps]
     return sorted(steps, key=lambda step: (-step.urgency, step.trials_per_answer))
 
@@ -64,14 +64,16 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     seconds = sum(trial.seconds for trial in results.trials)
 
     def scored(cell: CellAnalysis) -> str:
-        return f"{cell.label}: {metric.number(cell.mean)}"
+        baseline, text = analysis.baseline, f"{cell.label}: {metric.number(cell.mean)}"
+        below = baseline is not None and analysis.sign * (cell.mean - baseline.mean) < 0
+        return f"{text}, worse than the baseline" if below else text
 
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
-        ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
+        ("Best configuration", scored(ranked[0]) if ranked else "no configuration has a result"),
         ("Baseline", scored(analysis.baseline) if analysis.baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
-        ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1: no intervals"),
+        ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
@@ -79,65 +81,65 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One cell."""
+    """One cell of the summary."""
 
     label: str
     n: int
-    """Seeds with a number, of `planned`."""
+    """Seeds with a result, of `planned`."""
     planned: int
     mean: float
     low: float
-    """Ends of the comparison bar: cells whose bars do not overlap differ; NaN without a noise estimate."""
+    """Ends of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate."""
     high: float
     difference: float
-    """To the baseline, within seeds; NaN without one."""
+    """Mean difference to the baseline within seeds; NaN without one."""
     difference_low: float
-    """Simultaneous interval, within seeds; NaN where the data say nothing."""
+    """Its simultaneous interval; NaN if unknown."""
     difference_high: float
     note: str
-    """The seeds without a number, and why; empty when none was lost."""
+    """The seeds without a result, and why."""
 
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What a sweep says."""
+    """The answer, table, verdicts and next commands of a sweep."""
 
     name: str
     metric: str
-    """As people read it: `validation R@1 [%]`."""
+    """Axis title: `validation R@1 [%]`."""
     margin: float
     answer: Answer
     rows: tuple[SummaryRow, ...]
     verdicts: tuple[str, ...]
     """Sentences: sensitivity, optimum, agreement with the papers, baseline."""
     commands: tuple[str, ...]
-    """What might be run next, the most urgent first."""
+    """Candidates for the next command, the most urgent first."""
     counts: Mapping[str, int]
     """Status -> trials."""
     findings: tuple[str, ...]
-    """Failed trials and extendable edges; empty when a check passes."""
+    """Failed trials and extendable edges; empty if a check passes."""
     judgement: Judgement
-    """The answer and its numbers, as MLflow shows them."""
+    """The answer and its numbers for MLflow."""
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
-    """Judge a sweep as it stands; `margin` defaults to the planned one. Draws and writes nothing, reads no history."""
+    """Judge a sweep as it stands, without drawing or writing anything; `margin` defaults to the planned one."""
     analysis = analyse(results, margin)
     return summarise(analysis, answers(analysis, traces=False))
 
 
 def judged(results: Results) -> Judgement | None:
-    """What MLflow shows of a sweep; None of trials that nobody has looked at."""
+    """Return what MLflow shows of a sweep; None before the first look."""
     return summary(results).judgement if results.looked_at else None
 
 
 def headline(results: Results) -> str:
-    """The first sentence of `summary`'s answer, in a part of its time."""
+    """Return the first sentence of `summary`'s answer, without computing the rest."""
     return first_sentence(analyse(results))
 
 
 def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
-    """The short form of a report."""
+    """Summarise the sections of a report."""
     answer = answer_of(analysis, sections)
     return SweepSummary(
         analysis.results.name,
@@ -164,5 +166,5 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:
 
 
 def seed_table(results: Results) -> SeedTable:
-    """Cells x seeds of the sweep's metric, for the statistics; cells that lost every seed are named, not included."""
+    """Return the cells x seeds table of the sweep's metric, without cells that lost every seed."""
     return analyse(results).table

@@ -123,10 +123,10 @@ class KnobAnalysis:
 
     @property
     def among(self) -> str:
-        """`Among the 2 of 9 values that were let finish: `, what statements begin with; empty where all were."""
+        """`Among the 2 of 9 values that finished training: `; empty if all did."""
         if not self.stopped:
             return ""
-        return f"Among the {len(self.points) - len(self.stopped)} of {len(self.points)} values that were let finish: "
+        return f"Among the {len(self.points) - len(self.stopped)} of {len(self.points)} values that finished training: "
 
     def level(self, label: str) -> Value:
         """The knob's value behind a label."""

@@ -1,6 +1,6 @@
-"""The page: one file that needs no server and no network, readable by keyboard, on paper, in the dark and on a telephone.
+"""The page: one file without server or network; works by keyboard, on paper, in dark mode and on phones.
 
-Without scripts everything is there and can be read; the script (`page.js`) adds labels at the pointer, sorting and searching.
+Everything is readable without scripts; `page.js` adds tooltips, sorting and search.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tune_dml.report.section import Section, Table, TableCell
 from tune_dml.report.summary import Answer, answer_of
 
 _MOST_ROWS = 1500
-"""Of a table on the page; the CSV has them all."""
+"""Most rows of a table on the page; the CSV has all."""
 _MOST_CHOICES = 16
-"""Views and toggles of one figure that the style sheet knows."""
+"""Most views and toggles of one figure."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class PageHead:
     """What a page begins and ends with."""
 
     name: str
-    """In the window's title."""
+    """The window's title."""
     kicker: str
-    """Above the title: what kind of page it is, of what, on which data."""
+    """The line above the title: kind of page, sweep, data set."""
     title: str
     answer: Answer
     footer: str
     downloads: str = ""
-    """What lies beside the page; empty where nothing does."""
+    """Files beside the page; may be empty."""
     many_knobs: bool = False
 
 
 def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
-    """The page of a sweep: the answer, every section that has a title, and the closed appendix."""
+    """Return the HTML page of a sweep."""
     results, plan = analysis.results, analysis.results.plan
     kicker = f"Sensitivity report: sweep {plan.name} on {plan.dataset}"
     footer = f"Plan {plan.identity()}, data {plan.data_digest[:12]}, protocol version {plan.protocol_version}."
@@ -64,13 +64,13 @@ def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def writable(folder: Path) -> Path:
-    """A folder for a report; raises ConfigError where nothing could be written into it, as beside a read-only sweep."""
+    """Return the folder; raise ConfigError if it is not writable."""
     raise_if_any(folder_problems("-o", folder.absolute(), "Name another folder for the report: -o DIR."))
     return folder
 
 
 def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
-    """`NAME.html` and its numbers, `NAME.json`, in a folder, made if missing."""
+    """Write `NAME.html` and `NAME.json` into a folder, created if missing."""
     folder = writable(folder)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
     write_whole(html_file, page)
@@ -80,7 +80,7 @@ def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> t
 
 
 def page_of(head: PageHead, sections: Sequence[Section]) -> str:
-    """The HTML text of any page: head, every section that has a title, and the closed appendix."""
+    """Return the HTML of any page: head, sections with a title, and the folded appendix."""
     from jinja2 import Environment, StrictUndefined
 
     here = files("tune_dml.report.page")
@@ -107,7 +107,7 @@ def page_of(head: PageHead, sections: Sequence[Section]) -> str:
 
 
 def _css(text: str) -> str:
-    """The style sheet with the palette, and a rule for each view and toggle of a figure."""
+    """Return the style sheet with the palette and rules for views and toggles."""
     light, dark = css_variables(dark=False), css_variables(dark=True)
     rules = [
         f":root {{ {light} }}",
@@ -124,7 +124,7 @@ def _css(text: str) -> str:
 
 
 def _shortened(table: Table) -> Table:
-    """What the page shows of a table."""
+    """Cut a table to what the page shows."""
     table = table.without(table.csv_only)
     if len(table.rows) <= _MOST_ROWS:
         return table
@@ -133,7 +133,7 @@ def _shortened(table: Table) -> Table:
 
 
 def _rows(table: Table) -> str:
-    """The table's rows, written here because a template takes a second for each ten thousand fields."""
+    """Render the rows in Python; the template takes a second for every ten thousand cells."""
     return "".join(f"<tr{_row_id(row)}>{''.join(_fields(table, row))}</tr>\n" for row in table.rows)
 
 

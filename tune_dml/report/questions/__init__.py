@@ -1,7 +1,7 @@
-"""The questions of the report, one a file: found by being there, or through the entry-point group `tune_dml.questions`.
+"""The questions of the report, discovered in this package and in the entry-point group `tune_dml.questions`.
 
-A question is a function marked with `question` (about the whole sweep) or `knob_question` (about each knob in turn). It gives
-one section, or None where there is nothing to say.
+A question is a function decorated with `question` (about the sweep) or `knob_question` (about each knob). It returns one
+section, or None if there is nothing to say.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tune_dml.text import one_line
 GROUP = "tune_dml.questions"
 _APPENDIX = 600
 _OF_A_SEARCH = 335
-"""Behind the configurations and the importance of knobs, before the seeds."""
-RENAME = "Rename that of your own package."
+"""After the configurations and the importance of knobs, before trust."""
+RENAME = "Rename the one of your package."
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -33,36 +33,36 @@ class Question:
 
     answer: Callable[[Analysis, KnobAnalysis | None], Section | None]
     order: int
-    """Where it stands. Hundreds are the page's parts, in each the knobs in turn and then the rest: 100 methods, 200 the
-    knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix, which the page keeps closed."""
+    """Position. Hundreds are parts of the page, each with the knobs first: 100 methods, 200 knobs, 300 cells and trust,
+    400 training, 500 opened tests, 600 the folded appendix."""
     about_knob: bool
     reads_traces: bool
-    """Reads what trials logged or left: a summary for the terminal leaves it out."""
+    """Whether it reads histories or evidence; the terminal's summary omits it."""
     unanswered: Mapping[str, object]
-    """What verdicts.json has where there is no section."""
+    """Its keys of verdicts.json if there is no section."""
 
     def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
-        """Its answer, without a title where there is nothing to say."""
+        """Return its answer; without a title if there is nothing to say."""
         answer = self.answer(analysis, knob) or Section("", "", "", data=self.unanswered)
         return replace(answer, knob=knob, appendix=self.appendix)
 
     @property
     def appendix(self) -> bool:
-        """Whether it stands in the appendix."""
+        """Whether it belongs to the appendix."""
         return self.order >= _APPENDIX
 
 
 def question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
 ) -> Callable[[Callable[[Analysis], Section | None]], Question]:
-    """Mark a function as the answer to a question about the sweep; `Question` says what the arguments mean."""
+    """Decorate a function that answers a question about the sweep; see `Question` for the arguments."""
     return lambda ask: Question(lambda analysis, _: ask(analysis), order, False, reads_traces, unanswered)
 
 
 def knob_question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
 ) -> Callable[[Callable[[Analysis, KnobAnalysis], Section | None]], Question]:
-    """Mark a function as the answer to a question about each knob; `Question` says what the arguments mean."""
+    """Decorate a function that answers a question about each knob; see `Question` for the arguments."""
 
     def mark(ask: Callable[[Analysis, KnobAnalysis], Section | None]) -> Question:
         def answer(analysis: Analysis, knob: KnobAnalysis | None) -> Section | None:
@@ -74,21 +74,26 @@ def knob_question(
 
 
 def _questions() -> list[Question]:
-    """Ours and those of other packages, in the order of the report."""
+    """Return built-in and installed questions, in order."""
     modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
     for place, loaded in load_entries(GROUP):
         if not isinstance(loaded, Question):
-            rule = "a question of the report is a function marked with `question` or `knob_question`"
-            raise ConfigError(Problem(place, rule, str(loaded), "Mark the function."))
+            rule = "a question of the report is a function decorated with `question` or `knob_question`"
+            raise ConfigError(Problem(place, rule, str(loaded), "Decorate the function."))
         questions.append(loaded)
     return sorted(questions, key=lambda question: question.order)
 
 
 def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
-    """Every question answered, in the order of the page; without `traces`, those that read what trials logged or left are not.
+    """Answer every question, in the order of the page.
 
-    Raises ConfigError when two sections, tables or figures have one name.
+    Args:
+        analysis: The analysed sweep.
+        traces: Whether to include the questions that read histories or evidence.
+
+    Raises:
+        ConfigError: Two sections, tables or figures share a name.
     """
     sections = tuple(one.section(analysis, knob) for one, knob in _in_order(analysis, traces=traces))
     _refuse_clashes(sections)
@@ -96,14 +101,14 @@ def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
 
 
 def first_sentence(analysis: Analysis) -> str:
-    """What the answer at the head of page and terminal begins with; no question is asked that comes after it."""
+    """Return the first sentence of the answer, asking no question after it."""
     asked = sorted(_in_order(analysis, traces=False), key=lambda item: not item[0].appendix)
     sentences = (one_line(one.section(analysis, knob).headline) for one, knob in asked)
     return next(filter(None, sentences), "")
 
 
 def _in_order(analysis: Analysis, *, traces: bool) -> list[tuple[Question, KnobAnalysis | None]]:
-    """Each question, with each knob that it is asked about, in the order of the page."""
+    """Return each question with each of its knobs, in the order of the page."""
     asked: list[tuple[Question, KnobAnalysis | None]] = [
         (one, knob)
         for one in _questions()
@@ -114,9 +119,9 @@ def _in_order(analysis: Analysis, *, traces: bool) -> list[tuple[Question, KnobA
 
 
 def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[int, int, int]:
-    """Where a section stands: in a part of the page its knobs in turn, then what is about all of them.
+    """Return a section's sort key: within a part of the page, knobs in turn, then the rest.
 
-    A knob of a search, whose values cannot be compared, comes after what is said of the configurations.
+    A searched knob, whose values cannot be compared, comes after the configurations.
     """
     if knob is None:
         return order, 0, 0
@@ -133,5 +138,5 @@ def _refuse_clashes(sections: tuple[Section, ...]) -> None:
     ):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            rule = f"two {kind} of the report have one name, which is their anchor or file"
+            rule = f"two {kind} of the report share a name, which is their anchor or file"
             raise ConfigError(Problem("report", rule, twice, RENAME))

@@ -1,4 +1,4 @@
-"""Figure 1 of a knob: what it shows, from what was measured and printed."""
+"""Figure 1 of a knob: measured and published curves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tune_dml.text import is_number, value_text
 
 
 def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure:
-    """Differences to the baseline, with a box for each printed curve; as other views values, and what else is printed."""
+    """Draw differences to the baseline, with a toggle for each published curve; other views show values and other metrics."""
     places = [curve.published for curve in _drawable(knob)]
     shown = _picture(analysis, knob, places)
     toggles = tuple(
@@ -58,7 +58,7 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
 
 
 def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> FigureView:
-    """The same by another metric that is printed along the knob."""
+    """Return a view by another published metric."""
     shown = _picture(analysis, knob, places)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
     return FigureView(
@@ -67,7 +67,7 @@ def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Pu
 
 
 def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
-    """The published curves that can be drawn over our axis: both are numbers, or both are names."""
+    """Return the published curves that fit our axis: both numeric, or both names."""
     return [
         curve for curve in knob.published
         if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
@@ -102,7 +102,7 @@ def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]
 
 
 def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[CurveArm, ...]:
-    """The knob's own curve, and those of the other methods that have the same knob."""
+    """Return the knob's curve and those of other methods with the same knob."""
     names = [arm.name for arm in analysis.arms]
     others = [other for other in analysis.knobs if knob.arm and other is not knob and other.path == knob.path]
     return tuple(
@@ -152,7 +152,7 @@ def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
 
 
 def _zero(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
-    """Seed -> what differences are taken to: the baseline's value, or the mean over the values that every such seed has."""
+    """Return the reference of each seed: the baseline's value, or the mean over the knob's values."""
     if analysis.baseline is not None and analysis.baseline.values:
         return dict(analysis.baseline.values)
     table = knob.isolated.table
@@ -163,7 +163,7 @@ def _zero(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
 
 
 def _against(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
-    """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
+    """Return each value's difference to the baseline with its interval, or to the mean with its comparison bar."""
     baseline, nothing = analysis.baseline, math.nan
     if baseline is not None and baseline.values:
         found = _of_its_cells(analysis, knob) or _of_averages(analysis, knob)
@@ -182,7 +182,7 @@ def _against(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, f
 
 
 def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
-    """Label -> what is known of the cell against the baseline; None unless the knob's table is that of all cells."""
+    """Return each cell's difference to the baseline; None unless the knob's table is that of all cells."""
     cells = {tuple(trial.key for trial in cell.trials): cell for cell in analysis.cells if not cell.cell.baseline}
     if analysis.race is not None or len(analysis.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
         return None
@@ -191,7 +191,7 @@ def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[flo
 
 
 def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
-    """Label -> the value's average over the other knobs against the baseline; None where the knob's table is no average.
+    """Return each value's average over the other knobs against the baseline; None unless the table is an average.
 
     Judged as the values are among themselves (`verdicts.sensitivity`): a seed that lost one trial of an average keeps the others.
     Of several baseline cells the best counts (`stats.intervals.tuned`): that of the smallest gain, and each may be too high.
@@ -213,7 +213,7 @@ def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[floa
 
 
 def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
-    """Label -> the value, at its best setting where it was tuned, against the best baseline cell."""
+    """Return each value, at its best setting if tuned, against the best baseline cell."""
     table, tuned, sign = knob.isolated.table, knob.isolated.tuned, analysis.sign
     if tuned is None:
         levels = [sign * row[None] for row in table.values]
@@ -230,7 +230,7 @@ def _baseline_rows(analysis: Analysis, seeds: Sequence[int]) -> np.ndarray:
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:
-    """Our values, those of other methods with the same knob and the published ones, each once."""
+    """Return our values, those of other methods with this knob, and the published ones, each once."""
     values = {level_key(level): level for level in knob.levels}
     elsewhere = [level for other in analysis.knobs if other.path == knob.path for level in other.levels]
     for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
@@ -243,7 +243,7 @@ def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[Publis
 
 
 def _described(metric: MetricName, knob: KnobAnalysis) -> str:
-    """The curve in words, for readers who do not see it."""
+    """Describe the curve for readers who cannot see it."""
     means = [
         f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
     ]
@@ -254,7 +254,7 @@ def _described(metric: MetricName, knob: KnobAnalysis) -> str:
         values = "; ".join(
             f"{p.x:g}: {p.y:g}" if isinstance(p.x, float) else f"{p.x}: {p.y:g}" for p in published.points
         )
-        text += f" Beside it the published curve of {published.source}: {values}."
+        text += f" Published curve of {published.source}: {values}."
     return text
 
 
@@ -265,18 +265,18 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str
         what = "simultaneous interval" if shown.baseline else "comparison bar: values whose bars do not overlap differ"
         parts.append(f"Thin lines: one seed each. Thick: mean with {level} {what}.")
     elif knob.isolated.problem:
-        parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
+        parts.append("Each point is one seed of one cell; the other knobs vary.")
     elif any(point.seeds for point in knob.points):
-        parts.append("One seed: no interval can be given.")
+        parts.append("One seed gives no interval.")
     drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:
         parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
-    parts.append(f"Shaded: the margin of {analysis.metric.amount(analysis.margin)}.")
+    parts.append(f"Shaded: differences below {analysis.metric.amount(analysis.margin)}, the smallest that matters.")
     if knob.isolated.how:
         parts.append(f"Means and seeds are {knob.isolated.how}.")
     if shown.printed:
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
     if shown.floors:
         floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in shown.floors)
-        parts.append(f"Dotted: what is reached without training ({floors}), where it lies in the picture.")
+        parts.append(f"Dotted: reached without training ({floors}).")
     return " ".join(parts)

@@ -1,4 +1,4 @@
-"""Logged figures over training as one drawing, of which the reader chooses the figure: what several questions show."""
+"""A figure of logged metrics over training, with one view for each metric."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tune_dml.report.drawing.colours import series_colours
 from tune_dml.report.section import Figure, FigureView
 
 _WIDE = 20.0
-"""A figure whose means are further apart than this ratio has a logarithmic axis."""
+"""Ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages."""
 
 
 def figure_of(
     knob: KnobAnalysis, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
     omitted: Sequence[str], caption: str,
 ) -> Figure:  # fmt: skip
-    """A view for each panel; `sentences` says by the figure's key what is seen."""
+    """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions."""
     if omitted:
-        caption += f" For clarity, {len(omitted)} more values are left out."
+        caption += f" {len(omitted)} more values are omitted."
     views = [_view(knob, panel, sentences.get(panel.metric.key, "")) for panel in panels]
     first, *others = views
     return Figure(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
@@ -36,7 +36,7 @@ def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> FigureView:
         for line in panel.lines
     ]
     means = [mean for line in panel.lines for mean in line.mean]
-    log = min(means) > 0 and max(means) > _WIDE * min(means)
+    log = not panel.metric.percent and min(means) > 0 and max(means) > _WIDE * min(means)
 
     def draw(narrow: bool) -> Canvas:
         return lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)

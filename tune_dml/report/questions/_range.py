@@ -1,4 +1,4 @@
-"""The values beyond those of a knob that were tried, for a question that advises to try them."""
+"""The next values beyond the tested range of a knob."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Side = Literal["low", "high", ""]
 
 
 def numbers_of(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:
-    """The knob's values behind labels, those that are numbers."""
+    """Return the numeric values of a knob behind labels."""
     return [float(value) for label in labels if is_number(value := knob.level(label))]
 
 
 def values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side) -> tuple[float, ...]:
-    """The next values beyond the outermost one that trained; none where the knob may go no further or has no order."""
+    """Return the next values beyond the outermost one that trained; none at the domain's bound or without an order."""
     trained = [label for label in knob.isolated.table.labels if math.isfinite(knob.isolated.means[label])]
     numbers = sorted(numbers_of(knob, trained))
     if not side or len(numbers) < 2:
@@ -35,7 +35,7 @@ def values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side) -> tuple[f
 
 
 def as_tried(knob: KnobAnalysis, values: Sequence[float]) -> list[Value]:
-    """The values to add; whole where all that were tried are."""
+    """Return the values to add, as integers if all tried values are integers."""
     tried = numbers_of(knob, knob.isolated.table.labels)
     whole = all(float(value).is_integer() for value in [*tried, *values])
     return [int(value) if whole else value for value in values]

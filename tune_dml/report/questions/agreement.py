@@ -1,4 +1,4 @@
-"""Does the sweep agree with the published curve? Level where that is fair, order always, and why it may not be fair."""
+"""Does the sweep agree with the published curve? Levels if they are comparable, orders always."""
 
 from __future__ import annotations
 
@@ -58,29 +58,34 @@ class CurveAgreement:
     published: PublishedCurve
     verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
     reasons: tuple[str, ...]
-    """Why levels are not comparable; empty when they are."""
+    """Why levels are not comparable; empty if they are."""
     not_printed: tuple[str, ...]
-    """Conditions of the printed numbers that nobody says: levels are compared as if they were ours."""
+    """Conditions that the paper does not print; assumed to equal ours."""
     caveats: tuple[str, ...]
-    """What weakens the comparison without forbidding it."""
+    """What weakens the comparison."""
     points: tuple[PointGap, ...]
     level: Equivalence | None
-    """None when levels are not compared."""
+    """None if levels are not compared."""
     order: OrderAgreement | None
-    """None below three shared values, or without intervals."""
+    """None with fewer than three shared values, or without intervals."""
     deviation: PaperDeviation
-    """Of the printed numbers, as the order takes it."""
+    """The run-to-run deviation assumed for the printed numbers."""
     alpha: float
 
     @property
+    def unusable(self) -> bool:
+        """Whether neither the level nor the order can be compared."""
+        return self.level is None and self.order is None
+
+    @property
     def brief(self) -> str:
-        """Level and order in a line."""
+        """Level and order in one sentence."""
         source = self.published.source
         if not self.points:
-            return f"Against {source}: no value was tried in both."
+            return f"Against {source}: no shared values."
         level = f"level not comparable ({differing(self.reasons)})" if self.reasons else f"level: {self.verdict}"
         if self.not_printed and not self.reasons:
-            level += f" (conditions that are not printed: {len(self.not_printed)})"
+            level += f" ({counted(len(self.not_printed), 'condition')} not printed)"
         return f"Against {source}: {level}; {self._order}."
 
     @property
@@ -94,19 +99,25 @@ class CurveAgreement:
 
 @knob_question(order=220, unanswered={"agreement": ()})
 def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """One comparison for each curve that the papers printed for this knob; none where ours lacks what was stopped early."""
+    """Compare with each published curve of this knob; None if values were stopped early."""
     if knob.stopped:
         return None
     comparisons = [_compare(analysis, knob, published) for published in knob.published]
     if not comparisons:
         return None
     body: list[Block] = []
+    unusable: list[Block] = []
     for index, comparison in enumerate(comparisons):
+        if comparison.unusable and len(comparisons) > 1:
+            unusable.append(Notes((f"{comparison.published.source}: {_why_unusable(comparison)}.",)))
+            continue
         body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, analysis)))]
         table = _table(analysis.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
         lists = [Notes(items) for items in (comparison.reasons, comparison.published.notes) if items]
         title = "Value by value, what differs, and notes on the printed numbers"
         body.append(Fold(title if comparison.reasons else title.replace(" what differs,", ""), (table, *lists)))
+    if unusable:
+        body.append(Fold(f"{counted(len(unusable), 'published table')} that cannot be compared", tuple(unusable)))
     first = comparisons[0]
     level = first.verdict
     word = "level not comparable" if level == "not comparable" else level
@@ -124,7 +135,7 @@ def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
 
 
 def _headline(comparisons: Sequence[CurveAgreement]) -> str:
-    """What became of the papers' order, once for all the curves of which the same is true."""
+    """State the outcome for the papers' orders, once for curves with the same outcome."""
     told: dict[str, list[str]] = {}
     for comparison in comparisons:
         if comparison.order is not None:
@@ -138,7 +149,7 @@ def _where(comparison: CurveAgreement) -> str:
 
 
 def _differs(reasons: Sequence[str]) -> str:
-    """`another backbone`: the nearest of the reasons, the data set aside."""
+    """Return the first difference, such as `another backbone`."""
     others = [reason.partition(":")[0].removeprefix("other ") for reason in reasons]
     named = [name for name in others if name != "data set"]
     return f"another {named[0]}" if named else "another data set"
@@ -203,10 +214,10 @@ def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: 
     held = (
         f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
     )
-    sd = "ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
-    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be {sd}{held}"]
+    sd = "equal to ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
+    caveats = [f"the paper prints {runs} and no standard deviation: assumed {sd}{held}"]
     if theirs.selection == "unknown":
-        caveats.append("how the paper selected is not known")
+        caveats.append("the paper does not say how it selected")
     if not_printed:
         caveats.append(f"not printed: {', '.join(not_printed)}")
     return tuple(caveats)
@@ -217,7 +228,7 @@ def _sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
     if comparison.level is None:
         level = [f"Not comparable in level with {source}: {differing(comparison.reasons)}."]
     elif comparison.verdict == "undecided":
-        level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
+        level = [f"It is undecided whether the level agrees with {source}: a value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, analysis)
     return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, comparison.deviation)]
@@ -227,19 +238,19 @@ def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str
     source, metric = comparison.published.source, analysis.metric
     margin = metric.amount(analysis.margin)
     sentence = {
-        "matches": f"The level matches {source}: every gap certainly lies within {margin}.",
+        "matches": f"The level matches {source}: every difference is significantly below {margin}.",
         "higher": f"The level is higher than {source}.",
         "lower": f"The level is lower than {source}.",
         "mixed": f"The level is higher at some values and lower at others than {source}.",
     }.get(
         comparison.verdict,
-        f"The level is compatible with {source}: no gap is established, and none of {margin} is ruled out. "
-        "That is not agreement.",
+        f"The level is compatible with {source}: no difference is significant, but {margin} cannot be ruled out. "
+        "This does not show agreement.",
     )
     widest = max(comparison.points, key=lambda point: abs(point.gap))
     return [
         sentence,
-        f"The largest gap is {metric.signed(widest.gap)} {metric.unit} at {widest.value} "
+        f"The largest difference is {metric.signed(widest.gap)} {metric.unit} at {widest.value} "
         f"({100 * (1 - comparison.alpha):.3g}% simultaneous interval {metric.number(widest.low)} to "
         f"{metric.number(widest.high)}; {len(comparison.points)} values).",
         f"Note: {'; '.join(comparison.caveats)}.",
@@ -249,14 +260,14 @@ def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str
 def _order_sentence(comparison: CurveAgreement) -> str:
     order, count = comparison.order, len(comparison.points)
     if count < 3:
-        return f"The orders cannot be compared: {count} shared values, and three are needed."
+        return f"The orders cannot be compared: that takes three shared values, not {count}."
     if order is None:
         return "The orders cannot be compared: there is no noise estimate."
     return order_sentence(order, comparison.deviation, "values")
 
 
 def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> list[str]:
-    """What the printed curve says by itself, with the run-to-run standard deviation that it takes."""
+    """Judge the printed curve alone, with the run-to-run deviation that this takes."""
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
@@ -266,8 +277,14 @@ def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> l
     return [f"The published curve by itself: {printed.sentence}."]
 
 
+def _why_unusable(comparison: CurveAgreement) -> str:
+    if not comparison.points:
+        return "no shared values"
+    shared = counted(len(comparison.points), "shared value")
+    return f"{shared}, and levels differ in conditions ({differing(comparison.reasons)})"
+
+
 def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:
-    """Ours and the paper's, value by value."""
     rows = tuple(
         (text_cell(f"{p.value:g}" if isinstance(p.value, float) else p.value), metric_cell(metric, p.ours),
          metric_cell(metric, p.published), delta_cell(metric, p.gap), delta_cell(metric, p.low), delta_cell(metric, p.high))

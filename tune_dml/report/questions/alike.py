@@ -1,4 +1,4 @@
-"""Are some configurations one and the same? Those that trained to the same numbers differ by something that was not used."""
+"""Which configurations gave exactly the same results, and so differ only in something unused?"""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tune_dml.text import joined
 
 @question(order=147, unanswered={"alike": ()})
 def alike(analysis: Analysis) -> Section | None:
-    """None where all differ; what another program trained has too few numbers to tell."""
+    """Group identical configurations; None if all differ, or for imported results, which have too few numbers to tell."""
     if analysis.results.imported is not None:
         return None
     groups = [[cell.label for cell in group] for group in groups_of(analysis.cells)]
     if not groups:
         return None
-    same = "trained to the same numbers under every seed, to the last digit"
-    sentence, listed = f"{len(groups)} groups of configurations {same} within the group.", groups
+    same = "gave exactly the same results under every seed"
+    sentence, listed = f"{len(groups)} groups of configurations {same}.", groups
     if len(groups) == 1:
         sentence, listed = f"{joined(groups[0])} {same}.", []
     advice = (
-        "What tells them apart was not used: the method does not read it, other settings switch it off, or no batch reached it. "
-        "Where an identity says that they are one and the same, this is its proof."
+        "The setting in which they differ was not used: the method does not read it, other settings switch it off, or no "
+        "batch reached it. If the two are equal by definition, this confirms it."
     )
     notes = [Notes(tuple(map(joined, listed)))] if listed else []
-    unused = any(knob.unused for knob in analysis.knobs)  # then the knob's own sentence says it
+    unused = any(knob.unused for knob in analysis.knobs)  # the knob's own headline then says it
     return Section(
         "alike",
-        "Which configurations are one and the same?",
-        "The same",
+        "Which configurations are identical?",
+        "Identical",
         (Text(sentence), *notes, Text(advice)),
         headline="" if unused else sentence,
         data={"alike": groups},

@@ -1,4 +1,4 @@
-"""Which method is better? Every arm at its best configuration, all pairs compared with one correction."""
+"""Which method is better? Compare every arm at its best configuration, all pairs at once."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.verdicts.selection import at_best, expected_best, score_of_best
 from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensitivity
+from tune_dml.text import joined
 
 _MOST_NAMED = 6
-"""Of more methods a sentence says how many."""
+"""Most methods that a sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
 class ArmAtBest:
-    """An arm, as it is compared."""
+    """An arm at its best configuration."""
 
     arm: str
     configuration: str
-    """The cell that stands for it."""
+    """Label of its best cell."""
     score: Interval
     """The mean of that cell; the interval allows for the choice."""
     bar: float
@@ -46,14 +47,14 @@ class ArmAtBest:
     tried: int
     """Configurations that trained."""
     of_equal_cells: float
-    """Expected best of as many configurations as every method that has a choice tried."""
+    """Expected best of the smallest number of configurations that a tuned method tried."""
     of_equal_hours: float
-    """Expected best of the configurations that fit into the hours of the method that took fewest."""
+    """Expected best of the configurations that fit into the smallest number of hours."""
 
 
 @dataclass(frozen=True)
 class _Budget:
-    """The least that a method with a choice of configurations was given."""
+    """The smallest tuning budget of a method that was tuned."""
 
     cells: int
     hours: float
@@ -70,11 +71,11 @@ class _ComparedArms:
     """Every configuration of every method that trained; None where no method has a choice."""
     table: SeedTable
     budget: _Budget | None
-    """What every method can be given alike; None where no two of them have a choice."""
+    """The budget that all tuned methods share; None if fewer than two were tuned."""
 
     @property
     def first(self) -> tuple[str, ...]:
-        """The best arm, and those that come out equal to it."""
+        """The best arm, and those with the same mean."""
         return tuple(arm.arm for arm in self.arms if arm is self.arms[0] or arm.score.mean == self.arms[0].score.mean)
 
     def differences(self, best: str) -> list[Difference]:
@@ -84,7 +85,7 @@ class _ComparedArms:
 
 @question(order=150, unanswered={"arms": None})
 def arms(analysis: Analysis) -> Section | None:
-    """None for a space without arms whose baseline is one cell: its curve and table already say it."""
+    """Compare the arms; None for a space without arms whose baseline is one cell."""
     plan = analysis.results.plan
     chosen = [arm for arm in analysis.arms if len(arm.cells) > 1 and arm.baseline]
     if len(analysis.arms) < 2 or not (plan.space.arms or chosen):
@@ -108,7 +109,7 @@ def arms(analysis: Analysis) -> Section | None:
         (sentences[0],),
         headline=_headline(analysis, compared),
         steps=more_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
-        hint=not_worth_it(ahead, question, "Fewer methods or a larger margin"),
+        hint=not_worth_it(ahead, question, "Comparing fewer methods, or a larger `--margin`,"),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -149,12 +150,12 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     beaten = {(d.second if analysis.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -analysis.sign * np.nan_to_num(arm.score.mean, nan=-analysis.sign * np.inf))
-    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter the mean of one that another certainly beats
+    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter a method that another beats
     return _ComparedArms(tuple(rows), lost, matters, best.tuned, table, budget)
 
 
 def _score(analysis: Analysis, own: Interval, table: np.ndarray) -> Interval:
-    """The chosen cell's mean; of several cells with the interval that the choice cannot flatter."""
+    """Return the chosen cell's mean, with an interval that allows for the choice."""
     if len(table) == 1:
         return own
     found = score_of_best(analysis.sign * table, resolution=analysis.resolution)
@@ -170,7 +171,7 @@ def _budget(arms: Sequence[ArmAnalysis]) -> _Budget | None:
 
 
 def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -> tuple[float, float]:
-    """Expected best of equal numbers of configurations, and of those that take equal hours; larger is better."""
+    """Return the expected best of equally many configurations, and of equal hours; larger is better."""
     if budget is None:
         return math.nan, math.nan
     cells = len(table)
@@ -186,7 +187,7 @@ def _name(analysis: Analysis, arm: ArmAnalysis) -> str:
 
 
 def _from(first: str, difference: Difference) -> Difference:
-    """The difference as seen from one of its two arms."""
+    """Return the difference with `first` as its first arm."""
     if difference.first == first:
         return difference
     return Difference(
@@ -195,10 +196,10 @@ def _from(first: str, difference: Difference) -> Difference:
 
 
 def _verdict(analysis: Analysis, difference: Difference) -> str:
-    """What is certain of an arm minus another."""
+    """Return the verdict on an arm minus another."""
     low, high = sorted((analysis.sign * difference.low, analysis.sign * difference.high))
     if max(-low, high) < analysis.margin:
-        return "equal within the margin"
+        return "equivalent"
     if low > 0 or high < 0:
         return "better" if low > 0 else "worse"
     return "undecided"
@@ -209,46 +210,46 @@ def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:
     verdicts = {_verdict(analysis, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
         return best
-    return "no difference" if verdicts == {"equal within the margin"} else "undecided"
+    return "no difference" if verdicts == {"equivalent"} else "undecided"
 
 
 def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
-    """The best arm against each other one, how arms were tuned, and what was lost."""
+    """Compare the best arm with each other one; say how arms were tuned, and what was lost."""
     metric, best = analysis.metric, compared.arms[0]
     by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
         named = f"{difference.second} ({metric.signed(difference.estimate)})"
         by_verdict.setdefault(_verdict(analysis, difference), []).append((named, difference.estimate))
     wordings = {
-        "better": "certainly better than {}",
-        "equal within the margin": "equal within the margin to {}",
-        "undecided": "undecided against {}",
-        "worse": "worse than {}",
+        "better": "significantly better than {}",
+        "equivalent": f"equivalent to {{}} (less than {metric.rough(analysis.margin)} apart)",
+        "undecided": "not yet told apart from {}",
+        "worse": "significantly worse than {}",
     }
     parts = [
         wordings[verdict].format(_named(metric, by_verdict[verdict])) for verdict in wordings if verdict in by_verdict
     ]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     first = (best.arm,) if parts else compared.first
-    leads = f"{' and '.join(first)} {'has' if len(first) == 1 else 'have'} the best"
+    leads = f"{joined(first)} {'has' if len(first) == 1 else 'have'} the best"
     text = f"Of {len(compared.arms)} methods {leads} {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
     if compared.tuned is not None:
-        choice = "The same seeds choose and judge it: means flatter, intervals allow for the choice."
+        choice = "The same seeds select and judge it: means are optimistic, intervals allow for the selection."
         sentences.append(f"Each method is at its best configuration. {choice}")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -analysis.sign * arm.of_equal_cells)
         alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
         sentences.append(
-            f"They tried unequal numbers of configurations; of {compared.budget.cells} each the expected best is: {alike}."
+            f"They tried unequal numbers of configurations. Expected best of {compared.budget.cells} each: {alike}."
         )
     if compared.lost:
-        sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
+        sentences.append(f"Every configuration of {joined(compared.lost)} diverged or failed.")
     return sentences
 
 
 def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
-    """Each by name, or of many how many and how far away; the table has them all."""
+    """Name each rival, or give their number and range."""
     if len(rivals) <= _MOST_NAMED:
         return ", ".join(name for name, _ in rivals)
     sizes = [size for _, size in rivals]
@@ -256,20 +257,19 @@ def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
 
 
 def _headline(analysis: Analysis, compared: _ComparedArms) -> str:
-    """Which method is the best, as one would say it."""
+    """Say which method is the best."""
     word, best = _verdict_badge(analysis, compared), compared.arms[0]
     dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
     if word == best.arm:
         return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
     if word == "no difference":
-        return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
+        return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best configuration."
     if not compared.matters.differences:
         verb = "leads" if len(compared.first) == 1 else "lead"
-        return f"{' and '.join(compared.first)} {verb} on {dataset}; {compared.matters.reason}."
+        return f"{joined(compared.first)} {verb} on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
-    named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
-    named = named if len(rivals) < 4 else f"{len(rivals)} others"
-    return f"{best.arm} leads on {dataset}, but is not told from {named}."
+    named = joined(rivals) if len(rivals) < 4 else f"{len(rivals)} others"
+    return f"{best.arm} leads on {dataset}, but cannot yet be told apart from {named}."
 
 
 def _is_open(analysis: Analysis, compared: _ComparedArms) -> bool:
@@ -278,7 +278,7 @@ def _is_open(analysis: Analysis, compared: _ComparedArms) -> bool:
 
 
 def _ahead(analysis: Analysis, compared: _ComparedArms) -> Forecast | None:
-    """What further seeds would decide of the leading arm: better, worse, or equal within the margin."""
+    """Forecast whether further seeds would decide how the leading arm compares with the others."""
     if not _is_open(analysis, compared) or compared.matters.noise is None:
         return None
     table, tuned = compared.table.with_numbers(), compared.tuned
@@ -329,7 +329,6 @@ def _equal_columns(budget: _Budget) -> list[str]:
 
 
 def _baselines(analysis: Analysis, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
-    """The baseline among the arms that are compared."""
     names = {arm.name for arm in analysis.arms if arm.baseline}
     return [arm for arm in compared if arm.arm in names]
 
@@ -350,7 +349,7 @@ def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
 
 
 def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
-    """The methods by rank with their bars; or on one line, with those joined that are not told apart."""
+    """Draw the methods by rank; or on one line, with bars that join those that cannot be told apart."""
     metric = analysis.metric
     means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
     names = [_name(analysis, arm) for arm in analysis.arms]
@@ -365,11 +364,11 @@ def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
             )
         )  # fmt: skip
     groups = _not_told_apart(analysis, compared)
-    joined = "; ".join(" and ".join(compared.arms[i].arm for i in group) for group in groups) or "none"
+    groups_ = "; ".join(joined([compared.arms[i].arm for i in group]) for group in groups) or "none"
     line = FigureView(
-        "told apart", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
-        f"{_headline(analysis, compared)} Methods that are not told apart: {joined}.",
-        f"Bars join methods of which no two are certainly different: {joined}.",
+        "groups", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
+        f"{_headline(analysis, compared)} Methods that cannot be told apart: {groups_}.",
+        f"Each bar joins methods of which no two differ significantly: {groups_}.",
     )  # fmt: skip
     return Figure(
         "arms",
@@ -382,7 +381,7 @@ def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
 
 
 def _not_told_apart(analysis: Analysis, compared: _ComparedArms) -> list[list[int]]:
-    """The largest runs, by rank, of which no two methods certainly differ."""
+    """Return the largest runs, by rank, in which no two methods differ significantly."""
     names = [arm.arm for arm in compared.arms]
     differ = {
         frozenset((names.index(d.first), names.index(d.second)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis, BaselineDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
+from tune_dml.report.naming import spaced
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
     Block,
@@ -31,7 +33,7 @@ _MOST_WHISKERS = 30
 
 @question(order=300, unanswered={"baseline": None})
 def baseline(analysis: Analysis) -> Section | None:
-    """Every cell against the baseline; None without one, or when it has no numbers."""
+    """Compare every cell with the baseline; None without a baseline that has results."""
     rows = analysis.against_baseline
     if rows is None or analysis.baseline is None:
         return None
@@ -54,7 +56,7 @@ def baseline(analysis: Analysis) -> Section | None:
 
 
 def _name(analysis: Analysis) -> str:
-    """`no SEC`, or `the best of 10 cells of no SEC` where something was tuned in it too."""
+    """Return `no SEC`, or `the best of 10 cells of no SEC` if the baseline was tuned too."""
     baselines = analysis.baselines
     if len(baselines) > 1:
         return f"the best of {len(baselines)} cells of {baselines[0].cell.arm}"
@@ -66,7 +68,6 @@ def _algorithm(analysis: Analysis) -> str:
 
 
 def _verdict_badge(rows: Sequence[BaselineDifference]) -> str:
-    """The verdict in a word or two."""
     verdicts: list[str] = [row.verdict for row in rows]
     unanimous = next((word for word in _WORDS if verdicts and verdicts.count(word) == len(verdicts)), "")
     better = verdicts.count("better")
@@ -81,7 +82,7 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
-    parts += [f"{len(analysis.stopped)} others were stopped early and are not compared"] if analysis.stopped else []
+    parts += [f"{len(analysis.stopped)} others were stopped early and not compared"] if analysis.stopped else []
     level = f"{100 * (1 - analysis.looks.level):.3g}%"
     return f"Against {name} ({level} simultaneous intervals): {'; '.join(parts)}."
 
@@ -93,7 +94,7 @@ def _listed(labels: Sequence[str], every: int, what: str) -> str:
 
 
 def _compared(analysis: Analysis) -> str:
-    """What stands against the baseline: values of the only knob, configurations of several, methods without any."""
+    """Return the noun for what is compared: values of one knob, configurations of several, methods without any."""
     return ("method", "value")[len(analysis.knobs)] if len(analysis.knobs) < 2 else "configuration"
 
 
@@ -111,44 +112,52 @@ def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) ->
 
 
 def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
-    """Whether anything beats the baseline, as one would say it."""
-    knobs = analysis.knobs
-    what = knobs[0].symbol if len(knobs) == 1 else _compared(analysis)
+    """Say whether anything beats the baseline; empty with one seed."""
     if max((row.n for row in rows), default=0) < 2:
         return ""
+    knobs, than = analysis.knobs, re.sub("^no ", "training without ", name)
+    what = f"value of {knobs[0].symbol}" if len(knobs) == 1 else _compared(analysis)
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
-    better, worse, open_ = labels["better"], labels["worse"], labels["undecided"]
+    better, worse, undecided = labels.values()
     without = any(not (cell.values or cell is analysis.baseline) for cell in analysis.cells)
-    finished = "that was let finish " if analysis.stopped else "that trained " if without else ""
+    finished = " that finished training" if analysis.stopped or without else ""
+    if len(better) == len(rows):
+        return f"Every {what}{finished} is significantly better than {than}."
+    if len(worse) == len(rows):
+        return f"Every {what}{finished} is significantly worse than {than}."
     if better:
-        if len(better) == len(rows):
-            return f"Every {what} {finished}beats {name}."
-        named = (
-            joined(_short(analysis, better))
-            if len(better) < 5
-            else f"{len(better)} of {len(rows)} {_compared(analysis)}s"
-        )
-        others = "the others that trained" if without and not analysis.stopped else "the others"
-        rest = f"; {others} are open" if open_ and not worse else ""
-        return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
-    none = "On the seeds that chose it no" if analysis.results.confirmed else "No"
-    if not open_:
-        return f"{none} {what} {finished}beats {name}: all are worse."
-    return f"{none} {what} {finished}certainly beats {name}" + (
-        f"; {joined(_short(analysis, worse))} certainly not." if 0 < len(worse) < 4 else "."
-    )
+        parts = [f"{_listed_in_prose(analysis, better, len(rows), name_knob=True)} significantly better than {than}"]
+    else:
+        chosen = "On the selection seeds, no" if analysis.results.confirmed else "No"
+        parts = [f"{chosen} {what}{finished} is significantly better than {than}"]
+        parts += _highest_below(analysis, rows)
+    parts += [f"{_listed_in_prose(analysis, worse, len(rows))} significantly worse"] if worse else []
+    parts += [f"the others{finished} are undecided"] if better and undecided else []
+    return "; ".join(parts) + "."
 
 
-def _short(analysis: Analysis, labels: Sequence[str]) -> list[str]:
-    """`rho 0.01`, `0.1`: of one knob its name stands once."""
+def _highest_below(analysis: Analysis, rows: Sequence[BaselineDifference]) -> list[str]:
+    """Say by how much the best mean misses the baseline, if it does."""
+    best = max(rows, key=lambda row: analysis.sign * row.difference if math.isfinite(row.difference) else -math.inf)
+    size = analysis.metric.rough(abs(best.difference))
+    if not analysis.sign * best.difference < 0 or size == analysis.metric.rough(0.0):
+        return []
+    return [f"even the best mean ({spaced(best.label)}) is {size} {'lower' if best.difference < 0 else 'higher'}"]
+
+
+def _listed_in_prose(analysis: Analysis, labels: Sequence[str], every: int, *, name_knob: bool = False) -> str:
+    """Return `0.01 and 0.1 are` for values of the only knob, `5 of 12 are` for many."""
+    verb = "is" if len(labels) == 1 else "are"
+    if len(labels) > 4:
+        return f"{len(labels)} of {every} {_compared(analysis)}s {verb}"
     if len(analysis.knobs) != 1 or not set(labels) <= set(analysis.knobs[0].labels):
-        return list(labels)
-    values = [value_text(analysis.knobs[0].level(label)) for label in labels]
-    return [f"{analysis.knobs[0].symbol} {values[0]}", *values[1:]]
+        return f"{joined(list(map(spaced, labels)))} {verb}"
+    knob = analysis.knobs[0]
+    values = joined([value_text(knob.level(label)) for label in labels])
+    return f"{knob.symbol} = {values} {verb}" if name_knob else f"{values} {verb}"
 
 
 def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], sentence: str) -> Figure:
-    """The cells by how far they are from the baseline, the best first."""
     metric = analysis.metric
     marks = {"better": ("circle", "good"), "worse": ("cross", "bad"), "undecided": ("diamond", "base")}
     ranked = sorted(
@@ -168,5 +177,6 @@ def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], s
         "baseline",
         lambda narrow: whiskers(shown, f"{metric.label} minus {name}{unit}", narrow=narrow, band=analysis.margin),
         sentence,
-        f"Paired differences to the baseline with simultaneous intervals; the margin is shaded.{left_out}",
+        "Paired differences to the baseline with simultaneous intervals. Shaded: differences too small to matter."
+        f"{left_out}",
     )

@@ -1,4 +1,4 @@
-"""What must be said before any verdict: nothing beats the pixels, training had not finished, trials collapsed."""
+"""Warnings in the answer: no cell beats raw pixels, training had not converged, trials collapsed or diverged."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Sequence
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, histories_of
-from tune_dml.report.naming import floor_name, floors_of
+from tune_dml.report.naming import floor_name, floors_of, spaced
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
-from tune_dml.text import counted
+from tune_dml.text import counted, joined, value_text
 
 LAST = 0.25
-"""The share of training over which a metric that still moves is called unfinished."""
+"""Share of training, at its end, in which a metric should no longer improve."""
 _MOST_READ = 24
-"""Trials whose histories are read here, the baseline's and the best cells' first: a terminal asks this of every sweep."""
+"""Most trials whose histories are read, the baseline's and the best cells' first: the terminal waits for them."""
+_MOST_NAMED = 4
 _COLLAPSED = "collapsed"
 
 
 @question(order=94)
 def below_floors(analysis: Analysis) -> Section | None:
-    """None where some cell beats every floor, or none was measured."""
+    """Warn if no cell beats what is reached without training."""
     scored = [cell for cell in analysis.cells if cell.values]
     sign, floors = analysis.sign, floors_of(analysis.results)
     if not scored or not floors:
@@ -33,26 +35,28 @@ def below_floors(analysis: Analysis) -> Section | None:
         return None
     number = analysis.metric.number
     sentence = (
-        f"No cell beats {floor_name(name)} ({number(highest)}): the best, {best.label}, reaches {number(best.mean)}."
+        f"No configuration beats {floor_name(name)} without training ({number(highest)}): "
+        f"the best, {spaced(best.label)}, reaches {number(best.mean)}."
     )
     return _said(sentence)
 
 
 @question(order=95)
 def unfinished(analysis: Analysis) -> Section | None:
-    """None where no cell that was read gained more than the margin in the last part of training."""
+    """Warn if a cell still gained more than the smallest difference that matters at the end of training."""
     gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
     if not gaining:
         return None
     most = max(gaining, key=lambda change: analysis.sign * change.size)
-    gained = analysis.metric.rough(abs(most.size))
-    sentence = f"Training had not finished: {most.label} still gained {gained} in steps {most.first} to {most.last}."
-    return _said(sentence)
+    return _said(
+        f"Training had not converged: {spaced(most.label)} gained another {analysis.metric.rough(abs(most.size))} "
+        f"between steps {most.first} and {most.last}."
+    )
 
 
 @question(order=96)
 def collapsed(analysis: Analysis) -> Section | None:
-    """None where no trial ended with one embedding for all pictures."""
+    """Warn if trials ended with one embedding for all pictures."""
     lost = {cell.label: _collapsed_of(cell) for cell in analysis.cells}
     count = sum(map(len, lost.values()))
     if not count:
@@ -60,18 +64,54 @@ def collapsed(analysis: Analysis) -> Section | None:
     where = ", ".join(
         f"{label}: {len(trials)} of {len(_ended(analysis, label))}" for label, trials in lost.items() if trials
     )
-    verb = "it has" if count == 1 else "they have"
-    sentence = f"{count} of {counted(len(analysis.results.trials), 'trial')} collapsed, so {verb} no number ({where})."
-    return _said(sentence)
+    verb = "has" if count == 1 else "have"
+    trials = counted(len(analysis.results.trials), "trial")
+    return _said(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
+
+
+@question(order=298)
+def lost(analysis: Analysis) -> Section | None:
+    """Say which values diverge, and how many trials failed."""
+    parts = [_diverging(analysis.knobs[0] if len(analysis.knobs) == 1 else None, analysis.cells)]
+    failed = analysis.counts.get("failed", 0)
+    parts.append(f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed." if failed else "")
+    return _said(" ".join(filter(None, parts))) if any(parts) else None
+
+
+def _diverging(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
+    """Return `lr = 1000 and 1e12 always diverge; lr = 100 diverges in 1 of 3 trials.`; collapsed trials aside."""
+    counts = {
+        cell.label: sum(t.status == "diverged" for t, _ in cell.failures) - len(_collapsed_of(cell)) for cell in cells
+    }
+    always = [cell for cell in cells if counts[cell.label] and counts[cell.label] == len(cell.trials)]
+    rest = [cell for cell in cells if counts[cell.label] and cell not in always]
+    parts = []
+    if always:
+        verb = "always diverges" if len(always) == 1 else "always diverge"
+        parts.append(f"{_names(knob, always)} {verb}")
+    if len(rest) == 1:
+        parts.append(f"{_names(knob, rest)} diverges in {counts[rest[0].label]} of {len(rest[0].trials)} trials")
+    elif rest:
+        parts.append(f"{_names(knob, rest)} diverge in some trials")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _names(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
+    if len(cells) > _MOST_NAMED:
+        return f"{len(cells)} configurations"
+    labels = [cell.label for cell in cells]
+    if knob is None or not set(labels) <= set(knob.labels):
+        return joined(list(map(spaced, labels)))
+    return f"{knob.symbol} = {joined([value_text(knob.level(label)) for label in labels])}"
 
 
 def _said(sentence: str) -> Section:
-    """A sentence of the answer alone: figures, facts and the section on training show what it is about."""
+    """Return a sentence for the answer, without a section on the page."""
     return Section("", "", "", headline=sentence)
 
 
 def _changes(analysis: Analysis) -> Sequence[Change]:
-    """How far each of the first cells moved over the last part of training."""
+    """Return how much each cell changed over the last part of training."""
     ranked = sorted((cell for cell in analysis.cells if cell.values), key=lambda cell: -analysis.sign * cell.mean)
     ranked.sort(key=lambda cell: not cell.cell.baseline)
     keys: dict[str, tuple[str, ...]] = {}

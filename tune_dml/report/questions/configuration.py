@@ -1,4 +1,4 @@
-"""Several knobs, or a search: which configuration is best, how sure is that, which knob mattered, and what to try next?"""
+"""Several knobs, or a search: which configuration is best, how certain is that, and which knob mattered?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
-from tune_dml.report.naming import symbol_of, value_label
+from tune_dml.report.naming import spaced, symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
@@ -25,15 +25,16 @@ from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.verdicts.best import compare_with_best
 from tune_dml.stats.verdicts.selection import ALGORITHM, score_of_best
+from tune_dml.text import joined
 
 _QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000
-"""Of a pair of knobs with more double differences no interaction is estimated."""
+"""Most double differences of a pair of knobs; with more, no interaction is estimated."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number with its interval, on seeds that did not choose the configuration; NaN where there is none."""
+    """A mean with its interval on seeds that did not select the configuration; NaN if unknown."""
 
     mean: float
     low: float
@@ -49,9 +50,9 @@ class Configuration:
     gain: Score | None
     """Over the baseline; None without one."""
     table_mean: float
-    """Its mean over all seeds, those that chose it included: what the table of cells has."""
+    """Its mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
-    """Every configuration that may be the best."""
+    """The configurations that cannot be ruled out as the best."""
     cells: int
     """Configurations with a number."""
     alpha: float
@@ -60,7 +61,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class _Interaction:
-    """The double difference of two knobs that the verdict turns on: (a, c) - (b, c) - (a, d) + (b, d)."""
+    """The most certain double difference of two knobs: (a, c) - (b, c) - (a, d) + (b, d)."""
 
     first: str
     second: str
@@ -74,7 +75,7 @@ class _Interaction:
 
 @question(order=301, unanswered={"configuration": None, "interactions": ()})
 def configuration(analysis: Analysis) -> Section | None:
-    """None for one listed knob, or when no cell has a number."""
+    """Answer for several knobs, or for a search; None if no cell has a result."""
     plan = analysis.results.plan
     if max(len(arm.knobs) for arm in analysis.arms) < 2 and not plan.search.num_samples:
         return None
@@ -105,25 +106,28 @@ def configuration(analysis: Analysis) -> Section | None:
 
 def _headline(analysis: Analysis, best: Configuration) -> str:
     if analysis.stopped:
-        return f"The best configuration of the {best.cells} that were let finish is {best.label}."
+        return f"Of the {best.cells} configurations that finished training, {spaced(best.label)} is the best."
     if len(best.candidates) == 1:
-        return f"The best configuration is {best.label}."
-    return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
+        return f"The best configuration is {spaced(best.label)}."
+    open_ = f"{len(best.candidates)} of {best.cells} cannot be ruled out"
+    if len(best.candidates) == best.cells:
+        open_ = f"none of the {best.cells} can be ruled out"
+    return f"The best configuration found is {spaced(best.label)}, but {open_}."
 
 
 def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> tuple[Step, ...]:
-    """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
+    """Return more seeds while several configurations may be the best, else more cells; none for a grid."""
     search = analysis.results.plan.search
     if not search.num_samples or analysis.stopped:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
         return more_seeds(analysis.results, _QUESTION, 30, ahead)
-    settles = "whether a better configuration is to be found"
+    settles = "whether there is a better configuration"
     return extend(analysis.results, settles, 20, num_samples=search.num_samples)
 
 
 def _ahead(analysis: Analysis, best: Configuration) -> Forecast | None:
-    """What further seeds would show of a search with several candidates."""
+    """Forecast what further seeds would show of a search with several candidates."""
     if not analysis.results.plan.search.num_samples or analysis.stopped or len(best.candidates) < 2:
         return None
     table = analysis.table.times(analysis.sign)
@@ -140,13 +144,15 @@ def _best(analysis: Analysis) -> Configuration | None:
     values, step = sign * table.values, table.resolution
     candidates = _candidates(analysis)
     chosen = score_of_best(values, alpha=level, resolution=step)
-    if candidates and table.labels[int(chosen.best)] not in candidates:  # holes flatter its mean: it is certainly worse
+    if (
+        candidates and table.labels[int(chosen.best)] not in candidates
+    ):  # lost seeds flatter its mean: it is significantly worse
         kept = [
             label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
         ]
         values = np.where(np.array(kept)[:, None], values, np.nan)
         chosen = score_of_best(values, alpha=level, resolution=step)
-    if analysis.stopped:  # by all seeds: none is left that did not choose
+    if analysis.stopped:  # by all seeds: all took part in the selection
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(
             label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
@@ -168,7 +174,7 @@ def _best(analysis: Analysis) -> Configuration | None:
 
 
 def _candidates(analysis: Analysis) -> tuple[str, ...]:
-    """The configurations that may be the best: none that another statement of the report says is certainly worse."""
+    """Return the configurations that may be the best, without those that the report calls worse elsewhere."""
     table, sign = analysis.table, analysis.sign
     if analysis.pairs is None:
         return table.labels
@@ -183,7 +189,7 @@ def _candidates(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
-    """The cells of a knob, one a value, that its own section says are worse than another value."""
+    """Return the cells of a knob, one a value, that its section calls worse than another value."""
     cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
     if bounds is None:
         return set()
@@ -196,7 +202,7 @@ def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
 
 
 def _score(mean: float, low: float, high: float, sign: float) -> Score:
-    """On the metric's own scale; an interval without bounds is none."""
+    """Return a score on the metric's own scale; NaN for an interval without bounds."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return Score(sign * mean, math.nan, math.nan)
     return Score(sign * mean, *sorted((sign * low, sign * high)))
@@ -207,51 +213,54 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
     baseline = analysis.baseline.label if analysis.baseline else ""
     text = f"The best configuration found is {best.label}"
     if analysis.stopped:
-        score = f"{metric.label} {metric.number(best.score.mean)} on the seeds that also chose it while it trained"
-        return f"{text}, of the {best.cells} that were let finish: {score}, which flatters it; `confirm` measures it again."
+        score = f"{metric.label} {metric.number(best.score.mean)} on the seeds that selected it"
+        return (
+            f"{text}, of the {best.cells} that finished training: {score}. This mean is optimistic; `confirm` measures it "
+            "on fresh seeds."
+        )
     if not math.isfinite(best.score.low):
-        return f"{text}, but one seed says nothing of how sure that is."
+        return f"{text}, but one seed does not show how certain that is."
     spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
-    text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, those that chose it included, and"
-    text += f" {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not choose it"
+    text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, and"
+    text += f" {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not select it"
     if best.gain is not None and best.label != baseline:
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = "better" if best.gain.mean > 0 else "worse"
         text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
     tied = len(best.candidates)
     text += (
-        ", and certainly the best of all" if tied == 1 else f"; {tied} of {best.cells} configurations may be the best"
+        ". It is significantly the best" if tied == 1 else f". {tied} of {best.cells} configurations may be the best"
     )
     diverged = sum(cell.diverged for cell in analysis.cells)
     return f"{text}. {diverged} of {len(analysis.cells)} configurations diverged." if diverged else f"{text}."
 
 
 def _importance(knobs: Sequence[KnobAnalysis]) -> str:
-    """Which knob matters, from those whose values were crossed with the others'."""
+    """Say which knobs matter, of those that were crossed with the others."""
     uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
     verdicts = {
         word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
-        for word, verdict in (("certainly", "sensitive"), ("certainly not", "insensitive"), ("undecided", "undecided"))
+        for word, verdict in (("yes", "sensitive"), ("no", "insensitive"), ("undecided", "undecided"))
     }
-    parts = [f"{word} {' and '.join(names)}" for word, names in verdicts.items() if names]
+    parts = [f"{joined(names)}: {word}" for word, names in verdicts.items() if names]
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
     if uncrossed:
         parts.append(
-            f"no two values of {' and '.join(uncrossed)} are compared, as they were not crossed with the others' (a grid "
-            "would tell)"
+            f"{joined(uncrossed)}: unknown, since no two values were tried with the same settings of the other knobs (a grid "
+            "would show it)"
         )
-    return f"Which knob mattered{average}: {'; '.join(parts)}."
+    return f"Does the knob matter{average}? {'; '.join(parts)}."
 
 
 def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
-    """Of each pair of knobs of an arm that is a full grid whose every cell has a number; they share the error."""
+    """Judge each pair of knobs of every arm that is a full grid with results; the pairs share the error."""
     by_arm = [_interactions_in(analysis, arm) for arm in analysis.arms if not arm.baseline]
     pairs = sum(map(len, by_arm))
     return tuple(judge(pairs) for judges in by_arm for judge in judges)
 
 
 def _interactions_in(analysis: Analysis, arm: ArmAnalysis) -> list[Callable[[int], _Interaction]]:
-    """For each pair of an arm's knobs, its interaction by the number of pairs that share the error."""
+    """Return, for each pair of an arm's knobs, a function of the number of pairs that share the error."""
     knobs, cells = arm.knobs, arm.cells
     combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
     levels = [sorted({row[index] for row in combinations_tried}) for index in range(len(knobs))]
@@ -278,7 +287,7 @@ def _interaction(
     values = np.array([[cell.values.get(seed, np.nan) for seed in analysis.seeds] for cell in cells])
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
-    # all must succeed: none is corrected
+    # all must be small at once, so none is corrected
     alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())
@@ -305,21 +314,21 @@ def _interaction(
 def _together(pairs: Sequence[_Interaction]) -> str:
     wordings = {
         "interact": "{} and {} interact",
-        "do not interact": "{} and {} do not interact beyond the margin",
-        "undecided": "whether {} and {} interact is undecided",
+        "do not interact": "{} and {} do not interact",
+        "undecided": "it is undecided whether {} and {} interact",
     }
     text = "; ".join(wordings[pair.verdict].format(pair.first, pair.second) for pair in pairs)
-    return f"{re.sub('^whether', 'Whether', text)}."  # a symbol keeps its case: m and M are two knobs
+    return f"{re.sub('^it', 'It', text)}."  # a symbol keeps its case: m and M are two knobs
 
 
 def _interaction_headline(pairs: Sequence[_Interaction]) -> str:
-    """That what is said of a knob by itself is not said of it beside each value of another; empty where none interact."""
+    """Warn that averages hide interactions; empty if no pair interacts."""
     sure = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
     if not sure:
         return ""
     named = sure[0] if len(sure) == 1 else f"{len(sure)} pairs of knobs"
     others = "the other" if len(sure) == 1 else "the others"
-    return f" {named} interact: what is said of one of them alone is an average over {others}."
+    return f" {named} interact: statements about one of them are averages over {others}."
 
 
 def _table(analysis: Analysis, pairs: Sequence[_Interaction]) -> Table:
@@ -330,8 +339,8 @@ def _table(analysis: Analysis, pairs: Sequence[_Interaction]) -> Table:
         for pair in pairs
     )  # fmt: skip
     caption = (
-        "Interactions: for each pair of knobs the most certain double difference, (a, c) - (b, c) - (a, d) + (b, d), "
-        "other knobs averaged over. Simultaneous intervals within seeds."
+        "Interactions: for each pair of knobs the most significant double difference, (a, c) - (b, c) - (a, d) + (b, d), "
+        "averaged over the other knobs. Simultaneous intervals within seeds."
     )
     columns = ("first knob", "second knob", "a, b, c, d", "double difference", "low", "high", "verdict")
     return Table("interactions", caption, columns, rows, folded="Interactions in numbers")

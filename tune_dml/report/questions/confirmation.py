@@ -1,4 +1,4 @@
-"""Does the winner hold? The best cells and the baseline, measured again on seeds that did not choose them."""
+"""Does the best cell hold up? The best cells and the baseline on fresh seeds, which did not select them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.alike import alike
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.naming import spaced
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
     Block,
@@ -29,7 +30,7 @@ from tune_dml.stats import SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
 from tune_dml.stats.intervals.paired import Interval, cell_interval, paired_difference
 from tune_dml.stats.sequential.looks import level_left
-from tune_dml.text import counted
+from tune_dml.text import counted, joined
 
 _FRESH = (5, 8, 12)
 """Seeds that may be advised for a confirmation."""
@@ -37,7 +38,7 @@ _FRESH = (5, 8, 12)
 
 @dataclass(frozen=True)
 class ConfirmedCell:
-    """A cell on the seeds that chose it and on fresh ones."""
+    """A cell on the seeds that selected it and on fresh ones."""
 
     label: str
     baseline: bool
@@ -46,20 +47,20 @@ class ConfirmedCell:
     fresh: Interval
     """On the fresh ones."""
     optimism: float
-    """How much better it looked on the seeds that chose it."""
+    """How much better it looked on the seeds that selected it."""
     gain: Interval | None
     """Over the baseline, within fresh seeds; None for the baseline, and where there is none."""
     gain_optimism: float
-    """How much larger the gain looked on the seeds that chose the cell."""
+    """How much larger the gain looked on the seeds that selected the cell."""
     planned: int
     """Fresh seeds asked for."""
     lost: tuple[str, ...]
-    """Its fresh trials without a number, and why."""
+    """Its fresh trials without a result, and why."""
 
 
 @dataclass(frozen=True)
 class _Confirmation:
-    """The winner, and what fresh seeds say of it."""
+    """The verdict on the winner."""
 
     winner: str
     verdict: str
@@ -70,7 +71,7 @@ class _Confirmation:
 
 @question(order=305, unanswered={"confirmation": None})
 def confirmation(analysis: Analysis) -> Section | None:
-    """Selection score, fresh score and the difference, cell by cell; None where nothing has been confirmed."""
+    """Compare selection and fresh scores; without a confirmation only advise one."""
     if not analysis.results.confirmed:
         nothing: dict[str, object] = {"confirmation": None}
         return Section("", "", "", steps=_steps(analysis), data=nothing)
@@ -80,7 +81,7 @@ def confirmation(analysis: Analysis) -> Section | None:
     if any(cell.gain for cell in cells):
         body.append(_gains(analysis, cells))
     body.append(_trials(analysis))
-    title, first = "Does the winner hold?", outcome.sentences[0]
+    title, first = "Does the best configuration hold up?", outcome.sentences[0]
     style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
     return Section(
         "confirmation",
@@ -95,7 +96,7 @@ def confirmation(analysis: Analysis) -> Section | None:
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Measuring the winner again, where seeds have chosen one."""
+    """Return the confirmation of the winner, if it is worth running."""
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.incomplete or len(analysis.cells) < 2:
         return ()
@@ -106,7 +107,7 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     if ahead is not None and not ahead.worth_it:
         return ()
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
-    settles = f"whether {winner} holds on seeds that did not choose it"
+    settles = f"whether {winner} holds up on fresh seeds"
     if chance is not None and baseline is not None:
         settles = f"that {winner} beats {baseline.label} on fresh seeds"
     trials = seeds * (1 + (baseline is not None))
@@ -115,7 +116,7 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
 
 
 def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
-    """How many fresh seeds would show that the winner beats the baseline; None without one, or without noise."""
+    """Forecast how many fresh seeds would show that the winner beats the baseline; None without a baseline or noise."""
     baseline, table = analysis.baseline, analysis.table.times(analysis.sign)
     if baseline is None or winner not in table.labels or baseline.label not in table.labels:
         return None
@@ -127,7 +128,7 @@ def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
 
 
 def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
-    """Those that were confirmed: the baseline, then the others, the best by validation first."""
+    """Return the confirmed cells: the baseline, then the others, the best by validation first."""
     trials: dict[str, list[TrialResult]] = {}
     for trial in analysis.results.confirmed:
         trials.setdefault(trial.cell.digest, []).append(trial)
@@ -155,7 +156,7 @@ def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Where a cell's numbers stand: cells x seeds on the sweep's seeds and on fresh ones, and which row is the baseline's."""
+    """The cells x seeds tables of the selection and the fresh seeds, with the rows of one cell and of the baseline."""
 
     before: SeedTable
     fresh: SeedTable
@@ -166,7 +167,6 @@ class _Scores:
     """The error level of this look at the fresh seeds."""
 
     def optimism(self, before: Interval, fresh: Interval) -> float:
-        """How much better something looked before."""
         return self.sign * (before.mean - fresh.mean)
 
 
@@ -194,7 +194,7 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
 
 
 def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
-    """Of the cell that validation selects among those confirmed: its gain over the baseline, else its score."""
+    """Judge the confirmed cell that validation selects: by its gain over the baseline, else by its score."""
     others = [cell for cell in cells if not cell.baseline]
     winner = others[0]
     verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
@@ -204,36 +204,38 @@ def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
         cell.label for cell in others[1:] if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0
     ]  # NaN is not ahead
     if ahead:
-        sentences.append(f"On fresh seeds {' and '.join(ahead)} came out ahead of it.")
-    sentences += [f"Without a number: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
+        sentences.append(f"On fresh seeds, {joined(ahead)} did better.")
+    sentences += [f"No result: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
 
 
 def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
-    """The verdict as one would say it; empty where fresh seeds give none against a baseline."""
+    """State the verdict; empty if fresh seeds give none against a baseline."""
     baseline, winner = outcome.cells[0].label, outcome.winner
     gain = next(cell.gain for cell in outcome.cells if cell.label == winner)
     if gain is None or not math.isfinite(gain.low):
         return ""
     if outcome.verdict == "undecided":
-        return f"Whether {winner} beats {baseline} on fresh seeds is open."
-    how = "beats" if outcome.verdict == "holds" else "is worse than"
-    return f"On {gain.n} fresh seeds {winner} {how} {baseline}, by {analysis.metric.rough(abs(gain.mean))}."
+        return f"It is undecided whether {spaced(winner)} beats {baseline} on fresh seeds."
+    how = (
+        f"{analysis.metric.rough(abs(gain.mean))} {'better' if outcome.verdict == 'holds' else 'worse'} than {baseline}"
+    )
+    return f"On {gain.n} fresh seeds, {spaced(winner)} is {how}."
 
 
 def _before(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
-    """What the winner was on the seeds that chose it; with a baseline its gain, since fresh seeds differ for both."""
+    """Say what the winner and its gain were on the seeds that selected it."""
     metric, sentences = analysis.metric, []
     if winner.gain is not None and math.isfinite(winner.gain_optimism):
         before = winner.gain.mean + analysis.sign * winner.gain_optimism
-        sentences.append(f"On the seeds that chose it the difference was {metric.signed(before)}.")
+        sentences.append(f"On the seeds that selected it, the difference was {metric.signed(before)}.")
     shown = [cell for cell in (winner, baseline) if cell is not None and math.isfinite(cell.optimism)]
     scores = [f"{c.label} {metric.number(c.selection.mean)} and {metric.number(c.fresh.mean)}" for c in shown]
-    return [*sentences, f"{metric.label} there and on fresh seeds: {', '.join(scores)}."] if scores else sentences
+    return [*sentences, f"{metric.label} on selection and fresh seeds: {', '.join(scores)}."] if scores else sentences
 
 
 def _verdict(winner: ConfirmedCell, sign: float) -> str:
-    """By the sign of the paired interval of its gain over the baseline on fresh seeds, which nothing has selected."""
+    """Judge by the paired interval of the gain over the baseline on fresh seeds."""
     gain = winner.gain
     if gain is None or not math.isfinite(gain.low):
         return "undecided" if gain is not None else "measured again"
@@ -247,19 +249,23 @@ def _leading(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: 
     metric, fresh, gain = analysis.metric, winner.fresh, winner.gain
     seeds = counted(fresh.n, "fresh seed")
     if not fresh.n:
-        return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
+        return f"{winner.label}, the best on validation, has no result on fresh seeds yet."
     if gain is None:
-        return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(analysis, fresh)} on {seeds}."
+        return (
+            f"{winner.label}, the best on validation, has {metric.label} {_with_interval(analysis, fresh)} on {seeds}."
+        )
     if not gain.n or not math.isfinite(gain.low):
-        return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
+        return f"It is undecided whether {winner.label} holds up: {seeds} shared with {baseline} give no interval."
     ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
     confidence = analysis.confirmation_looks.confidence
     interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
-        return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
+        return f"{winner.label} holds up: on fresh seeds it is better than {baseline}, {interval}."
     if verdict == "worse":
-        return f"{winner.label} does not hold: it is worse than {baseline} on fresh seeds, {interval}."
-    return f"Undecided whether {winner.label} holds: against {baseline} it is {interval} on fresh seeds."
+        return f"{winner.label} does not hold up: on fresh seeds it is worse than {baseline}, {interval}."
+    return (
+        f"It is undecided whether {winner.label} holds up: on fresh seeds its difference to {baseline} is {interval}."
+    )
 
 
 def _with_interval(analysis: Analysis, interval: Interval) -> str:
@@ -280,9 +286,9 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
         for cell in cells
     )  # fmt: skip
     caption = (
-        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the "
+        f"{metric.axis} on the seeds that selected the cells and on fresh ones, with the "
         f"{analysis.confirmation_looks.confidence} interval of the fresh mean "
-        "(Student's t). Optimism: how much better the cell looked on the seeds that chose it."
+        "(Student's t). Optimism: how much better the cell looked on the seeds that selected it."
     )
     columns = ("cell", "seeds", "selection score", "fresh seeds", "confirmation score", "low", "high", "optimism")
     return Table("confirmation", caption, columns, rows)
@@ -311,5 +317,5 @@ def _trials(analysis: Analysis) -> Table:
         for trial in analysis.results.confirmed
     )  # fmt: skip
     columns = ("cell", "seed", "status", "trial", "MLflow run", metric.axis)
-    caption = "Every fresh trial. None of them is in a curve, a selection or another verdict of this report."
+    caption = "Every fresh trial. No curve, selection or other verdict of this report uses them."
     return Table("confirmation-trials", caption, columns, rows, folded="The fresh trials", for_paper=False)

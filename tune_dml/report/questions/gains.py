@@ -1,4 +1,4 @@
-"""What does each method gain over its own baseline? The contrasts that the study declares, corrected among themselves alone."""
+"""What does each method gain over its own baseline? The contrasts that the study declares, corrected for each other alone."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
+_BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
 _SHAPES = {"gains": ("circle", "good"), "loses": ("cross", "bad")}
 _MOST_NAMED = 6
-"""Of more methods a sentence says how many."""
+"""Most methods that a sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
 class ArmGain:
-    """An arm less the arm over which it may gain, or one such gain less another, with its simultaneous interval."""
+    """An arm minus another, or one such gain minus another, with its simultaneous interval."""
 
     arm: str
     against: str
-    """An arm; of a difference of gains the arm whose gain is the other one."""
+    """The other arm, or the arm with the other gain."""
     estimate: float
     low: float
     high: float
@@ -41,13 +42,13 @@ class ArmGain:
 
     @property
     def added(self) -> str:
-        """What the arm adds to the other one: `SEC` of `Triplet+SEC` over `Triplet`; empty where names do not say it."""
+        """What the arm adds, by its name: `SEC` of `Triplet+SEC` over `Triplet`; else empty."""
         return self.arm.removeprefix(f"{self.against}+") if self.arm.startswith(f"{self.against}+") else ""
 
 
 @dataclass(frozen=True)
 class _Gains:
-    """The declared contrasts, as they were judged."""
+    """The judged contrasts."""
 
     gains: tuple[ArmGain, ...]
     differences: tuple[ArmGain, ...]
@@ -58,13 +59,12 @@ class _Gains:
 
     @property
     def known(self) -> bool:
-        """Whether some interval exists."""
         return any(math.isfinite(gain.low) for gain in self.gains)
 
 
 @question(order=149, unanswered={"gains": None})
 def gains(analysis: Analysis) -> Section | None:
-    """None where the space declares no contrast between arms that were compared."""
+    """Judge the declared contrasts; None if the space declares none between arms that trained."""
     found = _judge(analysis)
     if found is None:
         return None
@@ -142,7 +142,7 @@ def _verdict_badge(found: _Gains) -> str:
     verdicts = {gain.verdict for gain in found.gains}
     if len(verdicts) == 1:
         (only,) = verdicts
-        return {"gains": "better", "loses": "worse", "open": "undecided"}.get(only, only)
+        return _BADGES[only]
     return f"{len(_of(found.gains, 'gains'))} of {len(found.gains)} gain"
 
 
@@ -152,7 +152,7 @@ def _style(found: _Gains) -> str:
 
 
 def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
-    """(what is added, "") or ("", the arm that others are compared with) -> its gains, in the order of the arms."""
+    """Group gains by (what is added, "") or, if unknown, by ("", the arm compared with)."""
     groups: dict[tuple[str, str], list[ArmGain]] = {}
     for row in rows:
         groups.setdefault((row.added, "") if row.added else ("", row.against), []).append(row)
@@ -160,7 +160,7 @@ def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
 
 
 def _headline(analysis: Analysis, found: _Gains) -> list[str]:
-    """What the study asks, as one would say it: the differences of gains, then each group of gains."""
+    """State the differences of gains, then each group of gains."""
     said = [_difference(analysis, row) for row in found.differences]
     for (added, against), rows in _groups(found.gains).items():
         said.append(_single(analysis, rows[0]) if len(rows) == 1 else _group(analysis, added, against, rows))
@@ -168,24 +168,25 @@ def _headline(analysis: Analysis, found: _Gains) -> list[str]:
 
 
 def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]) -> str:
-    """Say it as `SEC gains with 2 of 5 (Triplet +1.20, TML +1.00); it loses with none; 3 are open`."""
+    """Return `SEC improves 2 of 5 methods (Triplet +1.20, TML +1.00); it worsens none; 3 are undecided`."""
     up, down = _of(rows, "gains"), _of(rows, "loses")
     within, unsure = _of(rows, "within the margin"), _of(rows, "open")
     share = f"all {len(rows)}" if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)}"
-    head = f"{added} gains with {share}" if added else f"{share.capitalize()} {_verb(up, 'gain')} over {against}"
+    head = f"{added} improves {share} methods" if added else f"{share.capitalize()} {_are(up)} better than {against}"
     parts = [head + _listed(analysis, up, added)]
     if len(up) < len(rows):
         named = f"{len(down) or 'none'}{_listed(analysis, down, added)}"
-        parts.append(f"it loses with {named}" if added else f"{named} {_verb(down, 'lose')}")
+        parts.append(f"it worsens {named}" if added else f"{named} {_are(down)} worse")
     if within:
-        parts.append(f"{len(within)} {_verb(within, 'differ')} by less than {analysis.metric.rough(analysis.margin)}")
+        differ = "differs" if len(within) == 1 else "differ"
+        parts.append(f"{len(within)} {differ} by less than {analysis.metric.rough(analysis.margin)}")
     if unsure:
-        parts.append(f"{len(unsure)} {'is' if len(unsure) == 1 else 'are'} open")
+        parts.append(f"{len(unsure)} {_are(unsure)} undecided")
     return "; ".join(parts) + "."
 
 
-def _verb(rows: Sequence[ArmGain], verb: str) -> str:
-    return verb if len(rows) > 1 else f"{verb}s"
+def _are(rows: Sequence[ArmGain]) -> str:
+    return "is" if len(rows) == 1 else "are"
 
 
 def _listed(analysis: Analysis, rows: Sequence[ArmGain], added: str) -> str:
@@ -198,10 +199,10 @@ def _listed(analysis: Analysis, rows: Sequence[ArmGain], added: str) -> str:
 def _single(analysis: Analysis, row: ArmGain) -> str:
     amount = analysis.metric.rough(abs(row.estimate))
     return {
-        "gains": f"{row.arm} gains {amount} over {row.against}.",
-        "loses": f"{row.arm} loses {amount} to {row.against}.",
+        "gains": f"{row.arm} is {amount} better than {row.against}.",
+        "loses": f"{row.arm} is {amount} worse than {row.against}.",
         "within the margin": f"{row.arm} and {row.against} differ by less than {analysis.metric.rough(analysis.margin)}.",
-        "open": f"Whether {row.arm} gains over {row.against} is open ({analysis.metric.signed(row.estimate)}).",
+        "open": f"It is undecided whether {row.arm} beats {row.against} ({analysis.metric.signed(row.estimate)}).",
     }[row.verdict]
 
 
@@ -211,23 +212,23 @@ def _difference(analysis: Analysis, row: ArmGain) -> str:
     return {
         "gains": f"The gain of {row.arm} is {amount} larger than {both}.",
         "loses": f"The gain of {row.arm} is {amount} smaller than {both}.",
-        "within the margin": f"The gain of {row.arm} and {both} differ by less than {metric.rough(analysis.margin)}.",
-        "open": f"Whether the gain of {row.arm} is larger than {both} is open ({metric.signed(row.estimate)}).",
+        "within the margin": f"The gains of {row.arm} and {row.against} differ by less than {metric.rough(analysis.margin)}.",
+        "open": f"It is undecided whether the gain of {row.arm} is larger than {both} ({metric.signed(row.estimate)}).",
     }[row.verdict]
 
 
 def _sentences(analysis: Analysis, found: _Gains) -> list[str]:
     count = len(found.gains) + len(found.differences)
     if not found.known:
-        why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two judging seeds"
-        return [f"Undecided what the methods gain: {why}."]
+        why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two seeds"
+        return [f"It is undecided what the methods gain: {why}."]
     level = f"{100 * (1 - found.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
     sentences = [*_headline(analysis, found)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
     if found.algorithm == TUNED:
-        sentences.append("Each method counts as its best configuration; the intervals allow for the choice.")
+        sentences.append("Each method is at its best configuration; the intervals allow for the choice.")
     if found.lost:
-        sentences.append(f"No configuration of {joined(found.lost)} trained without diverging.")
+        sentences.append(f"Every configuration of {joined(found.lost)} diverged or failed.")
     return sentences
 
 
@@ -236,7 +237,7 @@ def _label(row: ArmGain, *, difference: bool) -> str:
 
 
 def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
-    """Every comparison by what is added, so that the losses of one method stand together."""
+    """Return every comparison with its label, grouped by what is added."""
     grouped = [row for rows in _groups(found.gains).values() for row in rows]
     pairs = [(_label(row, difference=True), row) for row in found.differences]
     return pairs + [(_label(row, difference=False), row) for row in grouped]
@@ -245,15 +246,15 @@ def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
 def _table(analysis: Analysis, found: _Gains) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (text_cell(row.arm), text_cell(row.against), text_cell("gain less gain" if row in found.differences else "gain"),
+        (text_cell(row.arm), text_cell(row.against), text_cell("difference of gains" if row in found.differences else "gain"),
          delta_cell(metric, row.estimate), *interval_cells(metric, row.low, row.high),
-         text_cell(row.verdict, mark=_MARKS[row.verdict]))
+         text_cell(_BADGES[row.verdict], mark=_MARKS[row.verdict]))
         for _, row in _rows(found)
     )  # fmt: skip
     caption = (
-        f"The contrasts that the study declares, {metric.label}: the first arm less the second, or the gain of the first less "
-        f"that of the second, with simultaneous {100 * (1 - found.alpha):.3g}% intervals of these alone; the margin is "
-        f"{metric.amount(analysis.margin)}."
+        f"The contrasts that the study declares, {metric.label}: the first arm minus the second, or the gain of the first "
+        f"minus that of the second, with simultaneous {100 * (1 - found.alpha):.3g}% intervals of these alone. The smallest "
+        f"difference that matters is {metric.amount(analysis.margin)}."
     )
     columns = ("first", "second", "what", "difference", "low", "high", "verdict")
     return Table("gains", caption, columns, rows, folded="The gains in numbers")
@@ -265,12 +266,12 @@ def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figu
     for label, row in _rows(found):
         shape, colour = _SHAPES.get(row.verdict, ("diamond", "base"))
         spread = f"{metric.signed(row.low)} to {metric.signed(row.high)}"
-        tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {row.verdict}"
+        tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
     unit = f", {metric.unit}" if metric.unit else ""
     return Figure(
         "gains",
         lambda narrow: whiskers(items, f"gain in {metric.label}{unit}", narrow=narrow, band=analysis.margin),
         " ".join(sentences),
-        "What each method gains over its own baseline, within seeds, with simultaneous intervals; the margin is shaded.",
+        "What each method gains over its own baseline, within seeds, with simultaneous intervals. Shaded: too small to matter.",
     )

@@ -1,4 +1,4 @@
-"""Several knobs: how much of the outcome does each explain, by itself and together with others?"""
+"""Several knobs: how much of the outcome does each explain, alone and together?"""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
 
 _MOST_CELLS_OF_A_GRID = 2000
-"""Of a larger grid no shares are taken: each is a contrast of all cells."""
+"""Most cells of a grid whose importance is computed, since each share takes all cells."""
 
 
 @dataclass(frozen=True)
 class KnobShare:
-    """What a knob explains."""
+    """The share of the outcome that a knob explains."""
 
     knob: str
     share: float
@@ -36,7 +36,7 @@ class KnobShare:
 
 @dataclass(frozen=True)
 class PairShare:
-    """What two knobs explain together beyond what each does by itself."""
+    """The share that two knobs explain only together."""
 
     first: str
     second: str
@@ -45,7 +45,7 @@ class PairShare:
 
 @dataclass(frozen=True)
 class ImportanceOfArm:
-    """The knobs of one method, those that explain most first; no shares where none is claimed."""
+    """The importance of one method's knobs, largest first; without shares if none is claimed."""
 
     arm: str
     searched: bool
@@ -59,7 +59,7 @@ class ImportanceOfArm:
 
 @question(order=303, unanswered={"importance": ()})
 def importance(analysis: Analysis) -> Section | None:
-    """None unless an arm has several knobs that were searched or fully crossed; a race's cells have unequal seeds."""
+    """Compute importance for arms with several knobs, searched or fully crossed; None for a race."""
     if analysis.race is not None:
         return None
     level = analysis.looks.level
@@ -79,7 +79,7 @@ def importance(analysis: Analysis) -> Section | None:
         "Importance",
         tuple(body),
         Card(
-            first.shares[0].knob if first.shares else "open", "undecided" if first.problem else "sensitive",
+            first.shares[0].knob if first.shares else "undecided", "undecided" if first.problem else "sensitive",
             "Which knob explains most?", sentences[0],
         ),
         sentences,
@@ -92,11 +92,9 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     searched = analysis.results.plan.search.num_samples > 0
     trained, stopped = arm.trained, sum(cell.stopped is not None for cell in arm.cells)
     if stopped:
-        problem = (
-            f"{stopped} of {len(arm.cells)} configurations were stopped early, and the others are no sample of all"
-        )
+        problem = f"{stopped} of {len(arm.cells)} configurations were stopped early, so the others are a biased sample"
         where = f" in {arm.name}" if arm.name else ""
-        sentence = f"How much each knob mattered{where} is not claimed: {problem}."
+        sentence = f"The importance of the knobs{where} is unknown: {problem}."
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
@@ -127,7 +125,7 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
 
 
 def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
-    """The order of the cells, last knob fastest, and the levels a knob; None unless every combination trained."""
+    """Return the order of cells, last knob fastest, and each knob's number of levels; None unless all combinations trained."""
     keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
     levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
     sizes = [len(level) for level in levels]
@@ -138,7 +136,7 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
 
 
 def _places(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where a knob was in each cell, and the places its effect is taken over, in columns from 0 to 1."""
+    """Return a knob's position in each cell, and the positions to average over, as columns from 0 to 1."""
     tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
     if isinstance(domain, Grid):
@@ -163,32 +161,32 @@ def _sentence(
 ) -> str:
     where = f" in {arm.name}" if arm.name else ""
     if judged.problem:
-        return f"How much each knob mattered{where} is not claimed: {judged.problem}."
+        return f"The importance of the knobs{where} is unknown: {judged.problem}."
     first, others = shares[0], shares[1:]
-    certain = "certainly " if first.low > max(other.high for other in others) else ""
+    certain = "significantly " if first.low > max(other.high for other in others) else ""
     listed = ", ".join(f"{row.knob} {row.share:.0%} (from {row.low:.0%} to {row.high:.0%})" for row in shares)
-    text = f"{first.knob} {certain}mattered most{where}: of what the knobs explain of {analysis.metric.label}, {listed}"
+    text = f"{first.knob} matters {certain}most{where}. Shares of what the knobs explain of {analysis.metric.label}: {listed}"
     if not certain:
-        text += "; the order is not certain"
+        text += "; the order is undecided"
     strongest = max(pairs, key=lambda pair: pair.share)
     if strongest.share >= 0.05:
-        text += f"; {strongest.share:.0%} is what {strongest.first} and {strongest.second} do only together"
+        text += f"; {strongest.first} and {strongest.second} explain {strongest.share:.0%} only together"
     if analysis.results.plan.search.num_samples:
         text += (
-            f". A model of {len(arm.trained)} configurations says so, which predicts {judged.predicted:.0%} of the variance "
-            "of those it has not seen"
+            f". These come from a model of {len(arm.trained)} configurations, which predicts {judged.predicted:.0%} of the "
+            "variance of held-out ones"
         )
     lost = sum(cell.diverged for cell in arm.cells)
-    return f"{text}. Among the configurations that trained: {lost} diverged." if lost else f"{text}."
+    return f"{text}. {lost} configurations diverged and are left out." if lost else f"{text}."
 
 
 def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
-    """More cells where a search is too small for a model."""
+    """Return more cells if a search is too small for a model."""
     if not any(one.searched and one.problem for one in importances):
         return ()
     more = max(10, analysis.results.plan.search.num_samples)
     return extend(
-        analysis.results, "which knob mattered, if a model of the configurations can tell", 25, num_samples=more
+        analysis.results, "which knob matters, if a model of the configurations can tell", 25, num_samples=more
     )
 
 
@@ -201,7 +199,7 @@ def _figure(analysis: Analysis, one: ImportanceOfArm) -> Figure:
         f"shares-{slug(one.arm)}" if one.arm else "shares",
         lambda narrow: whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
         one.sentence,
-        f"Shapley effects on {analysis.metric.label}: what knobs do together is shared equally between them.",
+        f"Shapley effects on {analysis.metric.label}: joint effects are shared equally between their knobs.",
     )
 
 
@@ -213,7 +211,7 @@ def _table(analysis: Analysis, one: ImportanceOfArm, level: float) -> Table:
     ]
     caption = (
         f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
-        "intervals for all knobs at once; pairs are in the knobs' shares already."
+        "simultaneous intervals. The knobs' shares include the pairs."
     )
     name = f"importance-{slug(one.arm)}" if one.arm else "importance-of-knobs"
     return Table(name, caption, ("knob", "share", "low", "high"), tuple(rows), folded="Shares in numbers")

@@ -1,4 +1,4 @@
-"""Is the best value inside the tested range, or at its edge? With a command that extends the range, ready to run."""
+"""Is the best value inside the tested range, or at its edge? With a command that extends the range."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
-"""Of more values those that are hardly the best have no bar."""
+"""Most bars; of more values, the least probable have none."""
 
 
 @dataclass(frozen=True)
 class BestValue:
-    """Where the best value lies, and what to try beyond."""
+    """Where the best value lies, and which values to add."""
 
     verdict: Literal["interior", "edge", "undecided", "none"]
     reason: str
     best: str
-    """The value with the best mean; empty when there is none."""
+    """The value with the best mean; empty if there is none."""
     side: Side
-    """Which edge, for the verdict "edge"."""
+    """The side of the edge, for the verdict "edge"."""
     candidates: tuple[str, ...]
-    """Every value that may be the best; empty while nothing is claimed."""
+    """The values that may be the best; empty while nothing is claimed."""
     within: tuple[str, ...]
-    """Values next to each other that are certainly within the margin of the best."""
+    """Adjacent values that are equivalent to the best."""
     behind: tuple[tuple[str, float], ...]
-    """Value -> at most so far behind the best."""
+    """(value, upper bound on its distance to the best) pairs."""
     natural_bound: bool
-    """The edge is as far as the knob may go: there is no range left to extend."""
+    """The edge is the bound of the knob's domain."""
     ends_in_divergence: bool
-    """Beyond the edge lie values that diverged."""
+    """Values beyond the edge diverged."""
     extend: tuple[float, ...]
-    """Values to add beyond the edge: the next two steps on the knob's scale."""
+    """Values to add: the next two steps on the knob's scale."""
     alpha: float
     algorithm: str = HSU
 
 
 @knob_question(order=210, unanswered={"optimum": None})
 def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """None when the knob's values have no order; an edge that can be extended is a finding.
+    """Locate the best value; None if the values have no order. An edge that can be extended is a finding.
 
-    Without a title, so not on the page, where the values cannot be compared.
+    If the values cannot be compared, the section has no title and the page omits it.
     """
     verdict = locate_optimum(analysis, knob)
     if verdict is None:
@@ -70,7 +70,7 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         body.append(Text(_suggestion(knob, curve)))
     if verdict.extend and not steps:
         values = " and ".join(map(value_text, as_tried(knob, verdict.extend)))
-        body.append(Text(f"To extend the range, widen it in a new sweep file: the next steps are {values}."))
+        body.append(Text(f"To extend the range, list more values in a new sweep file: the next are {values}."))
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
@@ -96,13 +96,13 @@ def _verdict_badge(verdict: BestValue) -> str:
 
 
 def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
-    """Where the best lies, as one would say it; empty while that is open."""
+    """State where the best value lies; empty while that is undecided."""
     if verdict.verdict == "edge":
         best = value_text(knob.level(verdict.best))
-        bound = {"low": "the lowest", "high": "the highest"}[verdict.side]
-        return f"The best {knob.symbol} is {best}, {bound} that was tried and trained."
+        bound = {"low": "lowest", "high": "highest"}[verdict.side]
+        return f"The best {knob.symbol} is {best}, the {bound} value that trained."
     if verdict.verdict == "interior" and len(verdict.candidates) == 1:
-        return f"The best {knob.symbol} is {value_text(knob.level(verdict.best))}, inside the range."
+        return f"The best {knob.symbol} is {value_text(knob.level(verdict.best))}, inside the tested range."
     if verdict.verdict == "interior" or verdict.candidates:
         values = [value_text(knob.level(label)) for label in verdict.candidates]
         if 1 < len(values) <= 4:
@@ -111,7 +111,7 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
-    """Adds the next values beyond the edge; none when there is nothing to add, or the knob's values are not listed."""
+    """Return the command that adds the next values beyond the edge, if any."""
     if not verdict.extend:
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
@@ -120,7 +120,7 @@ def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[
 
 
 def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
-    """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
+    """Return each value's probability of being the best; empty without a noise estimate."""
     table = knob.better
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
@@ -139,7 +139,7 @@ def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]
     items = []
     for label in shown:
         notes = ["edge of the range"] if label in {first, last} else []
-        notes += ["within the margin"] if label in verdict.within and len(verdict.within) > 1 else []
+        notes += ["equivalent to the best"] if label in verdict.within and len(verdict.within) > 1 else []
         colour = "lost" if label in {first, last} else "mean"
         items.append(Bar(label, chances[label], colour, ", ".join(notes), f"{label}: {100 * chances[label]:.1f}%"))
     likely = max(chances, key=lambda label: chances[label])
@@ -148,24 +148,28 @@ def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]
         lambda narrow: bars(items, "Probability of being the best", narrow=narrow),
         f"{likely} is the best with probability {100 * chances[likely]:.0f}%. "
         + "; ".join(f"{label}: {100 * chance:.0f}%" for label, chance in chances.items()) + ".",
-        "Degree of belief under the noise of the paired differences and a flat prior; the verdict below bounds an error instead."
+        "Bayesian probability with a flat prior and the noise of the paired differences. The verdict below is a test instead."
         + ("" if len(shown) == len(chances) else f" {len(chances) - len(shown)} values below 0.5% are left out."),
     )  # fmt: skip
 
 
 def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
-    """Judge where the best value of a knob lies; None when its values have no order."""
+    """Judge where the best value of a knob lies; None if its values have no order."""
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
     if knob.stopped:
-        reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no number at the end"
+        reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no final result"
         return BestValue("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
     if sensitivity.verdict != "sensitive":
         flat = sensitivity.verdict == "insensitive"
-        reason = "the curve is flat within the margin" if flat else f"it is undecided whether {knob.symbol} matters"
+        reason = (
+            "no two values differ by an amount that matters"
+            if flat
+            else f"it is undecided whether {knob.symbol} matters"
+        )
         return BestValue(
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
@@ -190,9 +194,9 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
 
 
 def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
-    """The intervals of the sensitivity verdict, larger is better, and what those against the baseline add to them.
+    """Return the intervals of the sensitivity verdict, tightened by those against the baseline; larger is better.
 
-    A value certainly above the baseline is better than a value certainly below it.
+    A value above the baseline is better than a value below it.
     """
     if knob.sensitivity.bounds is None:
         return None
@@ -214,7 +218,7 @@ def _side(place: str) -> Side:
 
 
 def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
-    """The side on which the best mean lies outermost, while it may be the best."""
+    """Return the edge at which the best mean lies, if it may be the best."""
     if len(knob.isolated.table.labels) < 3 or best not in candidates:
         return ""
     labels = knob.isolated.table.labels
@@ -222,7 +226,7 @@ def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) 
 
 
 def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
-    """Whether a value beyond the edge of those that trained, or the edge itself, diverged."""
+    """Return whether a value at or beyond the edge diverged."""
     if not side:
         return False
     edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
@@ -233,36 +237,36 @@ def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> 
 def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
     symbol = knob.symbol
     if verdict.verdict == "none":
-        return f"No optimum of {symbol} to locate: {verdict.reason}."
-    beyond = "Training diverges there or beyond: the range ends there."
+        return f"{symbol} has no optimum to locate: {verdict.reason}."
+    beyond = "Training diverges there or beyond, so the range cannot be extended."
     if verdict.verdict == "edge":
         if not verdict.ends_in_divergence:
             beyond = "The true optimum may lie outside the tested range."
         if verdict.natural_bound:
-            beyond = "That is as far as it may go: there is no range left to extend."
+            beyond = "It is the bound of the knob, so the range cannot be extended."
         return f"The optimum of {symbol} is at the edge: {verdict.reason} ({verdict.best}). {beyond}"
     named = _named(verdict)
     if verdict.verdict == "interior":
-        return f"The optimum of {symbol} is interior: {verdict.reason}. {named}"
+        return f"The optimum of {symbol} is inside the tested range: {verdict.reason}. {named}"
     if not verdict.candidates:
-        return f"Undecided where the optimum of {symbol} lies: {verdict.reason}."
+        return f"It is undecided where the optimum of {symbol} lies: {verdict.reason}."
     ends = f" {beyond}" if verdict.ends_in_divergence else ""
-    return f"Undecided where the optimum of {symbol} lies: {verdict.reason}. {named}{ends}"
+    return f"It is undecided where the optimum of {symbol} lies: {verdict.reason}. {named}{ends}"
 
 
 def _named(verdict: BestValue) -> str:
-    """Which values may be the best, and which are as good."""
+    """Name the values that may be the best, and those equivalent to it."""
     few = len(verdict.candidates) <= 6
     named = ", ".join(verdict.candidates) if few else f"{len(verdict.candidates)} values"
     only = len(verdict.candidates) == 1
     text = f"The best is {named}." if only else f"The best is one of {named}; the best mean is at {verdict.best}."
     if len(verdict.within) > 1:
-        text += f" From {verdict.within[0]} to {verdict.within[-1]} all are within the margin of the best."
+        text += f" All values from {verdict.within[0]} to {verdict.within[-1]} are equivalent to the best."
     return text
 
 
 def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
-    """A parabola through the values that trained; None where there are too few."""
+    """Fit a parabola through the values that trained; None if they are too few."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
     values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
     if len(values) < 5 or knob.axis == "ordered" or knob.stopped:
@@ -277,13 +281,12 @@ def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
 def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:
     where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
     return (
-        f"A parabola through the curve suggests a top {where} (R² {curve.r2:.2f} for values left out). It assumes the "
-        "shape, and is no verdict."
+        f"A parabola through the curve suggests an optimum {where} (R² {curve.r2:.2f} on left-out values). This "
+        "assumes the shape and is not a verdict."
     )
 
 
 def _table(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> Table:
-    """How far each value is behind the best, at most."""
     entries = tuple(
         (
             text_cell(label),

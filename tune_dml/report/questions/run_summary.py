@@ -1,4 +1,4 @@
-"""What was run, on what, and what failed? With every cell in numbers."""
+"""What was run, on which data, and what failed? With a table of all cells."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import counted, duration, value_text
 
 _LONGEST = 300
-"""Letters of a provenance text that the page shows."""
+"""Most characters of a provenance text on the page."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _LostTrial:
 
 @question(order=600)
 def run_summary(analysis: Analysis) -> Section:
-    """The facts of the sweep; its failures are findings."""
+    """List the facts of the sweep; failures are findings."""
     results, plan = analysis.results, analysis.results.plan
     failures = [
         _LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
@@ -102,29 +102,28 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Network", _network(settings)),
         ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
         ("Judged by", analysis.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
-        ("Margin", _margins(analysis)),
+        ("Smallest difference that matters", _margins(analysis)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
-        ("Stopped early", f"{plan.search.stopping}: the best third goes on" if plan.search.stopping else ""),
+        ("Stopped early", f"{plan.search.stopping}: the best third continues" if plan.search.stopping else ""),
         ("Gradient caching", _parts(results)),
-        ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),
+        ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: every cell uses the same seeds)"),
     ]
     return tuple((name, text) for name, text in facts if text)
 
 
 def _arms(plan: Plan) -> str:
-    """The names of the methods that were compared, where they have names."""
     return ", ".join(arm.name for arm in plan.arms if arm.name) if plan.space.arms else ""
 
 
 def _margins(analysis: Analysis) -> str:
-    """The margin that verdicts use, and the planned one where another was asked for later."""
+    """Return the margin, and the planned one if another was given later."""
     planned, used = analysis.results.plan.margin, analysis.margin
     later = "" if used == planned else f" (given later; planned: {analysis.metric.amount(planned)})"
     return analysis.metric.amount(used) + later
 
 
 def _domain(knob: Knob) -> str:
-    origin = {"paper": "values of the paper", "ours": "values of ours", "user": "values of the user"}[knob.origin]
+    origin = {"paper": "the paper's values", "ours": "our values", "user": "your values"}[knob.origin]
     if isinstance(knob.domain, Grid):
         return f"{knob.label} in {{{', '.join(map(value_text, knob.domain.values))}}} ({origin})"
     return f"{knob.label} in [{value_text(knob.domain.low)}, {value_text(knob.domain.high)}], {knob.domain.scale} ({origin})"
@@ -137,13 +136,13 @@ def _network(settings: Mapping[str, Value]) -> str:
 
 def _selection(settings: Mapping[str, Value]) -> str:
     if settings.get("data.split") == "paper_test_selection":
-        return "selected on the TEST classes, as the papers did: no figure here is an unbiased estimate"
-    which = {"last": "the last evaluation", "best_validation": "the evaluation best on validation"}
-    return which.get(str(settings.get("evaluation.epoch")), "the evaluation that counts")
+        return "selected on the TEST classes, as in the papers: every number here is optimistic"
+    which = {"last": "the last evaluation", "best_validation": "the best evaluation on validation"}
+    return which.get(str(settings.get("evaluation.epoch")), "the selected evaluation")
 
 
 def _settings(analysis: Analysis) -> list[Block]:
-    """Those that somebody chose for this sweep, then those of the protocol, then what nobody set."""
+    """List the settings of this sweep, then those of the protocol, then the defaults."""
     plan = analysis.results.plan
     rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
     by_hand = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
@@ -153,49 +152,49 @@ def _settings(analysis: Analysis) -> list[Block]:
     named = (
         (f"Settings of this sweep beyond the protocol ({len(by_hand)})", by_hand),
         (f"Settings of the protocol ({len(protocol)})", protocol),
-        (f"Settings left as they are ({len(rest)})", rest),
+        (f"Default settings ({len(rest)})", rest),
     )
     return [WordTable(title, "Settings", columns, listed) for title, listed in named if listed]
 
 
 def _provisional(analysis: Analysis) -> str:
-    """That trials are missing, before anything else is said; empty when none is."""
+    """Warn that trials are missing."""
     waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
     if not waiting:
         return ""
-    return f"Provisional: {waiting} of {len(analysis.results.trials)} trials are still to come."
+    return f"Provisional: {waiting} of {len(analysis.results.trials)} trials have not finished."
 
 
 def _stopped_early(analysis: Analysis) -> str:
-    """That cells were stopped, at which steps, and what that does to every curve; empty where none was."""
+    """Warn that cells were stopped, at which steps, and what follows."""
     stopped = Counter(cell.stopped for cell in analysis.stopped)
     if not stopped:
         return ""
     steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
     return (
-        f"{len(analysis.stopped)} of {len(analysis.cells)} cells were stopped early ({steps}): what is said at the end of "
-        "training is said among the others alone, which are favoured by having been ahead then."
+        f"{len(analysis.stopped)} of {len(analysis.cells)} configurations were stopped early ({steps}). "
+        "The report compares only the others, which were ahead at those steps."
     )
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Going on where trials are missing; fresh seeds for a winner that its own seeds chose; trying again what failed.
+    """Resume missing trials, confirm the winner of a stopped search, or retry failed trials.
 
-    Again where no trial gave a number, or some failed that did not diverge.
+    Diverged trials are retried only together with failed ones.
     """
     results, counts = analysis.results, analysis.counts
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if waiting:
-        return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
+        return go_on(results, "resume", "", settles="the results of the missing trials", trials=waiting, urgency=90)
     if analysis.stopped and counts.get("finished") and not results.confirmed:
-        settles = "whether the winner holds on seeds that did not choose it while it trained"
+        settles = "whether the winner holds up on fresh seeds"
         best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))
         cells = best + (analysis.baseline is not None)
         return go_on(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
-    settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
+    settles = "whether they fail again after you fix the cause (see the appendix)"
     if (fewer := smaller_micro_batch(results)) is not None:
-        settles = f"whether they fit into the memory with {fewer} pictures at a time; batches and results stay the same"
+        settles = f"whether they fit into memory with {fewer} images at a time; batches and results stay the same"
     if failed and not counts.get("finished"):
         return go_on(results, "resume", try_again(results), settles=settles, trials=failed + diverged, urgency=95)
     again = failed + diverged if failed else 0
@@ -203,10 +202,10 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
 
 
 def _parts(results: Results) -> str:
-    """How many trials held how many pictures at a time; empty where none was told to."""
+    """Return how many trials used which micro-batch."""
     held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
     parts = [
-        f"{counted(trials, 'trial')} held {pictures} pictures at a time" for pictures, trials in sorted(held.items())
+        f"{counted(trials, 'trial')} used {pictures} images at a time" for pictures, trials in sorted(held.items())
     ]
     return "; ".join(parts)
 
@@ -218,7 +217,7 @@ def _progress(analysis: Analysis) -> str:
         f"{len(analysis.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
     )
     if counts.get("stopped"):
-        text += f" {counts['stopped']} were stopped early, behind others at a rung."
+        text += f" {counts['stopped']} were stopped early by the scheduler."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
     without = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
     lost += [f"{without} finished without the metric"] if without else []
@@ -226,10 +225,10 @@ def _progress(analysis: Analysis) -> str:
     if lost:
         text += f" {' and '.join(lost)}: listed below and drawn in the figures."
     if counts.get("failed"):
-        text += " If they failed for how their cells train, not by chance, what is left flatters these cells."
+        text += " If their settings caused the failures, the remaining results of these cells are optimistic."
     if waiting:
-        plural = "1 trial is" if waiting == 1 else f"{waiting} trials are"
-        text += f" The sweep is not complete: {plural} still to come, and the verdicts are provisional."
+        missing = "1 trial has" if waiting == 1 else f"{waiting} trials have"
+        text += f" The sweep is not complete: {missing} not finished, and the verdicts are provisional."
     return text
 
 
@@ -244,12 +243,11 @@ def _table_of_failures(failures: list[_LostTrial]) -> Table:
 
 
 def _table_of_cells(analysis: Analysis) -> Table:
-    """Mean and comparison bar of every cell, and its difference to the baseline."""
+    """List mean, comparison bar and difference to the baseline of every cell."""
     level = f"{100 * (1 - analysis.looks.level):.3g}%"
     caption = (
         f"Every cell: {analysis.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
-        f"not overlap differ, {level} for all at once; bars are within seeds and do not say how far seeds move all cells "
-        "together"
+        f"not overlap differ ({level}, all pairs at once). Bars leave out the variation of all cells together between seeds"
     )
     empty = [] if any(cell.lost for cell in analysis.cells) else ["lost seeds"]
     empty += [] if any(len(cell.values) < len(cell.trials) for cell in analysis.cells) else ["planned"]
@@ -311,14 +309,13 @@ def _cell_data(analysis: Analysis, cell: CellAnalysis) -> dict[str, object]:
 
 
 def _text(value: object) -> str:
-    """A setting's value."""
     if isinstance(value, float | int | str | bool) or value is None:
         return value_text(value)
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested provenance as dotted rows; long texts (a diff) are cut, their digest is a row of its own."""
+    """Flatten nested provenance to dotted rows; long texts are cut."""
     rows: list[tuple[str, str]] = []
     for key, value in record.items():
         if isinstance(value, Mapping):

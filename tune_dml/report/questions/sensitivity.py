@@ -1,4 +1,4 @@
-"""How sensitive is the outcome to the knob? The curve with every seed, the verdict, and the published curve beside it."""
+"""How sensitive is the outcome to the knob? The curve with every seed, the verdict, and the published curves."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tune_dml.report.section import (
 from tune_dml.report.steps import Step, chance_text, extend, more_seeds, not_worth_it
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
-from tune_dml.text import counted, duration, value_text
+from tune_dml.text import counted, duration, joined, value_text
 
-_INSTEAD = "Fewer values, a wider range or a larger margin"
+_INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
 
 
 @knob_question(order=200)
 def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """The verdict in words, what more seeds would decide, the curve, and every pairwise difference."""
+    """State the verdict and what more seeds would decide; show the curve and every pairwise difference."""
     verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
     sentences = _sentences(analysis, knob, ahead)
     body: list[Block] = []
     drawn = next(other for other in analysis.knobs if other is knob or (knob.arm and other.path == knob.path))
     if drawn is not knob:
-        body.append(Text(f"The figure of {drawn.symbol}, above, shows the methods that share this knob together."))
+        body.append(Text(f"The figure of {drawn.symbol} above shows all methods with this knob."))
     elif knob.points:
         body.append(curve_figure(analysis, knob, knob_headline(analysis, knob)))
     return Section(
@@ -73,7 +73,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
 
 
 def _in_the_answer(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
+    """Return the headline; several undecided knobs share one sentence."""
     unsure = [
         other
         for other in analysis.knobs
@@ -82,17 +82,16 @@ def _in_the_answer(analysis: Analysis, knob: KnobAnalysis) -> str:
     few = 2 if knob.arm else 3
     if len(analysis.knobs) < few or len(unsure) < 2 or knob not in unsure:
         return knob_headline(analysis, knob)
-    symbols = [other.symbol for other in unsure]
-    named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
-    return f"Whether {named} matter on {analysis.results.plan.dataset} is open." if knob is unsure[0] else ""
+    named = joined([other.symbol for other in unsure]) if len(unsure) <= 4 else f"{len(unsure)} knobs"
+    return f"It is undecided whether {named} matter on {analysis.results.plan.dataset}." if knob is unsure[0] else ""
 
 
 def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """The verdict as one would say it."""
+    """State in one sentence whether the knob matters."""
     verdict = knob.sensitivity
     if knob.unused:
-        same = f"its {len(_trained(knob))} values trained to the same numbers"
-        return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset} as it was run: {same}. Is it used?"
+        same = f"its {len(_trained(knob))} values gave exactly the same results"
+        return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset}: {same}. Check that it is used."
     if verdict.largest is None:
         return _headline_without_noise(analysis, knob)
     return knob.among + _headline_with_noise(analysis, knob, verdict.largest)
@@ -111,36 +110,37 @@ def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differ
     if verdict.flat:
         diverged = any(point.diverged for point in knob.points)
         lost = "were stopped early" if knob.stopped else "failed" if knob.failed and not diverged else "diverged"
-        return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
+        return f"{symbol} does not matter on {where} among the values that trained, but other values {lost}."
     most = largest.reach
-    if most < verdict.margin:  # it is another pair that leaves it open, of fewer seeds
+    if most < verdict.margin:  # another pair, with fewer seeds, is undecided
         most = max(most, *(difference.reach for difference in verdict.differences))
     telling = 10 * max(verdict.margin, abs(largest.estimate))
-    if metric.percent:  # no two percentages differ by more
+    if metric.percent:  # two percentages differ by at most 100
         telling = min(telling, 100.0)
-    reach = f"up to {metric.rough(most)}" if most < telling else "much more"
-    ends = f", and {knob.seeds} seeds cannot exclude {reach}"
-    return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
+    reach = f"up to {metric.rough(most)}" if most < telling else "much larger"
+    return (
+        f"It is undecided whether {symbol} matters on {where}: {moved}, and with {counted(knob.seeds, 'seed')} the true "
+        f"difference may be {reach} (smallest that matters: {margin})."
+    )
 
 
 def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """What was seen where nothing says how noisy it is."""
+    """State what was seen without a noise estimate."""
     symbol, where = knob.symbol, analysis.results.plan.dataset
     if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
         return ""
     trained = [point for point in knob.points if math.isfinite(point.mean)]
     if len(trained) < 2:
-        verb = "Nothing can be said of" if not trained else "Nothing can be compared over"
-        return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
+        return f"Nothing can be said about {symbol} on {where}: {knob.sensitivity.reason}."
     widest = _widest_within_a_seed(trained)
     moved = f"{_moved(analysis, knob, *widest)}, but " if widest else ""
-    return f"{knob.among}Whether {symbol} matters on {where} is open: {moved}{knob.sensitivity.reason}."
+    return f"{knob.among}It is undecided whether {symbol} matters on {where}: {moved}{knob.sensitivity.reason}."
 
 
 def _widest_within_a_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float] | None:
-    """The values that lie farthest apart, the higher one first, where no two share two seeds; None where none share one.
+    """Return the values that differ most within one seed, the higher one first; None if no two values share a seed.
 
-    Their means are no measure of it: each may be of other seeds.
+    Their means may be of different seeds, so they cannot be compared.
     """
     by_seed: dict[int, list[tuple[float, str]]] = {}
     for point in points:
@@ -152,20 +152,20 @@ def _widest_within_a_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float
 
 
 def _moved(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, size: float) -> str:
-    """`R@1 falls 19 points from rho 1 to 0.1`: from the better value to the worse."""
+    """Return `R@1 falls 19 points from rho = 1 to 0.1`: from the better value to the worse."""
     if analysis.sign * size < 0:
         first, second = second, first
     if analysis.metric.rough(abs(size)) == analysis.metric.rough(0.0):
         return f"{analysis.metric.name} is the same at every {knob.symbol}"
     better, worse = (value_text(knob.level(label)) for label in (first, second))
     verb = "falls" if analysis.sign > 0 else "rises"
-    return f"{analysis.metric.name} {verb} {analysis.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
+    return f"{analysis.metric.name} {verb} {analysis.metric.rough(abs(size))} from {knob.symbol} = {better} to {worse}"
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> tuple[Step, ...]:
-    """More seeds where they are likely to decide; three for one."""
+    """Return more seeds where they are likely to decide; three instead of one."""
     if len(analysis.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
-        settles = "how much of each difference is noise, which one seed cannot tell"
+        settles = "how much of each difference is noise"
         return extend(analysis.results, settles, 45, seeds=3)
     if ahead is None:
         return ()
@@ -173,17 +173,17 @@ def _steps(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> tu
 
 
 def _question(knob: KnobAnalysis) -> str:
-    """What more seeds may decide: of values that did not all train, only that those that did differ."""
+    """Return what more seeds may decide; if values were lost, only that the knob matters."""
     return f"{'that' if _some_lost(knob) else 'whether'} {knob.symbol} matters"
 
 
 def _some_lost(knob: KnobAnalysis) -> bool:
-    """Whether a value diverged or was stopped, so that "does not matter" cannot be said."""
+    """Return whether a value diverged or was stopped, which excludes "does not matter"."""
     return any(point.diverged or point.stopped for point in knob.points)
 
 
 def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
-    """What further seeds would decide of an undecided verdict; None when it is not for want of seeds."""
+    """Forecast what further seeds would decide of an undecided verdict; None if seeds are not what is missing."""
     verdict, crossed = knob.sensitivity, knob.isolated.crossed
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
@@ -207,7 +207,7 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 
 
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
-    """The verdict in words, then how sure, then what was lost."""
+    """Return the verdict, the value of more seeds, and the lost trials."""
     sentences = [_unused(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
         sentences.append(
@@ -218,20 +218,18 @@ def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -
 
 
 def _unused(knob: KnobAnalysis) -> str:
-    """What is said in place of a verdict where nothing was varied."""
     return (
-        f"{knob.symbol} changed nothing: its {len(_trained(knob))} values trained to the same numbers under every seed, to the "
-        f"last digit. The method does not read it, or other settings switch it off; this is no finding about {knob.symbol}."
+        f"{knob.symbol} changed nothing: its {len(_trained(knob))} values gave exactly the same results under every seed. Either "
+        f"the method does not read it, or other settings switch it off; this says nothing about {knob.symbol}."
     )
 
 
 def _trained(knob: KnobAnalysis) -> list[CurvePoint]:
-    """The values that have a number."""
     return [point for point in knob.points if point.seeds]
 
 
 def _flat_for_those_that_trained(knob: KnobAnalysis) -> bool:
-    """Whether more seeds could at most show that the values that trained do not differ, while others diverged."""
+    """Return whether more seeds could only show that the trained values do not differ, while others diverged."""
     largest = knob.sensitivity.largest
     below = largest is not None and abs(largest.estimate) < knob.sensitivity.margin
     return below and any(point.diverged for point in knob.points)
@@ -243,31 +241,34 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
     beside = f" Diverged: {_listed(counts)}." if diverged else ""
     if verdict.largest is None:
-        return f"Undecided whether {symbol} matters: {verdict.reason}.{beside}"
+        return f"It is undecided whether {symbol} matters: {verdict.reason}.{beside}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
     if verdict.verdict == "sensitive":
-        return f"{symbol} matters{average}: {gap}, more than the margin of {margin}.{beside}"
+        return f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{beside}"
     if verdict.verdict == "insensitive":
         return (
-            f"{symbol} does not matter within {margin}{average}: every difference is certainly below the margin. "
+            f"{symbol} does not matter{average}: every difference is significantly below {margin}, the smallest that matters. "
             f"The largest: {gap}{_limit(metric, verdict.largest)}{_but_unknown(knob)}."
         )
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
         lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
-        lost += [f"trials of {_listed(knob.failed)} failed again and again"] if knob.failed else []
+        lost += [f"trials of {_listed(knob.failed)} failed"] if knob.failed else []
         return (
-            f"Among the values that trained {symbol} does not matter within {margin}{average}, but {' and '.join(lost)}. "
-            f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
+            f"Among the values that trained, {symbol} does not matter{average}: every difference is significantly below "
+            f"{margin}, the smallest that matters. But {' and '.join(lost)}. The largest difference: "
+            f"{gap}{_limit(metric, verdict.largest)}."
         )
-    text = f"Undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
-    return text + beside
+    return (
+        f"It is undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the smallest "
+        f"difference that matters is {margin}.{beside}"
+    )
 
 
 def _but_unknown(knob: KnobAnalysis) -> str:
-    """The values that are listed and have no number, of which a verdict over all the others says nothing."""
+    """Name the values without a result, which the verdict does not cover."""
     unknown = [point.label for point in knob.points if not math.isfinite(point.mean)]
-    return f"; nothing is known of {_listed(unknown)}" if unknown else ""
+    return f"; {_listed(unknown)} gave no result" if unknown else ""
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -292,11 +293,11 @@ def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
 
 
 def _limit(metric: MetricName, largest: Difference) -> str:
-    return f", and by itself certainly at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
+    return f", and taken alone at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
 def _lost(knob: KnobAnalysis) -> str:
-    """Every trial without a number, by reason; empty when there is none."""
+    """List the trials without a result, by reason."""
     labels: dict[str, list[str]] = {}
     for point in knob.points:
         if point.failures:
@@ -305,8 +306,8 @@ def _lost(knob: KnobAnalysis) -> str:
     if not labels:
         return ""
     parts = [f"{_listed(names)} ({reason})" for reason, names in labels.items()]
-    widened = " A value keeps its other seeds, with wider intervals." if any(p.seeds for p in knob.points) else ""
-    return f"Lost: {'; '.join(parts)}.{widened}"
+    widened = " Each value keeps its other seeds, with wider intervals." if any(p.seeds for p in knob.points) else ""
+    return f"Without a result: {'; '.join(parts)}.{widened}"
 
 
 def _more_seeds(analysis: Analysis, ahead: Forecast) -> str:
@@ -328,15 +329,15 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     )  # fmt: skip
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
-        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}. At most: what its size by itself may be on one "
-        "side; where all are below the margin the knob does not matter."
+        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}. At most: one-sided bound on its "
+        "size; if all are below the smallest difference that matters, the knob does not matter."
     )
     columns = ("first", "second", "difference", "low", "high", "at most", "against the margin")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
 
 
 def _against_margin(difference: Difference, verdict: SensitivityVerdict) -> str:
-    """By the simultaneous intervals; where every difference is below the margin, each is."""
+    """Compare a difference with the margin by its simultaneous interval."""
     if difference.at_least > verdict.margin:
         return "larger"
-    return "smaller" if verdict.flat or difference.reach < verdict.margin else "open"
+    return "smaller" if verdict.flat or difference.reach < verdict.margin else "undecided"

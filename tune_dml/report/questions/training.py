@@ -1,4 +1,4 @@
-"""How did training go, and by which rule was it judged? The metric over training, and what other rules would have selected."""
+"""How did training go? The metric over training, and what other selection rules would have chosen."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.questions.caveats import LAST
 from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
 from tune_dml.report.steps import Step, train_longer
+from tune_dml.text import counted
 
 _LOSS = "train/loss"
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a way of choosing the evaluation that counts gives each value, and which value then leads."""
+    """The score of each value under one selection rule, and the best value."""
 
     name: str
     scores: tuple[tuple[str, float], ...]
@@ -30,7 +31,7 @@ class _Rule:
 
 @knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
 def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """The curves of each value of the knob and the baseline, means and ranges over seeds; what was not logged is missing."""
+    """Show the curves of each value and the baseline, as means and ranges over seeds."""
     histories = analysis.histories[knob.key]
     changes = histories.changes(analysis.metric.key, LAST)
     gaining = _gaining(analysis, changes)
@@ -40,9 +41,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
     body: list[Block] = []
     if panels:
         sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
-        caption = (
-            "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
-        )
+        caption = "Mean over seeds (lines) and range over seeds (bands); a stopped trial counts up to its last step."
         body.append(
             figure_of(knob, f"training-{knob.slug}", panels, sentences, omitted=histories.omitted, caption=caption)
         )
@@ -61,12 +60,12 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
 
 
 def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
-    """Label -> what it still gained in the last quarter, of those that gained more than the margin."""
+    """Return the values that gained more than the margin in the last quarter, with their gain."""
     return {change.label: change.size for change in changes if analysis.sign * change.size > analysis.margin}
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, gaining: dict[str, float]) -> tuple[Step, ...]:
-    """Return a new sweep with longer training, after anything that the present one can still show."""
+    """Return a new sweep with longer training, less urgent than any extension of this one."""
     if not gaining or knob is not analysis.knobs[0]:
         return ()
     return train_longer(analysis.results, "whether the answer is the same once training has converged", 5)
@@ -75,28 +74,28 @@ def _steps(analysis: Analysis, knob: KnobAnalysis, gaining: dict[str, float]) ->
 def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change]) -> str:
     metric = analysis.metric
     if metric.key not in histories.keys:
-        return f"No trial logged {metric.label} while it trained, so there is no curve to show."
+        return f"No trial logged {metric.label} during training, so there is no curve."
     period = _period(changes)
     if not period:
-        return "Every trial was evaluated too rarely to tell whether training had settled."
+        return "Evaluations were too rare to tell whether training had converged."
     gaining = _gaining(analysis, changes)
     if not gaining:
         return (
-            f"Over {period} of training no value gained more than the margin of "
-            f"{metric.amount(analysis.margin)}: longer training would hardly change the picture."
+            f"Over {period} of training, no value gained more than {metric.amount(analysis.margin)}, the smallest difference "
+            "that matters: longer training would hardly change the answer."
         )
     most = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
-    more = f", and of {others} more {'value' if others == 1 else 'values'} by more than the margin" if others else ""
+    more = f"; so did {counted(others, 'other value')} by more than {metric.amount(analysis.margin)}" if others else ""
+    change = f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
     return (
-        f"Still gaining: over {period} of training {metric.label} of {most} moved by "
-        f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
-        + f"{more} (margin {metric.amount(analysis.margin)}). Longer training may change the order."
+        f"Training had not converged: over {period}, {metric.label} of {most} changed by {change}{more}. "
+        "Longer training may change the order."
     )
 
 
 def _period(changes: Sequence[Change]) -> str:
-    """What the last change was seen over: `the last quarter`, or steps where evaluations are rarer; empty without one."""
+    """Return `the last quarter`, or the steps if evaluations were rarer; empty without a change."""
     if not changes:
         return ""
     first, last = min((change.first, change.last) for change in changes)
@@ -112,7 +111,7 @@ def _of_loss(histories: Histories) -> str:
 
 
 def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:
-    """Last evaluation, each seed's best one, and the one best for the mean of seeds; empty with one evaluation."""
+    """Score the last evaluation, each seed's best, and the best of the mean; empty with one evaluation."""
     key, sign = analysis.metric.key, analysis.sign
     by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:
@@ -138,10 +137,10 @@ def _of_rules(rules: Sequence[_Rule]) -> str:
     best = {rule.best for rule in rules}
     if len(best) == 1:
         return (
-            f"Whichever evaluation is made to count (last, best of each seed, best of the mean), {rules[0].best} leads."
+            f"{rules[0].best} leads under every selection rule (last evaluation, best of each seed, best of the mean)."
         )
     named = "; ".join(f"{rule.name}: {rule.best}" for rule in rules)
-    return f"Which value leads depends on the evaluation that is made to count: {named}."
+    return f"The best value depends on the selection rule: {named}."
 
 
 def _table(analysis: Analysis, knob: KnobAnalysis, rules: Sequence[_Rule]) -> Table:
@@ -151,8 +150,8 @@ def _table(analysis: Analysis, knob: KnobAnalysis, rules: Sequence[_Rule]) -> Ta
         for label in labels
     )
     caption = (
-        f"{analysis.metric.axis} by the evaluation that counts: the last one; the best of each seed, then the mean "
-        "(mean of max); the best of the mean over seeds (max of mean). The latter two choose with what they report."
+        f"{analysis.metric.axis} by selection rule: the last evaluation; the mean of each seed's best (mean of max); "
+        "the best of the mean over seeds (max of mean). The latter two are optimistic."
     )
     columns = ("value", *(rule.name for rule in rules))
     name = f"selection-rules-{knob.slug}"

@@ -1,4 +1,4 @@
-"""Can I trust it? How noise departs from what is usually assumed, what seeds were lost, and what was spent on looking."""
+"""Can I trust it? Every trial by seed, the assumptions, lost seeds, and the error spent on interim looks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
-"""Trials that the map of seeds shows."""
+"""Most trials in the figure of cells by seed."""
 _FINE = 0.01
-"""Share of the range of all numbers: steps that the numbers show are worth a line from here on."""
+"""Smallest resolution, as a share of the range of all results, that is worth a line."""
 
 
 @question(order=340, unanswered={"trust": None})
 def trust(analysis: Analysis) -> Section | None:
-    """The assumptions behind the verdicts, with what the sweep says of them; None before any trial has ended."""
+    """State the assumptions behind the verdicts; None before any trial has ended."""
     looks = analysis.looks
     if not looks.seeds[-1]:
         return None
     text = (
-        "Every statement compares cells within seeds and assumes nothing else of the noise: cells may be unequally noisy, "
-        "and seeds may react differently to a knob. The statements of one table hold all at once, over all looks at it, "
-        f"at an error of {100 * ALPHA:g}%."
+        "Every test compares cells within seeds. Cells may be unequally noisy, and seeds may react differently to a knob. "
+        f"All statements of one table hold at once, over all interim looks, with an error rate of {100 * ALPHA:g}%."
     )
     facts = [("Looks", _looks(analysis)), ("Error", _error(analysis)), ("Seeds", _seeds(analysis))]
     facts += [("Resolution", step) for step in _resolution(analysis)]
@@ -43,7 +42,7 @@ def trust(analysis: Analysis) -> Section | None:
         "Trust",
         (
             *_figures(analysis),
-            Fold("What is assumed, the looks taken and the error spent", (Text(text), Facts(tuple(facts)))),
+            Fold("Assumptions, interim looks and error spent", (Text(text), Facts(tuple(facts)))),
         ),
         data={
             "trust": {
@@ -61,33 +60,35 @@ def trust(analysis: Analysis) -> Section | None:
 
 
 def _figures(analysis: Analysis) -> tuple[Figure, ...]:
-    """Every trial's number, less what its seed adds to all cells: a seed or a cell that stands out shows."""
+    """Show every trial, lost ones too, shaded by its result without the seed's common effect."""
     table, metric = analysis.table, analysis.metric
     if len(table.labels) < 2 or len(table.seeds) < 2 or not np.isfinite(table.values).any():
         return ()
     filled = fill_holes(table.values)[0]
     less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
     reasons = {(cell.label, trial.seed): why for cell in analysis.cells for trial, why in cell.failures}
-    rows = list(range(min(len(table.labels), max(4, _MOST_FIELDS // len(table.seeds)))))
+    place = {label: row for row, label in enumerate(table.labels)}
+    labels = [cell.label for cell in analysis.cells if cell.label in place or cell.failures]
+    shown = labels[: max(4, _MOST_FIELDS // len(table.seeds))]
 
-    def cell(row: int, column: int) -> HeatCell:
-        label, seed, value = table.labels[row], table.seeds[column], float(table.values[row, column])
-        lost = reasons.get((label, seed), "")
-        shown = metric.number(value) if math.isfinite(value) else lost or "no number yet"
-        text = metric.number(value) if math.isfinite(value) else "\u2013"
-        return HeatCell(float(less_seed[row, column]), text, f"{label}, seed {seed}: {shown}")
+    def cell(label: str, column: int) -> HeatCell:
+        seed = table.seeds[column]
+        if label in place and math.isfinite(value := float(table.values[place[label], column])):
+            number = metric.number(value)
+            return HeatCell(float(less_seed[place[label], column]), number, f"{label}, seed {seed}: {number}")
+        return HeatCell(math.nan, "\u2013", f"{label}, seed {seed}: {reasons.get((label, seed), 'no result yet')}")
 
-    cells = [[cell(row, column) for column in range(len(table.seeds))] for row in rows]
-    names, seeds = [table.labels[row] for row in rows], [str(seed) for seed in table.seeds]
+    cells = [[cell(label, column) for column in range(len(table.seeds))] for label in shown]
+    seeds = [str(seed) for seed in table.seeds]
     spread = float(np.nanstd(filled.mean(0), ddof=1))
-    text = f"Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing takes out."
-    more = "" if len(rows) == len(table.labels) else f" The first {len(rows)} of {len(table.labels)} cells."
+    text = f"Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing removes."
+    more = "" if len(shown) == len(labels) else f" The first {len(shown)} of {len(labels)} cells."
     return (
         Figure(
             "cells-by-seed",
-            lambda narrow: heat(names, seeds, cells, ("cell", "seed"), narrow=narrow),
+            lambda narrow: heat(shown, seeds, cells, ("cell", "seed"), narrow=narrow),
             f"{metric.label} of every trial, cell by seed. {text}",
-            f"{metric.axis} of every trial; shaded by what remains when the seed's own effect is taken out. {text}{more}",
+            f"{metric.axis} of every trial; shaded by the result without the seed's common effect. {text}{more}",
         ),
     )
 
@@ -95,7 +96,7 @@ def _figures(analysis: Analysis) -> tuple[Figure, ...]:
 def _looks(analysis: Analysis) -> str:
     looks = analysis.looks
     if not looks.recorded:
-        return "not on record: one is assumed"
+        return "not recorded; one is assumed"
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
     times = ("once", "twice")[len(looks.seeds) - 1] if len(looks.seeds) < 3 else f"{len(looks.seeds)} times"
     seeds = f"{', '.join(numbers)} seed{'' if numbers == ['1'] else 's'} a cell"
@@ -105,11 +106,11 @@ def _looks(analysis: Analysis) -> str:
 def _error(analysis: Analysis) -> str:
     looks = analysis.looks
     if not looks.recorded:
-        return f"{100 * ALPHA:g}%, all of it for this look: had somebody looked and gone on, it would be more"
+        return f"{100 * ALPHA:g}%, all spent on this look; earlier unrecorded looks would raise it"
     return (
-        f"{100 * looks.spent:.3g}% of {100 * ALPHA:g}% is spent; this look's statements hold with "
-        f"{100 * (1 - looks.level):.4g}%. Looking again at the same seeds costs nothing; "
-        "a look at more seeds spends some of the rest"
+        f"{100 * looks.spent:.3g}% of {100 * ALPHA:g}% is spent; intervals of this look have "
+        f"{100 * (1 - looks.level):.4g}% confidence. Looking again at the same seeds costs nothing; "
+        "a look at more seeds spends part of the rest"
     )
 
 
@@ -117,45 +118,43 @@ def _seeds(analysis: Analysis) -> str:
     trials = analysis.results.trials
     lost = sum(len(cell.failures) for cell in analysis.cells)
     text = f"{len(analysis.seeds)}, the same in every cell"
-    text += (
-        f"; {lost} of {len(trials)} trials gave no number, which widens intervals and erases nothing" if lost else ""
-    )
+    text += f"; {lost} of {len(trials)} trials gave no result, which widens intervals" if lost else ""
     if len(analysis.seeds) == 2:
-        text += ". Two seeds give each pair one degree of freedom: only large differences among few values can be told"
+        text += ". With two seeds each pair has one degree of freedom, so only large differences can be significant"
     return text
 
 
 def _resolution(analysis: Analysis) -> list[str]:
-    """What one query moves the metric by, or its numbers show, and what seeds that come out equal are taken for."""
+    """Describe the metric's resolution, and the noise assumed for equal results."""
     metric, step = analysis.metric, analysis.resolution
     known = resolution_of(metric.key, (trial.metrics for trial in analysis.results.trials)) > 0
     finite = [value for cell in analysis.cells for value in cell.values.values()]
     if not step or (not known and step < _FINE * float(np.ptp(finite or [0.0]))):
         return []
-    floor = "no seeds, however alike, count as varying by less than half of it"
+    floor = "the noise over seeds is taken to be at least half of that"
     size = f"{step:.3g} {metric.unit}".strip()
     if known:
-        return [f"one query moves {metric.label} by {size}; {floor}"]
+        return [f"one query changes {metric.label} by {size}; {floor}"]
     if len(set(finite)) == 1:
         return [
-            f"every trial gave the same {metric.label}: nothing is known of how far seeds differ, so nothing is certain"
+            f"every trial gave the same {metric.label}, so the noise over seeds is unknown and nothing is significant"
         ]
-    return [f"nobody says what {metric.label} moves in; its numbers show steps of about {size}; {floor}"]
+    return [f"the results of {metric.label} show steps of about {size}; {floor}"]
 
 
 def _race(analysis: Analysis) -> list[str]:
-    """When and why cells stopped, and that the page judges by all the race's blocks."""
+    """Say when and why a race stopped cells."""
     race = analysis.results.race
     if race is None or not race.settled:
         return []
     labels = {cell.cell.digest: cell.label for cell in analysis.cells}
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
-    together = "The verdicts above keep what the intervals of all its blocks say together, each at its level"
+    together = "The verdicts combine the intervals of all its blocks, each at its level"
     return [f"{stops}. {together}"]
 
 
 def _stopped(analysis: Analysis) -> list[str]:
-    """Which cells were stopped and where, and what the statements of the others are worth."""
+    """Say which cells were stopped where, and how that biases the others."""
     if not analysis.stopped:
         return []
     reasons: dict[str, list[str]] = {}
@@ -164,9 +163,9 @@ def _stopped(analysis: Analysis) -> list[str]:
         reasons.setdefault(reason.partition(":")[0], []).append(f"{cell.label} ({reason.partition(': ')[2]})")
     listed = "; ".join(f"{at}: {', '.join(labels)}" for at, labels in reasons.items())
     return [
-        f"{listed}. The curve shows only cells that were let finish, and is biased towards those that learn fast and whose "
-        "seeds were lucky early. Their differences are judged at the share of the error that they would have had among all "
-        "cells; no optimum, importance or agreement with a paper is claimed, and the best one's own number flatters it"
+        f"{listed}. The curve shows only cells that finished training, and is biased towards cells that learn fast or were "
+        "lucky early. Their differences get the share of the error that they would have among all cells. No optimum, "
+        "importance or agreement with a paper is claimed, and the best mean is optimistic"
     ]
 
 
@@ -176,7 +175,7 @@ def _noise(knob: KnobAnalysis) -> str:
         return ""
     borrowed = f"each pair borrows {verdict.prior_df:.2g} degrees of freedom from the others"
     if not math.isfinite(verdict.epsilon):
-        return f"two seeds cannot tell whether it is equal in all values; {borrowed}"
+        return f"two seeds cannot show whether all values are equally noisy; {borrowed}"
     if len(verdict.labels) < 3:
-        return f"two values have one difference, which stands on its own spread; {borrowed}"
+        return f"two values have a single difference, with its own standard error; {borrowed}"
     return f"epsilon {verdict.epsilon:.2f} (1: equal and independent; small: seeds react differently to it); {borrowed}"

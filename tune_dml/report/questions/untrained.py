@@ -1,4 +1,4 @@
-"""Did every configuration learn? One whose loss is 0 from the first step on has its initial network to show, and no result."""
+"""Did every configuration learn? If the loss is always 0, the network stays as initialized."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tune_dml.report.section import Notes, Section, Text
 
 @question(order=148, unanswered={"untrained": ()})
 def untrained(analysis: Analysis) -> Section | None:
-    """None where every configuration had a loss at some step that was logged."""
+    """Name the configurations whose loss was 0 at every logged step; None if there are none."""
     labels = [
         cell.label for cell in analysis.cells if cell.trials and all(_idle(analysis.results, t) for t in cell.trials)
     ]
     if not labels:
         return None
     count = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
-    sentence = f"{count} learnt nothing: the loss was 0 at every logged step, and the network is as it began."
+    sentence = f"{count} learned nothing: the loss was 0 at every logged step, so the network is unchanged."
     advice = (
-        "No pair that the loss looks at had one. Differences to such a configuration say what training is worth, not which "
-        "method is better. Another margin, threshold or initial network gives it something to learn from."
+        "No pair or triplet gave a loss. Differences to such a configuration show the value of training, not which method is "
+        "better. Try another margin, threshold or initial network."
     )
     return Section(
         "untrained",
-        "Which configurations learnt nothing?",
+        "Which configurations learned nothing?",
         "Untrained",
         (Text(sentence), Notes(tuple(labels)), Text(advice)),
-        findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learnt" for label in labels),
+        findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learned" for label in labels),
         headline=sentence,
         data={"untrained": labels},
     )
