@@ -63,7 +63,7 @@ def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, a
     assert two.pop("confirmation") is None
     assert one.pop("confirmation")
     assert one["sentences"].pop(one["sentences"].index(_answer(confirmed).verdicts[0]))
-    assert one["answer"]["sentences"].pop(one["answer"]["sentences"].index(_answer(confirmed).plain))
+    assert one["answer"]["sentences"].pop(one["answer"]["sentences"].index(_answer(confirmed).headline))
     assert one == two
 
 
@@ -87,25 +87,25 @@ def test_scores_intervals_and_optimism(confirmed):
     assert winner.gain.high == pytest.approx(gains.mean() + reach)
     assert baseline.gain is None
     assert found.verdict == "holds"
-    assert "rho=0.01 holds: it is better than no SEC on fresh seeds, +13." in found.sentences[0]
-    assert _answer(confirmed).plain == "On 5 fresh seeds rho=0.01 beats no SEC, by 14 points."
+    assert "rho=0.01 holds up: on fresh seeds it is better than no SEC, +13." in found.sentences[0]
+    assert _answer(confirmed).headline == "On 5 fresh seeds, rho = 0.01 is 14 points better than no SEC."
     before = np.mean(own) - np.mean([t.metrics[METRIC] for t in confirmed.trials if t.cell.baseline])
-    assert found.sentences[1] == f"On the seeds that chose it the difference was +{before:.2f}."
+    assert found.sentences[1] == f"On the seeds that selected it, the difference was +{before:.2f}."
     assert f"rho=0.01 {np.mean(own):.2f} and {np.mean(fresh):.2f}, no SEC" in found.sentences[2]
 
 
 @pytest.mark.parametrize(
     ("means", "offsets", "verdict", "said"),
     [
-        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided", "Whether rho=0.01 beats no SEC on fresh seeds is open."),
-        ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse", "On 5 fresh seeds rho=0.01 is worse than no SEC, by 2.8 points."),
+        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided", "It is undecided whether rho = 0.01 beats no SEC on fresh seeds."),
+        ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse", "On 5 fresh seeds, rho = 0.01 is 2.8 points worse than no SEC."),
         ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided", ""),
     ],
 )
 def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict, said):
     results = write_sweep(tmp_path / "toy", means=means, histories=False, evidence=False, confirmed=offsets)
     assert _answer(results).data["confirmation"].verdict == verdict
-    assert _answer(results).plain == said
+    assert _answer(results).headline == said
     assert not any(text.startswith("No rho") for text in summary(results).answer.sentences)
 
 
@@ -134,7 +134,7 @@ def test_a_trial_that_was_lost_is_named(tmp_path):
     again = results_of(results.folder)
     assert next(trial for trial in again.confirmed if trial.key == key).status == "diverged"
     found = _answer(again).data["confirmation"]
-    assert "Without a number: rho=0.01, seed 1000 diverged: nan at 3." in found.sentences
+    assert "No result: rho=0.01, seed 1000 diverged: nan at 3." in found.sentences
     assert found.cells[1].fresh.n == 4
     assert found.cells[1].gain.n == 4
 

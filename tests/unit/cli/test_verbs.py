@@ -49,7 +49,7 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip().startswith(("toy", "planned"))}
     assert code == 0
     assert "complete" in lines["toy"]
-    assert "Training had not finished: rho=0.9" in lines["toy"]  # it comes before any verdict
+    assert "Training had not converged: rho = 0.9" in lines["toy"]  # it comes before any verdict
     assert "not begun" in lines["planned"]
     assert max(map(len, out.splitlines())) <= 120
     _, out, _ = command_line("list", "--storage", stored, "--json")

@@ -98,7 +98,7 @@ def test_the_page_says_what_it_leaves_out_and_runs_no_markup(tmp_path):
     found = results(read_csv(table(tmp_path, text), ASKED))
     files = write_report(found, tmp_path / "report")
     html = files.html.read_text()
-    assert "What cannot be said" in html
+    assert "What is unknown" in html
     assert "intervals assume one look" in html
     assert "95% simultaneous interval" in html  # all the error, as that says
     assert "not on record: one is assumed" in html

@@ -46,9 +46,9 @@ def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_
     assert (knob.unused, knob.sensitivity.verdict) == (True, "undecided")
     said = summary(results)
     assert said.answer.sentences[0] == (
-        "rho changes nothing on glyphs as it was run: its 5 values trained to the same numbers. Is it used?"
+        "rho changes nothing on glyphs: its 5 values gave exactly the same results. Check that it is used."
     )
-    assert "this is no finding about rho" in said.verdicts[0]
+    assert "this says nothing about rho" in said.verdicts[0]
     assert "does not matter" not in " ".join(said.answer.sentences + said.verdicts)
     assert [finding for finding in said.findings if "rho changed nothing" in finding]
     assert not [command for command in said.commands if "--seeds" in command and "extend" in command]
@@ -68,15 +68,15 @@ def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs)
 def test_configurations_of_two_knobs_that_are_one_are_told_apart(two_knobs):
     first = "rho=0.1, margin=0.1"
     results = twins(two_knobs, lambda label: first if label in {"rho=0.5, margin=0.1", "rho=1, margin=0.1"} else label)
-    sentence = section(results, "alike").plain
-    assert sentence.startswith("rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 trained to the same")
+    sentence = section(results, "alike").headline
+    assert sentence.startswith("rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same")
 
 
 def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not analyse(results).knobs[0].unused
     found = section(results, "alike")
-    assert found.plain == "rho=0.9 and rho=1 trained to the same numbers under every seed, to the last digit."
+    assert found.headline == "rho=0.9 and rho=1 gave exactly the same results under every seed."
     assert found.findings == ()
     assert not [block for block in found.body if isinstance(block, Notes)], "the sentence names them"
 
@@ -106,4 +106,4 @@ def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):
     trials = [replace(t, status="failed", metrics={}) if (t.cell.label, t.seed) in lost else t for t in results.trials]
     results = replace(results, trials=tuple(trials))
     assert analyse(results).knobs[0].unused
-    assert summary(results).answer.sentences[0].startswith("rho changes nothing on glyphs as it was run: its 4 values")
+    assert summary(results).answer.sentences[0].startswith("rho changes nothing on glyphs: its 4 values")

@@ -80,11 +80,11 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     assert data["rows"][0].configuration == "SEC: B=9, rho=0.1"
     assert [row.score.n for row in data["rows"]] == [6, 6, 6]
     assert data["rows"][0].score.low < data["rows"][0].score.mean < data["rows"][0].score.high
-    assert "intervals allow for the choice" in data["sentences"][1]
+    assert "intervals allow for the selection" in data["sentences"][1]
     assert len(data["pairs"]) == 3
     assert found.card.word == "SEC"
     assert "Of 3 methods SEC has the best validation R@1" in found.card.sentence
-    assert "certainly better than" in found.card.sentence
+    assert "significantly better than" in found.card.sentence
     against = data["rows"][0].against_baseline
     assert (against.first, against.second) == ("SEC", "plain")
     assert against.estimate == pytest.approx(14.5, abs=1)
@@ -126,7 +126,7 @@ def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
     found = section(analyse(written(tmp_path, means, sd=0.01, failures=failures)))
     assert found.data["arms"]["lost"] == ("L2",)
-    assert any("No configuration of L2 trained" in sentence for sentence in found.data["arms"]["sentences"])
+    assert any("Every configuration of L2 diverged or failed" in sentence for sentence in found.data["arms"]["sentences"])
 
 
 def test_a_report_of_arms_is_written_whole(results, tmp_path):
@@ -177,7 +177,7 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     )
     assert data["rows"][0].of_equal_cells == pytest.approx(best_of_two)
     assert data["rows"][0].of_equal_cells < data["rows"][0].score.mean
-    assert "of 2 each the expected best is: sec_rho 68" in data["sentences"][-1]
+    assert "Expected best of 2 each: sec_rho 68" in data["sentences"][-1]
     assert [knob.path for knob in analysis.knobs] == ["regularizer.rho"]
     assert confirmed_cells(results) == [analysis.baseline.label, "rho=1, lr=0.01"]
 
@@ -278,7 +278,7 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
     found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
     assert (
-        found.headline == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
+        found.headline == "L2: B=6 learned nothing: the loss was 0 at every logged step, so the network is unchanged."
     )
     without.pop()
     assert section(analysis, "untrained") is None

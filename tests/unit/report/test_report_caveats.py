@@ -1,4 +1,4 @@
-"""What an answer begins with: floors that no cell beats, training that had not finished, trials that collapsed."""
+"""What an answer begins with: floors that no cell beats, training that had not converged, trials that collapsed."""
 
 from dataclasses import replace
 
@@ -31,9 +31,9 @@ def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)
     number = f"{best.mean + 0.5:.2f}"
-    assert first_sentence(analyse(found)).startswith(f"No cell beats raw pixels ({number}): the best, {best.label}")
-    assert summary(found).answer.sentences[0].startswith("No cell beats raw pixels")
-    assert not first_sentence(analyse(with_floors(results, best.mean - 0.5))).startswith("No cell beats")
+    assert first_sentence(analyse(found)).startswith(f"No configuration beats raw pixels without training ({number}): ")
+    assert summary(found).answer.sentences[0].startswith("No configuration beats raw pixels")
+    assert not first_sentence(analyse(with_floors(results, best.mean - 0.5))).startswith("No configuration beats")
 
 
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
@@ -62,11 +62,11 @@ def test_floors_are_lines_of_the_first_figure(results):
 
 def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
-    assert first_sentence(analyse(results)).startswith("Training had not finished: ")
-    assert "still gained 2.5 points in steps 300 to 400." in first_sentence(analyse(results))
-    assert sum("had not finished" in sentence for sentence in summary(results).answer.sentences) == 1
+    assert first_sentence(analyse(results)).startswith("Training had not converged: ")
+    assert "gained another 2.5 points between steps 300 and 400." in first_sentence(analyse(results))
+    assert sum("had not converged" in sentence for sentence in summary(results).answer.sentences) == 1
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
-    assert not first_sentence(analyse(results)).startswith("Training had not finished")
+    assert not first_sentence(analyse(results)).startswith("Training had not converged")
 
 
 def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):
@@ -85,5 +85,5 @@ def test_collapsed_trials_are_in_the_answer(tmp_path):
     )
     sentence = next(s for s in summary(results).answer.sentences if "collapsed" in s)
     assert sentence.startswith(
-        f"4 of {len(results.trials)} trials collapsed, so they have no number ({labels[0]}: 2 of "
+        f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({labels[0]}: 2 of "
     )

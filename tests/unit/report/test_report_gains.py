@@ -62,8 +62,8 @@ def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
 def test_the_answer_says_with_how_many_a_method_gains(results):
     _, gains = found(results)
     assert gains.headline.startswith("The gain of A+SEC is ")
-    assert "SEC gains with 1 of 3 (A +" in gains.headline
-    assert "; it loses with 1 (C -" in gains.headline
+    assert "SEC improves 1 of 3 methods (A +" in gains.headline
+    assert "; it worsens 1 (C -" in gains.headline
     assert gains.headline.endswith("; 1 differs by less than 1 point.")
     assert "of the 4 declared comparisons alone" in gains.data["gains"]["sentences"][0]
 
@@ -77,7 +77,7 @@ def test_a_metric_of_which_less_is_better_turns_the_verdicts(tmp_path):
 def test_one_seed_gives_no_gain(tmp_path):
     _, gains = found(sweep(tmp_path, seeds=1))
     assert gains.headline == ""
-    assert gains.data["gains"]["sentences"] == ["Undecided what the methods gain: one seed gives no noise estimate."]
+    assert gains.data["gains"]["sentences"] == ["It is undecided what the methods gain: one seed gives no noise estimate."]
 
 
 def test_a_space_without_contrasts_is_not_asked(tmp_path):

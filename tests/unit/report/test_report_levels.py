@@ -31,13 +31,13 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     )
     found = summary(results)
     assert found.verdicts[2] == (
-        "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches (conditions that are not printed: 1); "
+        "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches (1 condition not printed); "
         "order: the paper's own is certain in 7 of 10 pairs (run s.d. 0.5, assumed): ours is certainly the same in 7, "
         "certainly the opposite in 0, open in 0."
     )
     text = read(write_report(results, tmp_path / "report").html.read_text()).text
     assert "The level matches SEC-supplement, Table 4" in text
-    assert "every gap certainly lies within 1.00 points" in text
+    assert "every difference is significantly below 1.00 points" in text
     assert "the verdict holds up to" in text
     assert "The published curve by itself: best at the lowest tested, if the run s.d. is at most 1.1." in text
 
@@ -54,14 +54,14 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     found = data["knobs"][0]["agreement"][0]
     assert found["verdict"] == verdict
     for sentence in found["sentences"]:
-        assert ("That is not agreement" in sentence) <= (verdict == "compatible")
+        assert ("This does not show agreement" in sentence) <= (verdict == "compatible")
 
 
 def test_a_margin_given_later_stands_beside_the_planned_one(steep):
     def margin_of(margin):
         section = run_summary.section(analyse(steep.results, margin), None)
         (facts,) = (block for block in section.body if isinstance(block, Facts))
-        return dict(facts.items)["Margin"]
+        return dict(facts.items)["Smallest difference that matters"]
 
     assert margin_of(None) == margin_of(1.0) == "1.00 points"
     assert margin_of(2.5) == "2.50 points (given later; planned: 1.00 points)"

@@ -24,7 +24,7 @@ def test_a_lost_seed_widens_its_value_and_erases_nothing(tmp_path: Path) -> None
     cell = next(cell for cell in lost.data["cells"] if cell["label"] == "rho=0.01")
     assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
     assert cell["against_baseline"]["verdict"] == "better"
-    assert "Lost: rho=0.01 (seed 1 failed: no disk). A value keeps its other seeds" in lost.text
+    assert "Without a result: rho=0.01 (seed 1 failed: no disk). Each value keeps its other seeds" in lost.text
 
 
 def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_what_is_seen_where_no_two_values_share_two_seeds_is_seen_within_a_seed(
         return str(found.data["answer"]["sentences"][0])
 
     none = said("none", ("rho=0.01", 1), ("rho=0.01", 2), ("rho=0.1", 0))
-    assert none == "Whether rho matters on glyphs is open: no two values share two seeds."
-    assert "R@1 falls 0.1 points from rho 0.1 to 0.01, but no two" in said("one", ("rho=0.01", 2), ("rho=0.1", 0))
+    assert none == "It is undecided whether rho matters on glyphs: no two values share two seeds."
+    assert "R@1 falls 0.1 points from rho = 0.1 to 0.01, but no two" in said("one", ("rho=0.01", 2), ("rho=0.1", 0))
 
 
 def test_what_is_open_is_said_of_a_pair_that_is(tmp_path: Path) -> None:
@@ -61,22 +61,24 @@ def test_what_is_open_is_said_of_a_pair_that_is(tmp_path: Path) -> None:
     means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
     options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
     found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)
-    (said,) = (text for text in found.data["answer"]["sentences"] if text.startswith("Whether rho matters"))
-    assert said.endswith("and 2 seeds cannot exclude much more (margin 1 point).")
+    (said,) = (text for text in found.data["answer"]["sentences"] if text.startswith("It is undecided whether rho matters"))
+    assert said.endswith("with 2 seeds the true difference may be much larger (smallest that matters: 1 point).")
 
 
 def test_a_value_that_diverged_does_not_beat_the_baseline(tmp_path: Path) -> None:
     means = {0.1: 70.0, 0.5: 71.0, 1.0: 72.0}
     found = judged(tmp_path, means=means, sd=0.1, failures=diverged("rho=1"))
-    assert "Every rho that trained beats no SEC." in found.data["answer"]["sentences"]
+    *_, diverging, better = found.data["answer"]["sentences"]
+    assert diverging == "rho = 1 always diverges."
+    assert better == "Every value of rho that finished training is significantly better than training without SEC."
 
 
 def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:
     failures = {("rho=1", seed): ("failed", "no disk") for seed in range(8)}
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
     assert found.knob["sensitivity"]["verdict"] == "insensitive"
-    assert "; nothing is known of rho=1." in found.files.summary.verdicts[0]
-    assert found.data["answer"]["sentences"][0].endswith("differ by 1.5 points or more; nothing is known of rho=1.")
+    assert "; rho=1 gave no result." in found.files.summary.verdicts[0]
+    assert found.data["answer"]["sentences"][0].endswith("differ by 1.5 points or more; rho=1 gave no result.")
 
 
 def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
@@ -84,7 +86,8 @@ def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
     assert found.knob["sensitivity"]["verdict"] == "undecided"
     sentence = found.files.summary.verdicts[0]
     assert sentence.startswith(
-        "Among the values that trained rho does not matter within 1.50 points, but rho=1 diverged."
+        "Among the values that trained, rho does not matter: every difference is significantly below 1.50 points, the "
+        "smallest that matters. But rho=1 diverged."
     )
     assert found.knob["sensitivity"]["diverged"] == ["rho=1"]
     assert found.knob["sensitivity"]["seeds_needed"] is None
@@ -108,6 +111,6 @@ def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None
     assert (optimum["verdict"], optimum["side"], optimum["best"]) == ("edge", "high", "rho=0.9")
     assert optimum["extend"] == []
     assert optimum["ends_in_divergence"]
-    assert "Training diverges there or beyond: the range ends there." in optimum["sentence"]
+    assert "Training diverges there or beyond, so the range cannot be extended." in optimum["sentence"]
     assert "extend" not in " ".join(found.files.summary.commands)
     assert not [finding for finding in found.files.findings if "optimum" in finding]

@@ -76,7 +76,7 @@ def test_the_verdict_sentence_is_plain_and_complete(steep):
     pattern = (
         r"rho matters: validation R@1 is (\d\.\d\d) points higher at rho=0\.01 than at rho=(1|0\.9) "
         r"\(96% simultaneous interval (\d\.\d\d) to (\d\.\d\d); 5 values x 3 paired seeds\), "
-        r"more than the margin of 1\.00 points\."
+        r"more than 1\.00 points, the smallest difference that matters\."
     )
     assert re.fullmatch(pattern, sentence)
     assert sentence in read(steep.html).text
@@ -147,10 +147,10 @@ def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken):
     figure = by_id(page, "figure-curve-regularizer-rho")
     assert "diverged" in figure.text
     assert "failed" in figure.text
-    assert "Lost: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
+    assert "Without a result: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
     assert "1 diverged and 2 failed" in page.text
     assert "If they failed for how their cells train, not by chance, what is left flatters these cells." in page.text
-    assert "1 trial is still to come" in page.text
+    assert "1 trial has not finished" in page.text
     assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
 
 

@@ -68,7 +68,7 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     assert [line.label for line in metric.lines] == ["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC"]
     (figure,) = section(analysis, "training").figures
     assert [view.title for view in figure.views] == ["R@1", "loss"]
-    assert figure.description.startswith("Still gaining: over the last quarter")
+    assert figure.description.startswith("Training had not converged: over the last quarter")
     assert figure.views[1].sentence.startswith("The training loss ends lowest for")
     changes = {}
     for line in metric.lines:
@@ -76,7 +76,7 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     most = max(changes, key=changes.get)
     assert f"of {most} moved by +{changes[most]:.2f} points" in said(analysis, "training")
     assert said(analyse(steep.results, margin=50.0), "training").startswith(
-        "Over the last quarter of training no value gained more than the margin of 50.00"
+        "Over the last quarter of training, no value gained more than 50.00 points"
     )
 
 
@@ -93,7 +93,7 @@ def test_a_lower_metric_gains_by_falling(tmp_path):
     analysis = analyse(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
     (metric,) = histories(analysis).panels(("val/recall_at_1",))
     falls = [line.label for line in metric.lines if line.mean[3] - line.mean[2] < -1]
-    assert said(analysis, "training").startswith("Still gaining") == bool(falls)
+    assert said(analysis, "training").startswith("Training had not converged") == bool(falls)
 
 
 def test_directions_are_those_that_were_logged(steep):

@@ -122,11 +122,11 @@ def test_where_no_extension_is_likely_to_decide_the_answer_says_so_and_advises_n
     found = summary(written(tmp_path, "flat and hopeless"))
     assert found.answer.step is None
     assert found.answer.sentences[-1] == (
-        "No extension up to 10 seeds has an even chance of showing whether rho matters. Fewer values, a wider range or a "
-        "larger margin may help."
+        "Even with 10 seeds, the chance of showing whether rho matters would be below 50%. Fewer values, a wider range, or "
+        "a larger `--margin` may help."
     )
     likely = summary(written(tmp_path / "likely", "flat"))
-    assert not [sentence for sentence in likely.answer.sentences if "No extension" in sentence]
+    assert not [sentence for sentence in likely.answer.sentences if "below 50%" in sentence]
 
 
 def test_the_sentence_names_what_the_chance_is_of(tmp_path):

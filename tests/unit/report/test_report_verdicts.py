@@ -33,7 +33,7 @@ def test_no_optimum_while_it_is_undecided_whether_the_knob_matters(tmp_path: Pat
     optimum = found.knob["optimum"]
     assert (optimum["verdict"], optimum["candidates"], optimum["extend"]) == ("undecided", [], [])
     assert found.files.summary.verdicts[1] == (
-        "Undecided where the optimum of rho lies: it is undecided whether rho matters."
+        "It is undecided where the optimum of rho lies: it is undecided whether rho matters."
     )
 
 
@@ -44,7 +44,7 @@ def test_the_best_is_one_of_those_that_are_named(tmp_path: Path) -> None:
     assert optimum["verdict"] == "interior"
     assert optimum["candidates"] == ["rho=0.5", "rho=0.9"]
     assert "The best is one of rho=0.5, rho=0.9" in optimum["sentence"]
-    assert "From rho=0.5 to rho=0.9 all are within the margin of the best." in optimum["sentence"]
+    assert "All values from rho=0.5 to rho=0.9 are equivalent to the best." in optimum["sentence"]
     assert [label for label, _ in optimum["behind"]] == [f"rho={value:g}" for value in means]
 
 
@@ -56,7 +56,7 @@ def test_a_parabola_is_a_suggestion_and_no_verdict(tmp_path: Path) -> None:
     parabola = found.knob["optimum"]["parabola"]
     assert parabola["verdict"] == "interior"
     assert 0.3 < parabola["low"] < 0.4 < parabola["high"] < 0.5
-    assert "It assumes the shape, and is no verdict" in found.text
+    assert "This assumes the shape and is not a verdict" in found.text
     assert not [sentence for sentence in found.files.summary.verdicts if "parabola" in sentence]
 
 
@@ -73,9 +73,9 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
     assert not [
         sentence for sentence in found.files.summary.verdicts if re.match(r"(lr|m) (matters|does not)", sentence)
     ]
-    assert "no two values of lr and m are compared" in " ".join(found.files.summary.verdicts)
+    assert "lr and m: unknown, since no two values were tried" in " ".join(found.files.summary.verdicts)
     assert found.data["importance"][0]["shares"] == []
-    assert "How much each knob mattered is not claimed" in " ".join(found.files.summary.verdicts)
+    assert "The importance of the knobs is unknown" in " ".join(found.files.summary.verdicts)
     best = found.data["configuration"]
     truth = {cell["label"]: cell["mean"] for cell in found.data["cells"]}
     assert truth[best["label"]] == max(truth.values())
@@ -95,7 +95,7 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
     assert shares["lr"]["low"] > 0.5
     assert shares["m"]["low"] == 0
     assert one["predicted"] > 0.5
-    assert re.search(r"lr (certainly )?mattered most", " ".join(found.files.summary.verdicts))
+    assert re.search(r"lr matters (significantly )?most", " ".join(found.files.summary.verdicts))
     assert "What each knob explains of" in found.text
 
 
@@ -140,10 +140,10 @@ def test_a_knob_whose_effects_cancel_is_said_to_be_flat_on_average_alone(tmp_pat
     summary = found.files.summary
     plain = " ".join(summary.answer.sentences)
     assert "rho does not matter on glyphs, averaged over the other knobs: no two" in plain
-    assert "rho and eta interact: what is said of one of them alone is an average over the other." in plain
-    assert any(line.startswith("rho does not matter within 1.00 points, averaged over") for line in summary.verdicts)
+    assert "rho and eta interact: statements about one of them are averages over the other." in plain
+    assert any(line.startswith("rho does not matter, averaged over") for line in summary.verdicts)
     assert any(line.startswith("eta matters, averaged over the other knobs: ") for line in summary.verdicts)
-    assert any(line.startswith("Which knob mattered, averaged over the others: ") for line in summary.verdicts)
+    assert any(line.startswith("Does the knob matter, averaged over the others? ") for line in summary.verdicts)
 
 
 def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
@@ -201,14 +201,14 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
         else:
             assert cell["low"] is None
             assert np.isnan([row.low, row.high, point.half_bar]).all()
-    assert "bars are within seeds and do not say how far seeds move all cells together" in found.text
+    assert "Bars leave out the variation of all cells together" in found.text
 
 
 def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -> None:
     found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
     assert not [command for command in found.files.summary.commands if "extend" in command]
     assert (
-        "No extension up to 10 seeds has an even chance of showing whether rho matters." in found.files.html.read_text()
+        "Even with 10 seeds, the chance of showing whether rho matters would be below 50%." in found.files.html.read_text()
     )
     assert found.knob["sensitivity"]["seeds_needed"] is None
     assert found.knob["sensitivity"]["seeds_chance"] < 0.5
@@ -219,7 +219,7 @@ def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -
 def test_two_seeds_are_honest(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(2), sd=0.3)
     assert found.knob["sensitivity"]["verdict"] == "undecided"
-    assert "Two seeds give each pair one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
+    assert "With two seeds each pair has one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
 
 
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
     text = by_id(read(found.files.html.read_text()), "trust").text
-    assert "1 of 30 trials gave no number" in text
+    assert "1 of 30 trials gave no result" in text
     assert "3.87% of 5% is spent" in text
     assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
@@ -259,7 +259,7 @@ def test_what_rounding_leaves_between_equal_means_is_no_difference():
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
     results = write_sweep(tmp_path / "s", means=FLAT, seeds=range(2), sd=25.0, histories=False)
-    assert "2 seeds cannot exclude much more (margin 1 point)." in summary(results).answer.sentences[0]
+    assert "with 2 seeds the true difference may be much larger (smallest that matters: 1 point)." in summary(results).answer.sentences[0]
 
 
 def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Pat
     bars = list(few.bars.values())
     assert min(bars) > 6  # half a step
     said = summary(of_queries(results, 8)).verdicts
-    assert said[0].startswith("Undecided whether rho matters")
+    assert said[0].startswith("It is undecided whether rho matters")
     level = len(set(means.values())) == 1
     assert ("R@1 has the same mean at every value" in said[0], "0.00 points higher" in said[0]) == (level, False)
     assert ("R@1 is the same at every rho" in summary(of_queries(results, 8)).answer.sentences[0]) == level
