@@ -97,7 +97,12 @@ def test_scores_intervals_and_optimism(confirmed):
 @pytest.mark.parametrize(
     ("means", "offsets", "verdict", "said"),
     [
-        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided", "It is undecided whether rho = 0.01 beats no SEC on fresh seeds."),
+        (
+            {0.01: 60.8, 0.1: 50.0},
+            FRESH,
+            "undecided",
+            "It is undecided whether rho = 0.01 beats no SEC on fresh seeds.",
+        ),
         ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse", "On 5 fresh seeds, rho = 0.01 is 2.8 points worse than no SEC."),
         ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided", ""),
     ],

@@ -126,7 +126,9 @@ def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
     found = section(analyse(written(tmp_path, means, sd=0.01, failures=failures)))
     assert found.data["arms"]["lost"] == ("L2",)
-    assert any("Every configuration of L2 diverged or failed" in sentence for sentence in found.data["arms"]["sentences"])
+    assert any(
+        "Every configuration of L2 diverged or failed" in sentence for sentence in found.data["arms"]["sentences"]
+    )
 
 
 def test_a_report_of_arms_is_written_whole(results, tmp_path):

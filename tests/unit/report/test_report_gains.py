@@ -77,7 +77,9 @@ def test_a_metric_of_which_less_is_better_turns_the_verdicts(tmp_path):
 def test_one_seed_gives_no_gain(tmp_path):
     _, gains = found(sweep(tmp_path, seeds=1))
     assert gains.headline == ""
-    assert gains.data["gains"]["sentences"] == ["It is undecided what the methods gain: one seed gives no noise estimate."]
+    assert gains.data["gains"]["sentences"] == [
+        "It is undecided what the methods gain: one seed gives no noise estimate."
+    ]
 
 
 def test_a_space_without_contrasts_is_not_asked(tmp_path):

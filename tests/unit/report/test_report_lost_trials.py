@@ -61,16 +61,18 @@ def test_what_is_open_is_said_of_a_pair_that_is(tmp_path: Path) -> None:
     means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
     options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
     found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)
-    (said,) = (text for text in found.data["answer"]["sentences"] if text.startswith("It is undecided whether rho matters"))
+    (said,) = (
+        text for text in found.data["answer"]["sentences"] if text.startswith("It is undecided whether rho matters")
+    )
     assert said.endswith("with 2 seeds the true difference may be much larger (smallest that matters: 1 point).")
 
 
 def test_a_value_that_diverged_does_not_beat_the_baseline(tmp_path: Path) -> None:
     means = {0.1: 70.0, 0.5: 71.0, 1.0: 72.0}
     found = judged(tmp_path, means=means, sd=0.1, failures=diverged("rho=1"))
-    *_, diverging, better = found.data["answer"]["sentences"]
-    assert diverging == "rho = 1 always diverges."
-    assert better == "Every value of rho that finished training is significantly better than training without SEC."
+    said = found.data["answer"]["sentences"]
+    assert "rho = 1 always diverges." in said
+    assert "Every value of rho that finished training is significantly better than training without SEC." in said
 
 
 def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:

@@ -208,7 +208,8 @@ def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -
     found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
     assert not [command for command in found.files.summary.commands if "extend" in command]
     assert (
-        "Even with 10 seeds, the chance of showing whether rho matters would be below 50%." in found.files.html.read_text()
+        "Even with 10 seeds, the chance of showing whether rho matters would be below 50%."
+        in found.files.html.read_text()
     )
     assert found.knob["sensitivity"]["seeds_needed"] is None
     assert found.knob["sensitivity"]["seeds_chance"] < 0.5
@@ -219,7 +220,9 @@ def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -
 def test_two_seeds_are_honest(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(2), sd=0.3)
     assert found.knob["sensitivity"]["verdict"] == "undecided"
-    assert "With two seeds each pair has one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
+    assert (
+        "With two seeds each pair has one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
+    )
 
 
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
@@ -259,7 +262,10 @@ def test_what_rounding_leaves_between_equal_means_is_no_difference():
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
     results = write_sweep(tmp_path / "s", means=FLAT, seeds=range(2), sd=25.0, histories=False)
-    assert "with 2 seeds the true difference may be much larger (smallest that matters: 1 point)." in summary(results).answer.sentences[0]
+    assert (
+        "with 2 seeds the true difference may be much larger (smallest that matters: 1 point)."
+        in summary(results).answer.sentences[0]
+    )
 
 
 def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
