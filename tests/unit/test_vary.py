@@ -117,14 +117,14 @@ def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
 def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
     results = sweeps(tmp_path, "init", evidence=False)["init"]
     sentence = (
-        "A seed of this sweep changes initial weights alone: its verdicts hold for the batch order and the class split"
+        "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and the "
     )
     assert any(sentence in verdict for verdict in summary(results).verdicts)
     data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
     assert data["varied"] == "init"
     assert data["sum"] is None
     page = (tmp_path / "report" / "report.html").read_text()
-    assert "Not known: what batch order and class split make of it" in page
+    assert "Unknown: the effect of batch order and class split" in page
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
     [
         (
             {"init": 3, "order": 5, "split": 3},
-            "changes nothing: its verdicts hold for the initial weights and the class ",
+            "changes nothing, so its verdicts hold for the initial weights and the class ",
         ),
         (
             {"init": 3, "order": 5},
-            "changes class split alone: its verdicts hold for the initial weights of seed 3 and ",
+            "changes only the class split, so its verdicts hold for the initial weights of seed 3 and ",
         ),
     ],
 )
@@ -187,7 +187,7 @@ def test_one_seed_of_a_source_is_no_estimate(tmp_path):
     data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
     assert data["components"][0]["trial"]["sd"] is None
     assert (
-        "Not known: what initial weights and batch order and class split"
+        "Unknown: the effect of initial weights and batch order and class split"
         in (tmp_path / "report/report.html").read_text()
     )
 

@@ -187,7 +187,7 @@ def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     Driver(results.folder, results.plan).event("ended", trial.key, status="finished", metrics={METRIC: 60.0}, step=400)
     files = write_report(results_of(results.folder), tmp_path / "report")
     assert json.loads(files.verdicts.read_text())["opened_test"]["late"] == 1
-    assert "1 trial has ended since" in files.html.read_text()
+    assert "1 trial ended after the opening" in files.html.read_text()
 
 
 def test_what_selecting_on_test_would_have_claimed(tmp_path):

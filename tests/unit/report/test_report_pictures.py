@@ -104,7 +104,7 @@ def test_directions_are_those_that_were_logged(steep):
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
     assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
     assert (
-        "At the last look, at step 400, the turns of the 200 steps before had the smallest variance for rho=0.01 "
+        "At step 400, the turns over the last 200 steps had the smallest variance for rho=0.01 "
         "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)."
         in sentence_of(analysis, "mechanism", "variance of turns")
     )
@@ -168,7 +168,7 @@ def test_both_sheets_stand_in_the_page_as_they_were_left(steep):
         assert shown == (trial_folder(steep.results.folder, key) / "evidence/sheet.jpg").read_bytes()
         assert "bird <0>: bird <0> (right), bird <1> (wrong)" in image.attributes["alt"]
         assert image.attributes["alt"].startswith(label)
-    assert section.text.count("1 of the 4 nearest pictures of 2 queries are of the query's class") == 2
+    assert section.text.count("1 of the 4 nearest images of 2 queries are of the query's class") == 2
     assert "<0>" not in steep.html.replace("&lt;0&gt;", "")
 
 
@@ -182,9 +182,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
         path.write_text(json.dumps(body))
     text, photographs = section(analyse(results), "sheets").body
     assert isinstance(text, Text)
-    assert text.text.startswith(
-        "The pairs of validation pictures, seed 0, that were judged wrong with most confidence."
-    )
+    assert text.text.startswith("The most confident wrong pairs of validation pictures, seed 0.")
     assert isinstance(photographs, Photographs)
     assert all(item.title.endswith(": 3 pairs judged wrong with most confidence") for item in photographs.items)
     assert "Ann and Bea; Ann and Bea; Ann and Bea." in photographs.items[0].description
@@ -197,7 +195,7 @@ def test_an_older_sweep_says_what_it_lacks(tmp_path):
     for section, words in {
         "norms": "No trial left a histogram of norms",
         "sheets": "No trial left a histogram of norms or a sheet of pictures",
-        "training-regularizer-rho": "No trial logged validation R@1 while it trained",
+        "training-regularizer-rho": "No trial logged validation R@1 during training",
     }.items():
         assert words in by_id(page, section).text
 
@@ -263,12 +261,10 @@ def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histogr
         path.write_text(json.dumps({**json.loads(path.read_text()), "watched": watched(norms, turned)}))
     (figure,) = section(analyse(results), "norms").figures
     assert [view.title for view in figure.views] == ["at the end", "over training", "turns of directions"]
-    assert "over 2 training pictures went, between steps 0 and 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
+    assert "over 2 training images went, between steps 0 and 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
         figure.views[1].sentence
     )
-    assert "up to step 400 since the look before, seed 0: no SEC (baseline) mean 0.4, variance 0.01" in (
-        figure.views[2].sentence
-    )
+    assert "up to step 400, seed 0: no SEC (baseline) mean 0.4, variance 0.01" in (figure.views[2].sentence)
     lines = [mark for mark in figure.views[1].draw(False).marks if mark.kind == "line" and mark.text]
     assert len(lines) == 4
     assert len(lines[0].points) == 3
@@ -296,7 +292,7 @@ def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path)
     first, second = photographs.items
     assert all(f"q{n}: a" in first.description for n in (1, 2, 4))
     assert "q0" not in first.description
-    assert second.title == "rho=0.01 (best): 1 of the 3 nearest pictures of 3 queries are of the query's class"
+    assert second.title == "rho=0.01 (best): 1 of the 3 nearest images of 3 queries are of the query's class"
     shown = Image.open(io.BytesIO(base64.b64decode(first.source.partition(",")[2])))
     assert shown.size == (168, 24 + 3 * 104)
     assert [item.title for block in maps.blocks for item in block.items] == ["no SEC (baseline)", "rho=0.01 (best)"]

@@ -11,10 +11,10 @@ from tune_dml.text import duration
 
 @question(order=610)
 def cost(analysis: Analysis) -> Section:
-    """Training time of each cell."""
+    """List the training time of each cell."""
     rows = tuple(_row(cell) for cell in analysis.cells)
     columns = ("cell", "trials", "mean of a trial", "in all")
-    table = Table("cost", "Training time, all attempts together.", columns, rows, for_paper=False)
+    table = Table("cost", "Training time over all attempts.", columns, rows, for_paper=False)
     return Section("cost", "What did it cost?", "Cost", (table,))
 
 

@@ -1,4 +1,4 @@
-"""Where does every number come from? Each trial with its identity, its runs and its metrics."""
+"""Where does every number come from? All trials with their identity, runs and metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tune_dml.text import duration
 
 @question(order=620)
 def every_number(analysis: Analysis) -> Section:
-    """The table that every other table links to."""
+    """List all trials, to which other tables link."""
     results, first = analysis.results, analysis.metric.key
     keys = {key for trial in results.trials for key in trial.metrics}
     ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
@@ -29,7 +29,7 @@ def every_number(analysis: Analysis) -> Section:
     opened = f" Its test metrics were {results.opening}." if results.opening else ""
     table = Table(
         "trials",
-        f"Every trial: the source of every number above.{run}{opened}",
+        f"Every trial, the source of all numbers above.{run}{opened}",
         (*columns, *(metric.axis for metric in metrics[1:]), *behind),
         tuple(_row(trial, metrics, store) for trial in results.trials),
         for_paper=False,
@@ -57,7 +57,7 @@ def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> 
 
 
 def _run(run_id: str, store: Store | None) -> TableCell:
-    """The run and its files, a click away where the store is a server."""
+    """Link the run and its files if the store is a server."""
     page = store.page(run_id) if store else ""
     links = ((run_id, page), ("files", f"{page}/artifacts")) if page else ()
     return TableCell(run_id or "-", links=links)

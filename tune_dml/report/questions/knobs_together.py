@@ -1,4 +1,4 @@
-"""Several knobs, or a search: how do they work together? Every configuration at once, and how much each knob moves."""
+"""Several knobs, or a search: all configurations at once, and the effect of each knob."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tune_dml.report.section import Block, Figure, FigureView, Section
 from tune_dml.text import value_text
 
 _MOST_LINES = 300
-"""Configurations that one figure shows: the best."""
+"""Most configurations in one figure; the best are shown."""
 
 
 @question(order=302)
 def knobs_together(analysis: Analysis) -> Section | None:
-    """None for one listed knob, with fewer than two configurations that have a number, and across several methods."""
+    """Show all configurations; None for one listed knob, fewer than two results, or several methods."""
     plan = analysis.results.plan
-    if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have knobs of their own: no axis is common to all
+    if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have different knobs, so no axis is common
         return None
     cells = _configured(analysis)
     if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
@@ -51,7 +51,7 @@ def _configured(analysis: Analysis) -> list[TriedConfiguration]:
 
 
 def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
-    """Every knob of the space, nuisance ones too, with the values that were tried."""
+    """Return every knob of the space, nuisance ones too, with its tried values."""
     known = {knob.path: knob for knob in analysis.knobs}
     axes = []
     for place, knob in enumerate(analysis.results.plan.space.knobs):
@@ -129,7 +129,7 @@ def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
         "importance",
         lambda narrow: whiskers(items, f"largest difference between two values{unit}", narrow=narrow, zero=True),
         f"{items[0].label} moves {metric.label} most: " + "; ".join(item.tip for item in items) + ".",
-        "How far each knob moves the metric at most, the others averaged over, with simultaneous intervals.",
+        "The largest effect of each knob, averaged over the others, with simultaneous intervals.",
     )
 
 

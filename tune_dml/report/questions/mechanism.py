@@ -1,4 +1,4 @@
-"""Why? Figures of the mechanism over training, for each value of the knob: norm mean and variance, mu, and what the loss logs."""
+"""Why? Logged quantities over training for each value of the knob: norms, mu, and what the loss logs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from tune_dml.report.section import Block, Figure, Section, Table, Text, metric_
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
 _DIRECTIONS = ("train/direction_variance", "train/direction_mean")
-"""How evenly the embeddings' directions turn: their spread between looks (Zhang et al., Deep Metric Learning with Spherical
-Embedding, supplement C.2 and Figure 2; `trainables.evidence.directions` has the definition)."""
+"""How evenly the embeddings turn between snapshots (Zhang et al., Spherical Embedding, supplement C.2 and Figure 2)."""
 _NO_DIRECTIONS = (
-    "No trial logged how its directions turned: each was shorter than 25 steps, or ran before this was measured."
+    "No trial logged how its embeddings turned: each was shorter than 25 steps, or ran before this was recorded."
 )
 _PUBLISHED = {
     "train/norm_mean": ("final_norm_mean", "norm_mean"),
@@ -34,7 +33,7 @@ _MOST_PANELS = 8
 
 @dataclass(frozen=True)
 class FinalFigure:
-    """What a figure was at the last evaluation, beside the paper's."""
+    """A logged quantity at the last evaluation, and the published one."""
 
     label: str
     metric: MetricName
@@ -42,12 +41,12 @@ class FinalFigure:
     mean: float
     sd: float
     published: float
-    """NaN where the paper printed none."""
+    """NaN if the paper printed none."""
 
 
 @knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})
 def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Means over seeds for each value of the knob and the baseline; None when nothing of the kind was logged."""
+    """Show means over seeds for each value and the baseline; None if no such quantity was logged."""
     histories = analysis.histories[knob.key]
     keys = _keys(histories)
     if not keys:
@@ -69,7 +68,7 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
 
 
 def _keys(histories: Histories) -> list[str]:
-    """The logged figures of a mechanism, the known ones first."""
+    """Return the logged quantities, known ones first."""
     keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
     directions = [key for key in _DIRECTIONS if key in keys]
     others = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
@@ -85,7 +84,7 @@ def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Seque
 
 
 def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
-    """The paper's figure at a value of the knob; of its baseline at ours, which has no value."""
+    """Return the published number at a value of the knob, or of the baseline."""
     for name in _PUBLISHED.get(key, ()):
         if point.value is None and name in curve.baseline_others:
             return curve.baseline_others[name]
@@ -96,7 +95,7 @@ def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None
 
 
 def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
-    """Where the published figures come from; empty when there are none."""
+    """Return the source of the published numbers; empty if there are none."""
     names = {name for names in _PUBLISHED.values() for name in names}
     source = next((curve.source for curve in knob.published if names & curve.others.keys()), "")
     return source if any(math.isfinite(final.published) for final in finals) else ""
@@ -109,9 +108,9 @@ def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
          *(metric_cell(f.metric, value) for value in (f.mean, f.sd, f.published)))
         for f in finals
     )  # fmt: skip
-    caption = "Mechanism figures at the last evaluation: mean and standard deviation over seeds"
+    caption = "Logged quantities at the last evaluation: mean and standard deviation over seeds"
     caption += f", beside those of {source}." if source else "."
-    folded = "The figures at the end of training" + (", beside the published ones" if source else "")
+    folded = "The quantities at the end of training" + (", beside the published ones" if source else "")
     columns = ("value", "figure", "seeds", "mean", "sd", "published")
     table = Table(f"mechanism-{knob.slug}", caption, columns, rows, folded=folded)
     return table if source else table.without(["published"])
@@ -123,7 +122,7 @@ def _figure(knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Fi
     }
     caption = (
         "Mean over seeds (lines) and range over seeds (bands), on training batches. Directions: how far the unit embeddings of "
-        "a fixed sample of training pictures moved between two looks (chord, 0 to 2); after Zhang et al., supplement C.2."
+        "a fixed sample of training pictures moved between two snapshots (chord, 0 to 2); after Zhang et al., supplement C.2."
     )
     if not set(_DIRECTIONS) & set(keys):
         caption = caption.partition(" Directions:")[0]
@@ -133,13 +132,13 @@ def _figure(knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Fi
 
 
 def _at_the_end(histories: Histories, key: str) -> str:
-    """Where a figure was least and most in the end."""
+    """Say which values end lowest and highest."""
     last = {label: line.mean[-1] for label, line in histories.lines(key).items()}
     least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     name = metric_name(key).label
     if least == most:
-        return f"In the end {name} is {last[least]:.3g} for {least}."
-    return f"In the end {name} is lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
+        return f"At the end, {name} is {last[least]:.3g} for {least}."
+    return f"At the end, {name} is lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
 
 
 def _directions(knob: KnobAnalysis, histories: Histories) -> str:
@@ -154,13 +153,12 @@ def _directions(knob: KnobAnalysis, histories: Histories) -> str:
         return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
 
     text = (
-        f"At the last look, at step {variances[most].steps[-1]}, the turns of the {every} steps before had the smallest "
+        f"At step {variances[most].steps[-1]}, the turns over the last {every} steps had the smallest "
         f"variance for {least} ({numbers(least)}) and the largest for {most} ({numbers(most)})."
     )
     baseline = knob.baseline.label if knob.baseline else None
     if baseline in last and baseline not in {least, most}:
         text += f" The baseline {baseline} had {numbers(baseline)}."
     return (
-        f"{text} A smaller variance means that embeddings turned more equally; beside a small mean it says that "
-        "little turned at all."
+        f"{text} A smaller variance means that embeddings turned more equally; with a small mean, they hardly turned."
     )

@@ -1,4 +1,4 @@
-"""What else does a knob that methods share change? A line for each method, beside the results that Figure 1 has.
+"""What else does a shared knob change? One line for each method.
 
 The DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds an iteration against
 the batch size), from the trials themselves.
@@ -23,12 +23,12 @@ from tune_dml.report.section import Figure, FigureView, Section
 from tune_dml.text import value_text
 
 _OF_BATCHES = {"batch.batch_size", "batch.instances_per_class"}
-"""Knobs that change how many of a batch's pairs are positive."""
+"""Knobs that change the share of positive pairs in a batch."""
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """One quantity of one method at each value of the knob, over its trials."""
+    """One quantity of one method at each value of the knob."""
 
     arm: str
     values: tuple[float, ...]
@@ -44,7 +44,7 @@ class _Answer:
 
 @question(order=155, reads_traces=True)
 def methods_by_knob(analysis: Analysis) -> Section | None:
-    """None where no two methods share a knob of numbers."""
+    """Compare methods that share a numeric knob; None if there are none."""
     by_path: dict[str, list[KnobAnalysis]] = {}
     for knob in analysis.knobs:
         if knob.numeric and len(knob.levels) > 1:
@@ -74,7 +74,7 @@ def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
 
 
 def _answers(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:
-    """One for each method that has the quantity at two values or more."""
+    """Return one series for each method with the quantity at two or more values."""
     answers = []
     for knob in knobs:
         points = sorted((p for p in knob.points if numbers_of(p)), key=lambda point: float(point.value or 0))
@@ -87,7 +87,7 @@ def _answers(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], S
 def _of_trials(
     analysis: Analysis, knobs: Sequence[KnobAnalysis], figures: Callable[[Rows], list[float]]
 ) -> Callable[[CurvePoint], list[float]]:
-    """The median figure of each trial behind a point, of those that logged it."""
+    """Return a function that gives the median quantity of each trial behind a point."""
     trials = {key: rows for knob in knobs for key, rows in _rows(analysis, knob)}
     return lambda point: [float(np.median(found)) for key in point.trials if (found := figures(trials[key]))]
 
@@ -99,7 +99,7 @@ def _rows(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Rows]]:
 
 
 def _seconds_a_step(rows: Rows) -> list[float]:
-    """Between two rows of training; what was evaluated before the first of them is left out."""
+    """Return the seconds per step between training rows, without evaluations."""
     return [
         (row["time/seconds"] - before["time/seconds"]) / (row["step"] - before["step"])
         for before, row in pairwise(rows)
@@ -108,13 +108,13 @@ def _seconds_a_step(rows: Rows) -> list[float]:
 
 
 def _ratio_of_pairs(rows: Rows) -> list[float]:
-    """Positive over negative pairs of the batches that were logged."""
+    """Return the ratio of positive to negative pairs of logged batches."""
     shares = [row["train/positive_pairs"] for row in rows if "train/positive_pairs" in row]
     return [share / (1 - share) for share in shares if share < 1]
 
 
 def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[FigureView]:
-    """The results again, against the ratio that each method's batches had."""
+    """Return results against the ratio of pairs in each method's batches."""
     measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
     moved = []
     for answer in results:
@@ -125,7 +125,7 @@ def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_
         if len(placed) > 1:
             moved.append(_Answer(answer.arm, tuple(x for x, _ in placed), tuple(numbers for _, numbers in placed)))
     axes = ("positive to negative pairs in the batches", analysis.metric.axis)
-    sentence = "The ratio is measured in the batches that each trial logged."
+    sentence = "The ratio is measured in logged batches."
     return [_view(analysis, moved, axes, "by ratio of pairs", sentence)] if moved else []
 
 
@@ -149,6 +149,6 @@ def _fastest(symbol: str, answers: Sequence[_Answer]) -> str:
     at_last = sorted((answer.means[-1], answer.arm) for answer in answers if answer.values[-1] == last)
     (least, quickest), (most, slowest) = at_last[0], at_last[-1]
     return (
-        f"At {symbol} {value_text(last)} a step takes least for {quickest} ({least:.3g} s) and most for {slowest} "
-        f"({most:.3g} s), evaluation left out."
+        f"At {symbol} {value_text(last)} {quickest} is fastest ({least:.3g} s per step) and {slowest} slowest "
+        f"({most:.3g} s), without evaluation."
     )

@@ -1,7 +1,7 @@
-"""Do larger gains come from larger cuts of the norms' variance? What a penalty on norms does, against what it is worth.
+"""Do larger gains come with larger reductions of the norms' variance?
 
-Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding, rebuttal (asked by reviewer 4): each configuration with a
-penalty on norms beside the one without it that is otherwise nearest, the same loss with the same knobs.
+After Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding, rebuttal: each configuration with a penalty on norms
+is compared with the same loss and knobs without it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text, delta_cell, text_cell, value_cell
 
 _VARIANCE = "train/norm_variance"
-_LEAST = 4  # configurations: fewer have no rank correlation worth a word
+_LEAST = 4  # configurations for a rank correlation
 _LINE = 17.0  # pixels between a dot and its name, and between two names
 
 
 @dataclass(frozen=True)
 class _Gain:
-    """A configuration with a penalty on norms, beside that without."""
+    """A configuration with a penalty on norms, compared with the one without."""
 
     cell: CellAnalysis
     without: str
     left: float
-    """Variance of the norms over that without the penalty, at the end of training: mean of both over the seeds they share."""
+    """Ratio of the final norm variances, with over without the penalty, over shared seeds."""
     gain: float
-    """In the sweep's metric, better counted upwards; mean over the same seeds."""
+    """Mean improvement of the sweep's metric over the same seeds."""
 
 
 @question(order=432, reads_traces=True, unanswered={"norm_variance": ()})
 def norm_variance(analysis: Analysis) -> Section | None:
-    """None with fewer than two losses, or four configurations, that were also trained without a penalty on norms."""
+    """Relate gain to variance; None with fewer than two losses or four configurations."""
     gains = _gains(analysis)
     if len(gains) < _LEAST or len({gain.without for gain in gains}) < 2:
         return None
@@ -50,9 +50,9 @@ def norm_variance(analysis: Analysis) -> Section | None:
         "norm-variance",
         lambda narrow: _draw(analysis, gains, narrow),
         f"{sentence} A dot for each configuration: gain over the same loss without the penalty against the variance left.",
-        "Variance of the raw embeddings' norms on training batches at the end, mean over seeds; left: cut most.",
+        "Variance of the raw embeddings' norms on training batches at the end, mean over seeds; left: reduced most.",
     )
-    title = "Do larger gains come from larger cuts of the norms' variance?"
+    title = "Do larger gains come with larger reductions of the norms' variance?"
     data = {
         "norm_variance": [{"cell": g.cell.label, "without": g.without, "left": g.left, "gain": g.gain} for g in gains]
     }
@@ -77,7 +77,7 @@ def _gains(analysis: Analysis) -> list[_Gain]:
 
 
 def _penalty(cell: CellAnalysis) -> object:
-    """The name of its penalty on norms; None of what another program ran."""
+    """Return the name of its penalty on norms; None for imported results."""
     return cell.cell.settings.get("regularizer.name")
 
 
@@ -86,7 +86,7 @@ def _loss_of(cell: CellAnalysis) -> str:
 
 
 def _variances(cell: CellAnalysis) -> Mapping[int, float]:
-    """Seed -> variance of the norms at the end of the trials that finished."""
+    """Return the final norm variance of each seed."""
     return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
 
 
@@ -95,10 +95,10 @@ def _sentence(gains: list[_Gain]) -> str:
     most, best = max(gains, key=lambda gain: 1 - gain.left), max(gains, key=lambda gain: gain.gain)
     rank = spearmanr(cuts, won).statistic if np.ptp(cuts) and np.ptp(won) else 0.0
     return (
-        f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses cut and gain have a rank "
-        f"correlation of {rank:.2f} (Spearman; configurations of one loss share what they are compared with, so that no "
-        f"test is made of it). {most.cell.label} cuts the variance most, to {100 * most.left:.2g}% of that of "
-        f"{most.without}; {best.cell.label} gains most."
+        f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses, reduction and gain have a "
+        f"Spearman correlation of {rank:.2f} (untested: configurations of one loss share a reference). "
+        f"{most.cell.label} reduces the variance most, to {100 * most.left:.2g}% of that of {most.without}; "
+        f"{best.cell.label} gains most."
     )
 
 
@@ -120,7 +120,7 @@ def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
         canvas.dot(x, y, Pen(arm_colour(place)), SHAPES[place % len(SHAPES)], size=4.0, text=tip)
         reach = text_width(gain.cell.label) / 2 + 4
         free = all(abs(x - other) > 2 * reach or abs(y - height) > _LINE for other, height in named)
-        if free and frame.left + reach < x < frame.right - reach:  # the others are named by their tips and in the table
+        if free and frame.left + reach < x < frame.right - reach:  # tooltips and the table name the others
             canvas.text(x, y + _LINE, gain.cell.label, arm_colour(place), anchor="middle")
             named.append((x, y))
     return canvas
@@ -137,5 +137,5 @@ def _table(analysis: Analysis, gains: list[_Gain]) -> Table:
         for gain in sorted(gains, key=lambda gain: gain.left)
     )
     columns = ("configuration", "without the penalty", "share of the variance left", "gain")
-    caption = "What is left of the norms' variance and what is gained, over the seeds that both have."
+    caption = "Remaining share of the norms' variance, and the gain, over shared seeds."
     return Table("norm-variance", caption, columns, rows, folded="Configuration by configuration")

@@ -1,4 +1,4 @@
-"""How long are the embeddings? The norms of two cells' embeddings: what a regularizer of norms acts on."""
+"""How long are the embeddings? The norms of two cells' embeddings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tune_dml.report.section import Block, Figure, FigureView, Section, Text
 
 @question(order=430, reads_traces=True)
 def norms(analysis: Analysis) -> Section | None:
-    """Histograms of both cells, the same pictures over training and how far they turned, and what cannot be shown."""
+    """Show histograms of both cells, the same images over training, and how far they turned."""
     if analysis.results.imported is not None:
         return None
     pair = analysis.pair
@@ -32,8 +32,8 @@ def _figure(pair: Pair) -> Figure:
         "norms",
         lambda narrow: histograms(shown, "norm of the raw embedding", narrow=narrow),
         sentence,
-        "Share of the pictures per unit; each histogram has a vertical axis of its own. Over training: the same training "
-        "pictures, looked at while the trial ran (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
+        "Share of the images per unit; each histogram has its own vertical axis. Over training: the same training "
+        "images, recorded during the trial (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
         "at the end",
         tuple(view for view in others if view is not None),
         sentence=sentence,
@@ -55,7 +55,7 @@ def _in_words(side: ShownCell) -> str:
 
 
 def _over_training(pair: Pair) -> FigureView | None:
-    """The norms of single pictures; None where no trial was looked at twice."""
+    """Show norms of single images; None without two snapshots of a trial."""
     shown = [
         NormTrace(side.title, watched.looks)
         for side in pair.sides
@@ -68,22 +68,20 @@ def _over_training(pair: Pair) -> FigureView | None:
     )
     looks = shown[0].looks
     sentence = (
-        f"The standard deviation over {len(looks[0].norms)} training pictures went, between steps {looks[0].step} and "
+        f"The standard deviation over {len(looks[0].norms)} training images went, between steps {looks[0].step} and "
         f"{looks[-1].step}, seed {pair.seed}: {spreads}."
     )
     return FigureView("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
 
 
 def _turns(pair: Pair) -> FigureView | None:
-    """How far directions turned between the last two looks; None where no trial was looked at twice."""
+    """Show how far embeddings turned between the last two snapshots; None without two."""
     looks = [(side, side.evidence.watched.looks[-1]) for side in pair.sides if side.evidence.watched]
     shown = [(side.title, look.turns) for side, look in looks if look.turns is not None]
     if not shown:
         return None
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
-    sentence = (
-        f"Turns of the directions up to step {looks[0][1].step} since the look before, seed {pair.seed}: {named}."
-    )
+    sentence = f"Turns between the last two snapshots, up to step {looks[0][1].step}, seed {pair.seed}: {named}."
     return FigureView(
         "turns of directions",
         lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),

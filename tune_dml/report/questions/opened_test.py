@@ -1,4 +1,4 @@
-"""What would selecting on test have claimed? Only of a sweep whose test metrics have been opened."""
+"""What would selection on test have claimed? Only for a sweep whose test metrics have been opened."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.intervals.simultaneous import all_pairs, at_most, comparison_bars
+from tune_dml.text import counted
 
 
 @dataclass(frozen=True)
@@ -36,27 +37,27 @@ class _OpenedRow:
 
 @dataclass(frozen=True)
 class _OpenedTest:
-    """The test metrics and what honest selection gives up."""
+    """The test metrics, and the optimism of selecting on them."""
 
     opening: Opening
     late: int
-    """Trials that ended after it, on settings that may have been chosen by what it showed."""
+    """Trials that ended after the opening, whose settings it may have influenced."""
     metric: MetricName
     rows: tuple[_OpenedRow, ...]
     chosen: str
-    """The cell that validation selects; empty when no cell has both numbers."""
+    """The cell that validation selects."""
     claimed: str
-    """The cell that test would have selected."""
+    """The cell that test would select."""
     optimism: Difference | None
-    """Test metric of `claimed` minus that of `chosen`, within seeds; None when they are one cell."""
+    """Test metric of `claimed` minus that of `chosen`, within seeds; None if they are the same cell."""
     tau: float
-    """Kendall's tau between the validation and the test order of the cells."""
+    """Kendall's tau between the orders by validation and by test."""
     sentences: tuple[str, ...]
 
 
 @question(order=500, unanswered={"opened_test": None})
 def opened_test(analysis: Analysis) -> Section | None:
-    """The test metric that corresponds to the sweep's own; None while it is sealed, or where there is none."""
+    """Show the test metric that corresponds to the sweep's metric; None while it is sealed, or if there is none."""
     opening = analysis.results.opening
     opened = _opened(analysis, opening) if opening else None
     if opened is None:
@@ -109,7 +110,7 @@ def _row(metric: MetricName, cell: CellAnalysis, test: Mapping[int, float], bar:
 
 
 def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]:
-    """Seed -> test metric, of the trials that have a validation metric too."""
+    """Return the test metric of each seed that has a validation metric too."""
     both = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
     return {seed: value for seed, value in both.items() if math.isfinite(value)}
 
@@ -121,22 +122,24 @@ def _sentences(opened: _OpenedTest, chosen: _OpenedRow, claimed: _OpenedRow) -> 
         f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.mean)}.",
     ]
     if claimed.label == chosen.label or gap is None:
-        sentences.append("Selecting on test would have chosen the same cell.")
+        sentences.append("Selection on test would choose the same cell.")
     else:
         interval = ""
         if math.isfinite(gap.low):
             ends = f"{metric.number(gap.low)} to {metric.number(gap.high)}"
             interval = f" (simultaneous interval {ends}, within seeds)"
         sentences.append(
-            f"Selecting on test would have chosen {claimed.label} and claimed {metric.number(claimed.mean)}: "
+            f"Selection on test would choose {claimed.label} and claim {metric.number(claimed.mean)}: "
             f"{metric.amount(abs(gap.estimate))} too optimistic{interval}."
         )
     if opened.late:
-        trials = "trial has" if opened.late == 1 else "trials have"
-        sentences.append(f"{opened.late} {trials} ended since: what the test metrics showed may have chosen them.")
+        late = counted(opened.late, "trial")
+        sentences.append(f"{late} ended after the opening, so the test metrics may have influenced their settings.")
     if math.isfinite(opened.tau):
         cells = len(opened.rows)
-        sentences.append(f"Validation and test order the cells with Kendall's tau {opened.tau:.2f} ({cells} cells).")
+        sentences.append(
+            f"The orders by validation and test agree with Kendall's tau {opened.tau:.2f} ({cells} cells)."
+        )
     return tuple(sentences)
 
 

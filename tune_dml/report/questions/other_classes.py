@@ -1,4 +1,4 @@
-"""How far does it reach? Differences to the baseline beyond these classes and seeds, and query by query."""
+"""Do differences to the baseline generalize beyond these classes and seeds? Also query by query."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _HALVES = {"val": "validation", "test": "test"}
 _LEAST = 0.001
-"""Smaller p-values are not told apart."""
+"""Smaller p-values are printed as `< 0.001`."""
 
 
 @dataclass(frozen=True)
 class _HalfDifference:
-    """A cell against the baseline on one half."""
+    """A cell minus the baseline on one half."""
 
     half: str
     """val or test."""
@@ -37,12 +37,12 @@ class _HalfDifference:
 
 @question(order=347, reads_traces=True, unanswered={"reach": None})
 def other_classes(analysis: Analysis) -> Section | None:
-    """Every cell against the baseline by R@1 of the same queries; None without a baseline, or where trials kept no hits."""
+    """Compare R@1 of the same queries with the baseline; None without a baseline or recorded hits."""
     baseline = analysis.baseline
     others = [cell for cell in analysis.cells if cell is not baseline and cell.values]
     if baseline is None or not others:
         return None
-    alpha = analysis.looks.level / len(others)  # the cells share the error: the best one was chosen among them
+    alpha = analysis.looks.level / len(others)  # the cells share the error, since the best was selected among them
     rows = [
         _HalfDifference(half, cell.label, difference)
         for half in _HALVES
@@ -54,18 +54,18 @@ def other_classes(analysis: Analysis) -> Section | None:
         return None
     body: list[Block] = [Text(_sentence(analysis, rows, baseline.label))]
     body += [_table(half, rows, baseline.label, alpha) for half in _HALVES]
-    title = "How far does it reach?"
+    title = "Does it generalize to other classes?"
     return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
 
 
 def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
-    """Seed -> the hits of the baseline's trials that kept them."""
+    """Return the recorded hits of the baseline by seed."""
     trials = [trial for trial in baseline.trials if trial.status == "finished" and trial.seed in baseline.values]
     return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
 
 
 def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
-    """Over the seeds under which both cells asked the same queries; None where there is none, or only one class."""
+    """Compare over the seeds with the same queries; None without such seeds, or with one class."""
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
     for trial in cell.trials:
@@ -87,7 +87,7 @@ def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half:
 
 
 def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) -> str:
-    """Of the best cell that has hits, on the last half that is there: test where it has been opened."""
+    """Describe the best cell, on test if it has been opened."""
     by_label = {cell.label: cell for cell in analysis.cells}
     best = max(rows, key=lambda row: (row.half == "test", analysis.sign * by_label[row.label].mean))
     metric, reached = metric_name(f"{best.half}/recall_at_1"), best.reach
@@ -96,17 +96,17 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
     if reached.seeds < 2:
         return (
             f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} {ends}. "
-            "One seed: neither the interval nor a p-value knows what another seed would do."
+            "One seed: interval and p-values leave out the variation over seeds."
         )
     sure = reached.low > 0 or reached.high < 0
     text = (
         f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} and {reached.seeds} seeds "
-        f"{ends}: {'it reaches' if sure else 'it is not shown to reach'} beyond these classes and seeds."
+        f"{ends}: the difference {'generalizes' if sure else 'is not shown to generalize'} beyond these classes and seeds."
     )
     if not sure and reached.per_query < 0.05:
         text += (
-            f" Query by query the difference looks certain (McNemar's p {_sign(reached.per_query)}), but that takes queries of "
-            "one class for independent and ignores seeds."
+            f" Query by query the difference looks significant (McNemar's p {_sign(reached.per_query)}), but that treats "
+            "queries of one class as independent and ignores seeds."
         )
     return text
 

@@ -1,4 +1,4 @@
-"""Do the arms come out as the paper's methods of their names did? Side by side, in order, and why levels may not be compared."""
+"""Do the arms agree with the paper's methods of the same names? Values side by side, and orders."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from tune_dml.stats.verdicts.equivalence import OrderAgreement
 
 @dataclass(frozen=True)
 class _PrintedArms:
-    """The arms that a printed table has methods of."""
+    """The arms whose methods a published table has."""
 
     published: PublishedCurve
     cells: tuple[CellAnalysis, ...]
     """The best cell of each of them."""
     printed: tuple[float, ...]
     reasons: tuple[str, ...]
-    """What differs in all of them, or in some; empty where levels may be compared."""
+    """Conditions that differ in some arm; empty if levels may be compared."""
     order: OrderAgreement | None
-    """None below three arms, or without a noise estimate."""
+    """None with fewer than three arms, or without a noise estimate."""
     deviation: PaperDeviation
-    """Of the printed numbers, as the order takes it."""
+    """The run-to-run deviation assumed for the published numbers."""
 
 
 @question(order=330, unanswered={"printed_methods": ()})
 def printed_methods(analysis: Analysis) -> Section | None:
-    """One table, a column for each printed one, those on the same data set first."""
+    """Compare with each published table, those on the same data set first."""
     declared = [item for item in analysis.results.plan.space.published if item.hyperparameter == METHOD]
     same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(analysis.results.plan.dataset))
     tables = [arms for item in same_first if (arms := _arms(analysis, published_curve(item))).cells]
@@ -69,7 +69,7 @@ def printed_methods(analysis: Analysis) -> Section | None:
     body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
     return Section(
         "printed-methods",
-        "Do the arms come out as the paper's methods?",
+        "Do the arms agree with the paper's methods?",
         "The paper's methods",
         tuple(body),
         data={"printed_methods": [_data(arms) for arms in tables]},
@@ -77,7 +77,7 @@ def printed_methods(analysis: Analysis) -> Section | None:
 
 
 def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
-    """The arms of the table's methods that have numbers, in its order."""
+    """Return the arms with results whose methods the table has, in its order."""
     best = _best_cells(analysis)
     points = [point for point in published.points if str(point.x) in best]
     cells = tuple(best[str(point.x)] for point in points)
@@ -99,7 +99,7 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
 
 
 def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:
-    """The best cell of each arm with numbers."""
+    """Return the best cell of each arm with results."""
     best: dict[str, CellAnalysis] = {}
     for cell in analysis.cells:
         held = best.get(cell.cell.arm)
@@ -126,7 +126,7 @@ def _sentences(arms: _PrintedArms) -> list[str]:
     if arms.reasons:
         level = f"Not comparable in level with {source}: {differing(arms.reasons)}."
     else:
-        level = f"Every printed condition of {source} is met: levels can be compared."
+        level = f"All printed conditions of {source} are met, so levels can be compared."
     if order is None:
         why = "three arms with numbers are needed" if len(arms.cells) < 3 else "there is no noise estimate"
         return [level, f"The orders cannot be compared: {why}."]
@@ -134,7 +134,7 @@ def _sentences(arms: _PrintedArms) -> list[str]:
 
 
 def _orders(tables: Sequence[_PrintedArms]) -> Table:
-    """How the order of the arms agrees with each printed one; a row of dashes where it cannot be compared."""
+    """Compare the order of the arms with each published one."""
     rows = []
     for arms in tables:
         order = arms.order
@@ -145,8 +145,8 @@ def _orders(tables: Sequence[_PrintedArms]) -> Table:
         rows.append((text_cell(arms.published.source), *map(value_cell, numbers)))
     deviations = ", ".join(dict.fromkeys(str(arms.deviation) for arms in tables))
     caption = (
-        "Pairs of arms by their order. A pair counts as the same or as opposite where both orders are certain, ours and the "
-        f"printed one ({deviations}). Kendall's tau is that of the means, 1 where all agree."
+        "Pairs of arms by their order. A pair counts as same or opposite only if both orders are significant, ours and the "
+        f"printed one ({deviations}). Kendall's tau of the means is 1 if all pairs agree."
     )
     columns = ("printed", "pairs", "printed order certain", "same", "opposite", "open", "tau")
     return Table("printed-order", caption, columns, tuple(rows))
@@ -165,13 +165,13 @@ def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
         )
         for label in ranked
     )
-    caption = f"The best cell of each arm by {metric.axis}, beside the printed numbers of its name: the order may be compared."
+    caption = f"The best cell of each arm by {metric.axis}, with the published numbers of the same name."
     titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in tables)
     return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
 
 
 def _other_metrics(tables: Sequence[_PrintedArms]) -> list[Table]:
-    """Every further metric that the tables print and that our trials have; nothing where there is none."""
+    """List the other published metrics that our trials logged."""
     rows = []
     for arms in tables:
         for name, points in arms.published.others.items():

@@ -1,4 +1,4 @@
-"""What do the networks find? The sheets of two cells: the same pictures asked, those first on which they disagree."""
+"""What do the networks retrieve? The sheets of two cells, for the same queries."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tune_dml.report.section import Block, Fold, Photograph, Photographs, Sectio
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
 _MOST_ROWS = 3
-"""Queries that the page shows of a sheet."""
+"""Most queries of a sheet that the page shows."""
 _Row = tuple[Tile | None, ...]
 
 
 @question(order=440, reads_traces=True)
 def retrieval_sheets(analysis: Analysis) -> Section | None:
-    """Rows of both sheets, with words for those who do not see them, feature maps where kept, and what cannot be shown."""
+    """Show rows of both sheets with text alternatives, and feature maps if recorded."""
     if analysis.results.imported is not None:
         return None
     pair = analysis.pair
     chosen = _chosen(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
     missing = [
-        f"{side.title}, seed {pair.seed}, has no sheet: it was switched off (evaluation.sheet_queries=0), or there was "
-        "nothing to put on it."
+        f"{side.title}, seed {pair.seed}, has no sheet: it was switched off (evaluation.sheet_queries=0), or it would "
+        "be empty."
         for side in pair.sides
         if side.evidence.drawn is None
     ]
@@ -49,7 +49,7 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
 
 
 def _chosen(pair: Pair) -> list[int]:
-    """The rows that are shown, of two sheets of the same queries those first of which the nearest are right in one alone."""
+    """Return the rows to show: of two sheets of the same queries, those that differ most."""
     sheets = [side.evidence.rows for side in pair.sides if side.evidence.drawn]
     every = list(range(len(sheets[0]))) if sheets else []
     if len(sheets) < 2 or _of_pairs(sheets[0]) or _asked(sheets[0]) != _asked(sheets[1]):
@@ -63,7 +63,7 @@ def _asked(rows: Sequence[_Row]) -> list[int | None]:
 
 
 def _alike(one: _Row, other: _Row) -> tuple[bool, int]:
-    """Whether the nearest picture is right in both or in neither, and how many others are right in one more than in the other."""
+    """Return a sort key: whether both nearest images agree, then the difference in right images."""
     right = [[bool(tile and tile.right) for tile in row[1:]] for row in (one, other)]
     return right[0][:1] == right[1][:1], -abs(sum(right[0]) - sum(right[1]))
 
@@ -71,18 +71,18 @@ def _alike(one: _Row, other: _Row) -> tuple[bool, int]:
 def _sentence(analysis: Analysis, pair: Pair, chosen: Sequence[int]) -> str:
     first, side = pair.sides[0].evidence, next(side for side in pair.sides if side.evidence.drawn)
     if _of_pairs(side.evidence.rows):
-        shown = f"The pairs of {first.part}, seed {pair.seed}, that were judged wrong with most confidence."
+        shown = f"The most confident wrong pairs of {first.part}, seed {pair.seed}."
     else:
         of = len(side.evidence.rows)
         those = f"{len(chosen)} of {of} queries" if len(chosen) < of else f"The same {of} queries"
         more = ", those on which the two differ most" if len(chosen) < of else ""
-        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest pictures by cosine."
+        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest images by cosine."
         shown += _apart(analysis, pair)
-    return f"{shown} An illustration: the verdicts above rest on all pictures and seeds."
+    return f"{shown} This illustrates; the verdicts above use all images and seeds."
 
 
 def _apart(analysis: Analysis, pair: Pair) -> str:
-    """Over all queries, how many each of the two alone finds; empty where that was not kept."""
+    """Count the queries that only one of the two answers correctly; empty if not recorded."""
     kept = [analysis.results.hits(side.key, "val") for side in pair.sides]
     if len(kept) < 2 or any(hits is None for hits in kept):
         return ""
@@ -90,7 +90,7 @@ def _apart(analysis: Analysis, pair: Pair) -> str:
     if not np.array_equal(one.pictures, other.pictures):
         return ""
     alone = [int((a.hit & ~b.hit).sum()) for a, b in ((one, other), (other, one))]
-    found = " and ".join(f"{side.label} alone finds {count}" for side, count in zip(pair.sides, alone, strict=True))
+    found = " and ".join(f"only {side.label} finds {count}" for side, count in zip(pair.sides, alone, strict=True))
     return f" Of all {len(one.hit)} queries {found} at the first place."
 
 
@@ -113,20 +113,19 @@ def _address(jpeg: bytes) -> str:
 
 
 def _of_pairs(rows: Sequence[_Row]) -> bool:
-    """Whether the sheet shows pairs: a row of neighbours has one tile without a verdict, the query."""
+    """Return whether the sheet shows pairs; in a row of neighbours only the query has no verdict."""
     return any(sum(tile is None or tile.right is None for tile in row) > 1 for row in rows)
 
 
 def _count(rows: Sequence[_Row]) -> str:
-    """What is right on it."""
     verdicts = [tile.right for row in rows for tile in row if tile and tile.right is not None]
     if _of_pairs(rows):
         return f"{len(verdicts)} pairs judged wrong with most confidence"
-    return f"{sum(verdicts)} of the {len(verdicts)} nearest pictures of {len(rows)} queries are of the query's class"
+    return f"{sum(verdicts)} of the {len(verdicts)} nearest images of {len(rows)} queries are of the query's class"
 
 
 def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
-    """Row by row, for readers who do not see it."""
+    """Return the text alternative, row by row."""
     if _of_pairs(rows):
         pairs = [
             f"{first.name} and {second.name}"
@@ -140,4 +139,4 @@ def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
         if query is not None:
             nearest = [f"{tile.name} ({'right' if tile.right else 'wrong'})" for tile in others if tile]
             described.append(f"{query.name}: {', '.join(nearest)}")
-    return f"{side.title}: nearest pictures of each query. {'; '.join(described)}."
+    return f"{side.title}: nearest images of each query. {'; '.join(described)}."

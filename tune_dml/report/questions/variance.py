@@ -1,4 +1,4 @@
-"""Where does the noise come from? Sweeps of the same cells whose seeds change one source of chance each, side by side."""
+"""Where does the noise come from? Sweeps of the same cells, each with one source of randomness varied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {"init": "initial weights", "order": "batch order", "split": "class spl
 
 @dataclass(frozen=True)
 class _Component:
-    """One source of chance, measured by one sweep."""
+    """One source of randomness, measured by one sweep."""
 
     source: str
     """init, order, split or all."""
@@ -32,14 +32,14 @@ class _Component:
     cells: int
     seeds: int
     trial: Spread
-    """Of a trial's score over seeds."""
+    """Of a trial's result over seeds."""
     difference: Spread
-    """Of the difference of two cells under one seed: what verdicts stand on."""
+    """Of the difference of two cells under one seed, which verdicts use."""
 
 
 @question(order=345, unanswered={"variance": None})
 def variance(analysis: Analysis) -> Section | None:
-    """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
+    """Measure the spread of each source; None if every sweep varies all of them at once."""
     own = _varied(analysis.results.plan)
     beside, shared = _beside(analysis.results)
     if own == "all" and not set(beside) - {"all"}:
@@ -58,22 +58,22 @@ def variance(analysis: Analysis) -> Section | None:
 
 
 def _varied(plan: Plan) -> str:
-    """What a seed of this plan changes: one source, all, or several by name."""
+    """Return the sources that a seed of this plan changes: `all`, or their names."""
     free = [source for source in SOURCES if plan.base_settings.get(f"seeds.{source}") is None]
     return "all" if len(free) == len(SOURCES) else " and ".join(free)
 
 
 def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
-    """Source -> this sweep or one that is kept beside it, and the cells that all of them have; nothing where none are.
+    """Return one sweep for each source, this one or one in the same folder, and the cells that they share.
 
-    Of several sweeps of one source it is the one that has most of this one's cells, then the one of most seeds.
+    Of several sweeps of one source, prefer the one with most shared cells, then with most seeds.
     """
     mine = shared = _kinds(results.plan)
     own, found = _varied(results.plan), dict[str, tuple[int, int, Path]]()
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         try:
             plan = Plan.load(path)
-        except ConfigError:  # which is said to whoever asks for that sweep
+        except ConfigError:  # reported when that sweep is opened
             continue
         alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
         common, source = len(mine & _kinds(plan)), _varied(plan)
@@ -95,7 +95,7 @@ def _kinds(plan: Plan) -> frozenset[str]:
 
 
 def _kind(cell: Cell) -> str:
-    """What a cell is apart from the sources of chance that are held."""
+    """Return a cell's identity without its seeds."""
     return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
 
 
@@ -118,7 +118,7 @@ def _component(source: str, results: Results, shared: frozenset[str]) -> _Compon
 
 
 def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
-    """The three sources added up; None unless all three were measured."""
+    """Add up the three sources; None unless all were measured."""
     single = [component for component in components if component.source != "all"]
     if len(single) < len(SOURCES):
         return None
@@ -134,7 +134,7 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
     if own != "all":
         changed = " and ".join(_NAMES[source] for source in SOURCES if source in own.split(" and "))
         sentences.append(
-            f"A seed of this sweep changes {f'{changed} alone' if changed else 'nothing'}: its verdicts hold for "
+            f"A seed of this sweep changes {f'only the {changed}' if changed else 'nothing'}, so its verdicts hold for "
             f"{_held(analysis.results.plan)}."
         )
     known = [component for component in components if component.trial.known]
@@ -146,17 +146,17 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
     if missing:
         asked = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
-        sentences.append(f"Not known: what {asked} make of it; run the same sweep with {flags}, two seeds or more.")
+        sentences.append(f"Unknown: the effect of {asked}. Run the same sweep with {flags} and two or more seeds.")
     if (total := _sum(components)) and total["trial"].known:
         sentences.append(
-            f"Added up: {_spread(metric, total['trial'])}. Each was measured with the others held as seed {first} has them, so "
-            "the sum need not be what a seed that changes all of them makes."
+            f"Sum: {_spread(metric, total['trial'])}. Each was measured with the others fixed to seed {first}, so the sum may "
+            "differ from the spread of a seed that changes all of them."
         )
     return sentences
 
 
 def _held(plan: Plan) -> str:
-    """The sources that no seed changes: "the batch order and the class split of seed 0"."""
+    """Return the fixed sources: `the batch order and the class split of seed 0`."""
     seeds: dict[Value, list[str]] = {}
     for source in SOURCES:
         if (seed := plan.base_settings.get(f"seeds.{source}")) is not None:
