@@ -74,7 +74,6 @@ def knob_question(
 
 
 def _questions() -> list[Question]:
-    """Return built-in and installed questions, in order."""
     modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
     for place, loaded in load_entries(GROUP):

@@ -58,7 +58,6 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
 
 
 def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> FigureView:
-    """Return a view by another published metric."""
     shown = _picture(analysis, knob, places)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
     return FigureView(
@@ -243,7 +242,6 @@ def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[Publis
 
 
 def _described(metric: MetricName, knob: KnobAnalysis) -> str:
-    """Describe the curve for readers who cannot see it."""
     means = [
         f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
     ]

@@ -187,7 +187,6 @@ def _name(analysis: Analysis, arm: ArmAnalysis) -> str:
 
 
 def _from(first: str, difference: Difference) -> Difference:
-    """Return the difference with `first` as its first arm."""
     if difference.first == first:
         return difference
     return Difference(
@@ -196,7 +195,6 @@ def _from(first: str, difference: Difference) -> Difference:
 
 
 def _verdict(analysis: Analysis, difference: Difference) -> str:
-    """Return the verdict on an arm minus another."""
     low, high = sorted((analysis.sign * difference.low, analysis.sign * difference.high))
     if max(-low, high) < analysis.margin:
         return "equivalent"
@@ -249,7 +247,6 @@ def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
 
 
 def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
-    """Name each rival, or give their number and range."""
     if len(rivals) <= _MOST_NAMED:
         return ", ".join(name for name, _ in rivals)
     sizes = [size for _, size in rivals]
@@ -257,7 +254,6 @@ def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
 
 
 def _headline(analysis: Analysis, compared: _ComparedArms) -> str:
-    """Say which method is the best."""
     word, best = _verdict_badge(analysis, compared), compared.arms[0]
     dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
     if word == best.arm:

@@ -137,7 +137,6 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
 
 
 def _highest_below(analysis: Analysis, rows: Sequence[BaselineDifference]) -> list[str]:
-    """Say by how much the best mean misses the baseline, if it does."""
     best = max(rows, key=lambda row: analysis.sign * row.difference if math.isfinite(row.difference) else -math.inf)
     size = analysis.metric.rough(abs(best.difference))
     if not analysis.sign * best.difference < 0 or size == analysis.metric.rough(0.0):

@@ -106,12 +106,10 @@ def _names(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
 
 
 def _said(sentence: str) -> Section:
-    """Return a sentence for the answer, without a section on the page."""
     return Section("", "", "", headline=sentence)
 
 
 def _changes(analysis: Analysis) -> Sequence[Change]:
-    """Return how much each cell changed over the last part of training."""
     ranked = sorted((cell for cell in analysis.cells if cell.values), key=lambda cell: -analysis.sign * cell.mean)
     ranked.sort(key=lambda cell: not cell.cell.baseline)
     keys: dict[str, tuple[str, ...]] = {}

@@ -116,7 +116,6 @@ def _headline(analysis: Analysis, best: Configuration) -> str:
 
 
 def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> tuple[Step, ...]:
-    """Return more seeds while several configurations may be the best, else more cells; none for a grid."""
     search = analysis.results.plan.search
     if not search.num_samples or analysis.stopped:
         return ()
@@ -236,7 +235,6 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
 
 
 def _importance(knobs: Sequence[KnobAnalysis]) -> str:
-    """Say which knobs matter, of those that were crossed with the others."""
     uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
     verdicts = {
         word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
@@ -322,7 +320,6 @@ def _together(pairs: Sequence[_Interaction]) -> str:
 
 
 def _interaction_headline(pairs: Sequence[_Interaction]) -> str:
-    """Warn that averages hide interactions; empty if no pair interacts."""
     sure = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
     if not sure:
         return ""

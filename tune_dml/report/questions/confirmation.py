@@ -96,7 +96,6 @@ def confirmation(analysis: Analysis) -> Section | None:
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Return the confirmation of the winner, if it is worth running."""
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.incomplete or len(analysis.cells) < 2:
         return ()

@@ -57,7 +57,6 @@ def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> 
 
 
 def _run(run_id: str, store: Store | None) -> TableCell:
-    """Link the run and its files if the store is a server."""
     page = store.page(run_id) if store else ""
     links = ((run_id, page), ("files", f"{page}/artifacts")) if page else ()
     return TableCell(run_id or "-", links=links)

@@ -122,7 +122,6 @@ def _judge(analysis: Analysis) -> _Gains | None:
 
 
 def _at_best(analysis: Analysis, arms: Sequence[ArmAnalysis]) -> BestOfArms:
-    """Return each arm at its best configuration; larger is better."""
     tables = [np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in arms]
     return at_best([analysis.sign * table for table in tables], analysis.resolution)
 
@@ -237,7 +236,6 @@ def _label(row: ArmGain, *, difference: bool) -> str:
 
 
 def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
-    """Return every comparison with its label, grouped by what is added."""
     grouped = [row for rows in _groups(found.gains).values() for row in rows]
     pairs = [(_label(row, difference=True), row) for row in found.differences]
     return pairs + [(_label(row, difference=False), row) for row in grouped]

@@ -181,7 +181,6 @@ def _sentence(
 
 
 def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
-    """Return more cells if a search is too small for a model."""
     if not any(one.searched and one.problem for one in importances):
         return ()
     more = max(10, analysis.results.plan.search.num_samples)

@@ -68,7 +68,6 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
 
 
 def _keys(histories: Histories) -> list[str]:
-    """Return the logged quantities, known ones first."""
     keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
     directions = [key for key in _DIRECTIONS if key in keys]
     others = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
@@ -95,7 +94,6 @@ def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None
 
 
 def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
-    """Return the source of the published numbers; empty if there are none."""
     names = {name for names in _PUBLISHED.values() for name in names}
     source = next((curve.source for curve in knob.published if names & curve.others.keys()), "")
     return source if any(math.isfinite(final.published) for final in finals) else ""
@@ -132,7 +130,6 @@ def _figure(knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Fi
 
 
 def _at_the_end(histories: Histories, key: str) -> str:
-    """Say which values end lowest and highest."""
     last = {label: line.mean[-1] for label, line in histories.lines(key).items()}
     least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     name = metric_name(key).label

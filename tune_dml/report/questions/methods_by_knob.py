@@ -108,13 +108,11 @@ def _seconds_a_step(rows: Rows) -> list[float]:
 
 
 def _ratio_of_pairs(rows: Rows) -> list[float]:
-    """Return the ratio of positive to negative pairs of logged batches."""
     shares = [row["train/positive_pairs"] for row in rows if "train/positive_pairs" in row]
     return [share / (1 - share) for share in shares if share < 1]
 
 
 def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[FigureView]:
-    """Return results against the ratio of pairs in each method's batches."""
     measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
     moved = []
     for answer in results:

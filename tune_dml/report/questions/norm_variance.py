@@ -77,7 +77,6 @@ def _gains(analysis: Analysis) -> list[_Gain]:
 
 
 def _penalty(cell: CellAnalysis) -> object:
-    """Return the name of its penalty on norms; None for imported results."""
     return cell.cell.settings.get("regularizer.name")
 
 
@@ -86,7 +85,6 @@ def _loss_of(cell: CellAnalysis) -> str:
 
 
 def _variances(cell: CellAnalysis) -> Mapping[int, float]:
-    """Return the final norm variance of each seed."""
     return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
 
 

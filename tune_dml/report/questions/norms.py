@@ -55,7 +55,6 @@ def _in_words(side: ShownCell) -> str:
 
 
 def _over_training(pair: Pair) -> FigureView | None:
-    """Show norms of single images; None without two snapshots of a trial."""
     shown = [
         NormTrace(side.title, watched.looks)
         for side in pair.sides
@@ -75,7 +74,6 @@ def _over_training(pair: Pair) -> FigureView | None:
 
 
 def _turns(pair: Pair) -> FigureView | None:
-    """Show how far embeddings turned between the last two snapshots; None without two."""
     looks = [(side, side.evidence.watched.looks[-1]) for side in pair.sides if side.evidence.watched]
     shown = [(side.title, look.turns) for side, look in looks if look.turns is not None]
     if not shown:

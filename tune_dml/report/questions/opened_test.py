@@ -110,7 +110,6 @@ def _row(metric: MetricName, cell: CellAnalysis, test: Mapping[int, float], bar:
 
 
 def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]:
-    """Return the test metric of each seed that has a validation metric too."""
     both = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
     return {seed: value for seed, value in both.items() if math.isfinite(value)}
 

@@ -96,7 +96,6 @@ def _verdict_badge(verdict: BestValue) -> str:
 
 
 def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
-    """State where the best value lies; empty while that is undecided."""
     if verdict.verdict == "edge":
         best = value_text(knob.level(verdict.best))
         bound = {"low": "lowest", "high": "highest"}[verdict.side]
@@ -111,7 +110,6 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
-    """Return the command that adds the next values beyond the edge, if any."""
     if not verdict.extend:
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
@@ -218,7 +216,6 @@ def _side(place: str) -> Side:
 
 
 def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
-    """Return the edge at which the best mean lies, if it may be the best."""
     if len(knob.isolated.table.labels) < 3 or best not in candidates:
         return ""
     labels = knob.isolated.table.labels
@@ -226,7 +223,6 @@ def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) 
 
 
 def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
-    """Return whether a value at or beyond the edge diverged."""
     if not side:
         return False
     edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
@@ -255,7 +251,6 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
 
 
 def _named(verdict: BestValue) -> str:
-    """Name the values that may be the best, and those equivalent to it."""
     few = len(verdict.candidates) <= 6
     named = ", ".join(verdict.candidates) if few else f"{len(verdict.candidates)} values"
     only = len(verdict.candidates) == 1

@@ -59,7 +59,6 @@ def other_classes(analysis: Analysis) -> Section | None:
 
 
 def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
-    """Return the recorded hits of the baseline by seed."""
     trials = [trial for trial in baseline.trials if trial.status == "finished" and trial.seed in baseline.values]
     return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
 
@@ -87,7 +86,6 @@ def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half:
 
 
 def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) -> str:
-    """Describe the best cell, on test if it has been opened."""
     by_label = {cell.label: cell for cell in analysis.cells}
     best = max(rows, key=lambda row: (row.half == "test", analysis.sign * by_label[row.label].mean))
     metric, reached = metric_name(f"{best.half}/recall_at_1"), best.reach

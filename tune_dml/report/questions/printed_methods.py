@@ -99,7 +99,6 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
 
 
 def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:
-    """Return the best cell of each arm with results."""
     best: dict[str, CellAnalysis] = {}
     for cell in analysis.cells:
         held = best.get(cell.cell.arm)
@@ -134,7 +133,6 @@ def _sentences(arms: _PrintedArms) -> list[str]:
 
 
 def _orders(tables: Sequence[_PrintedArms]) -> Table:
-    """Compare the order of the arms with each published one."""
     rows = []
     for arms in tables:
         order = arms.order
@@ -171,7 +169,6 @@ def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
 
 
 def _other_metrics(tables: Sequence[_PrintedArms]) -> list[Table]:
-    """List the other published metrics that our trials logged."""
     rows = []
     for arms in tables:
         for name, points in arms.published.others.items():

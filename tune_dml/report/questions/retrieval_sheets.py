@@ -125,7 +125,6 @@ def _count(rows: Sequence[_Row]) -> str:
 
 
 def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
-    """Return the text alternative, row by row."""
     if _of_pairs(rows):
         pairs = [
             f"{first.name} and {second.name}"

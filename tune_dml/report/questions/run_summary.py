@@ -142,7 +142,6 @@ def _selection(settings: Mapping[str, Value]) -> str:
 
 
 def _settings(analysis: Analysis) -> list[Block]:
-    """List the settings of this sweep, then those of the protocol, then the defaults."""
     plan = analysis.results.plan
     rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
     by_hand = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
@@ -158,7 +157,6 @@ def _settings(analysis: Analysis) -> list[Block]:
 
 
 def _provisional(analysis: Analysis) -> str:
-    """Warn that trials are missing."""
     waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
     if not waiting:
         return ""
@@ -166,7 +164,6 @@ def _provisional(analysis: Analysis) -> str:
 
 
 def _stopped_early(analysis: Analysis) -> str:
-    """Warn that cells were stopped, at which steps, and what follows."""
     stopped = Counter(cell.stopped for cell in analysis.stopped)
     if not stopped:
         return ""
@@ -202,7 +199,6 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
 
 
 def _parts(results: Results) -> str:
-    """Return how many trials used which micro-batch."""
     held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
     parts = [
         f"{counted(trials, 'trial')} used {pictures} images at a time" for pictures, trials in sorted(held.items())
@@ -243,7 +239,6 @@ def _table_of_failures(failures: list[_LostTrial]) -> Table:
 
 
 def _table_of_cells(analysis: Analysis) -> Table:
-    """List mean, comparison bar and difference to the baseline of every cell."""
     level = f"{100 * (1 - analysis.looks.level):.3g}%"
     caption = (
         f"Every cell: {analysis.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
@@ -315,7 +310,6 @@ def _text(value: object) -> str:
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Flatten nested provenance to dotted rows; long texts are cut."""
     rows: list[tuple[str, str]] = []
     for key, value in record.items():
         if isinstance(value, Mapping):

@@ -125,7 +125,6 @@ def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differ
 
 
 def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """State what was seen without a noise estimate."""
     symbol, where = knob.symbol, analysis.results.plan.dataset
     if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
         return ""
@@ -207,7 +206,6 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 
 
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
-    """Return the verdict, the value of more seeds, and the lost trials."""
     sentences = [_unused(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
         sentences.append(
@@ -266,7 +264,6 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
 
 
 def _but_unknown(knob: KnobAnalysis) -> str:
-    """Name the values without a result, which the verdict does not cover."""
     unknown = [point.label for point in knob.points if not math.isfinite(point.mean)]
     return f"; {_listed(unknown)} gave no result" if unknown else ""
 
@@ -297,7 +294,6 @@ def _limit(metric: MetricName, largest: Difference) -> str:
 
 
 def _lost(knob: KnobAnalysis) -> str:
-    """List the trials without a result, by reason."""
     labels: dict[str, list[str]] = {}
     for point in knob.points:
         if point.failures:
@@ -337,7 +333,6 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
 
 
 def _against_margin(difference: Difference, verdict: SensitivityVerdict) -> str:
-    """Compare a difference with the margin by its simultaneous interval."""
     if difference.at_least > verdict.margin:
         return "larger"
     return "smaller" if verdict.flat or difference.reach < verdict.margin else "undecided"

@@ -65,7 +65,6 @@ def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, gaining: dict[str, float]) -> tuple[Step, ...]:
-    """Return a new sweep with longer training, less urgent than any extension of this one."""
     if not gaining or knob is not analysis.knobs[0]:
         return ()
     return train_longer(analysis.results, "whether the answer is the same once training has converged", 5)

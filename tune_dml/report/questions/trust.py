@@ -143,7 +143,6 @@ def _resolution(analysis: Analysis) -> list[str]:
 
 
 def _race(analysis: Analysis) -> list[str]:
-    """Say when and why a race stopped cells."""
     race = analysis.results.race
     if race is None or not race.settled:
         return []
@@ -154,7 +153,6 @@ def _race(analysis: Analysis) -> list[str]:
 
 
 def _stopped(analysis: Analysis) -> list[str]:
-    """Say which cells were stopped where, and how that biases the others."""
     if not analysis.stopped:
         return []
     reasons: dict[str, list[str]] = {}

@@ -95,7 +95,6 @@ def _kinds(plan: Plan) -> frozenset[str]:
 
 
 def _kind(cell: Cell) -> str:
-    """Return a cell's identity without its seeds."""
     return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
 
 
@@ -118,7 +117,6 @@ def _component(source: str, results: Results, shared: frozenset[str]) -> _Compon
 
 
 def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
-    """Add up the three sources; None unless all were measured."""
     single = [component for component in components if component.source != "all"]
     if len(single) < len(SOURCES):
         return None
