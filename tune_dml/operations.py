@@ -26,7 +26,7 @@ from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
-from tune_dml.running.trials.gpu_sharing import measured_shares, settled
+from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
 
@@ -48,11 +48,11 @@ def run(
     """Run a sweep to its end on Ray Tune and return it.
 
     Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
-    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
+    `until_decided` seeds are added in blocks: cells that are resolve_gpus stop, the others go on until the questions are
     answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
     everything that is wrong with the request, before any worker starts.
     """
-    resources = settled(resources or Resources(), session.address)
+    resources = resolve_gpus(resources or Resources(), session.address)
     checked = prepare(
         request,
         cache_dir=session.cache,
@@ -67,7 +67,7 @@ def run(
     asked, session = session, with_trial_files(session, state)
     if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
         raise_if_any(bucket_problems(session.trial_files))
-    notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
+    notes = checked.notes + (measure_gpu_sharing(state.plan, resources, session) if state.trials_left(None) else ())
     race = None
     if racing.until_decided:
         from tune_dml.running.search.race import rule_of
@@ -96,7 +96,7 @@ def resume(
     state = load_state(session.sweeps, name)
     if data_root is not None:
         state.replan(moved_plan(state.stored, data_root))
-    resources = settled(state.resources, session.address)
+    resources = resolve_gpus(state.resources, session.address)
     resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
     session = _session_to_go_on(state, session, resources, other_checks)
     if retry_failed:
@@ -141,11 +141,11 @@ def extend(
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(option_problem("seeds", rule, sorted(kept_apart), "Choose other seeds."))
-    resources = settled(state.resources, session.address)
+    resources = resolve_gpus(state.resources, session.address)
     look = look_at_sweep(state, "extend")
     state.replan(plan)
     session = _session_to_go_on(state, session, resources, other_checks)
-    notes += measured_shares(plan, resources, session)
+    notes += measure_gpu_sharing(plan, resources, session)
     return _execute(state, resources, session, console, SessionIntent("extend", tuple(notes), look))
 
 
@@ -299,10 +299,10 @@ def _execute(
 ) -> Sweep:
     """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
     from tune_dml.running.cluster import cluster
-    from tune_dml.running.process import seldom_collected
+    from tune_dml.running.process import relaxed_gc
 
     address, _ = cluster.address_of(session.address)
-    with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+    with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         if left := state.trials_left(intent.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep

@@ -8,12 +8,12 @@ import pytest
 
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
-    begins_at_once,
-    every_loss_is_a_lost_process,
-    found_no_room,
-    placed_by,
-    trials_take_idle_processes,
-    without_counting_callbacks,
+    fast_start,
+    is_placement_timeout,
+    out_of_memory_as_lost_process,
+    reuse_idle_processes,
+    use_resource_manager,
+    without_usage_tags,
 )
 
 
@@ -52,7 +52,7 @@ def of_train():
 
     no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
     counted = FailureConfig(max_failures=-1, controller_failure_limit=3).controller_failure_limit == 3
-    return isinstance(ENV_VARS_TO_PROPAGATE, set) and counted and found_no_room(no_room)
+    return isinstance(ENV_VARS_TO_PROPAGATE, set) and counted and is_placement_timeout(no_room)
 
 
 def of_nodes_that_are_gone():
@@ -173,7 +173,7 @@ def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
     task = SimpleNamespace(_tracked_actor=process, _on_error=None)
     manager = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda tracked_actor: None)
     error = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
-    with every_loss_is_a_lost_process():
+    with out_of_memory_as_lost_process():
         RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
     failure = classify(told[0])
     assert (failure.kind, failure.may_pass) == ("infrastructure", True)
@@ -194,7 +194,7 @@ def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(mon
         pass
 
     before = dict(class_cache.DEFAULT_ENV_VARS), set(class_cache.ENV_VARS_TO_PROPAGATE)
-    with trials_take_idle_processes(inherit=inherit):
+    with reuse_idle_processes(inherit=inherit):
         made = class_cache._ActorClassCache().get(Trainable)
     assert made._default_options["runtime_env"].get("env_vars", {}) == given
     assert before == (class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE)
@@ -205,7 +205,7 @@ def test_tune_does_not_import_mlflow_to_count_callbacks():
     from ray.air._internal import usage
 
     count = usage.tag_callbacks
-    with without_counting_callbacks():
+    with without_usage_tags():
         assert not usage.tag_callbacks([object()])
     assert usage.tag_callbacks is count
 
@@ -213,11 +213,11 @@ def test_tune_does_not_import_mlflow_to_count_callbacks():
 def test_tune_asks_our_manager_for_room():
     from ray.tune.execution import tune_controller
 
-    from tune_dml.running.cluster.placement import Places
+    from tune_dml.running.cluster.placement import PlacementManager
 
     tunes = tune_controller.PlacementGroupResourceManager
-    with placed_by(Places):
-        assert tune_controller.PlacementGroupResourceManager is Places
+    with use_resource_manager(PlacementManager):
+        assert tune_controller.PlacementGroupResourceManager is PlacementManager
     assert tune_controller.PlacementGroupResourceManager is tunes
 
 
@@ -231,6 +231,6 @@ def test_below_uv_run_processes_of_a_ray_of_ours_are_begun_by_our_python(monkeyp
     )
     by_uv = worker._maybe_modify_runtime_env({}, False)
     assert by_uv["py_executable"].startswith("uv run")
-    with begins_at_once():
+    with fast_start():
         assert worker._maybe_modify_runtime_env({}, False) == {}
     assert worker._maybe_modify_runtime_env({}, False) == by_uv

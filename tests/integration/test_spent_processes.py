@@ -33,7 +33,7 @@ class Pinned:
     """Memory that torch gives back to the device."""
 
     def __del__(self):
-        if getattr(trial, "ailment", None) is sick:
+        if getattr(trial, "cuda_error", None) is sick:
             os.abort()
 
 
@@ -48,8 +48,8 @@ class Sick(Loss):
 
     def value(self, embeddings, labels):
         pinned = Pinned()
-        if self.index == 9 or getattr(trial, "ailment", None) is sick:
-            trial.ailment = sick
+        if self.index == 9 or getattr(trial, "cuda_error", None) is sick:
+            trial.cuda_error = sick
             raise RuntimeError(WORDS)
         return embeddings.square().mean() + 0 * len(vars(pinned))
 '''

@@ -21,7 +21,7 @@ from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
-from tune_dml.running.ray_internals import give_back, places_of_the_dead
+from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups
 
 SWEEP = """
 method: grid
@@ -92,7 +92,7 @@ import sys, json
 from pathlib import Path
 import ray
 from tune_dml.planning.request import Resources
-from tune_dml.running.trials.worker_group import Group
+from tune_dml.running.trials.worker_group import WorkerGroup
 
 
 def where(config, post):
@@ -107,7 +107,7 @@ def where(config, post):
 ray.init(sys.argv[1], runtime_env={"env_vars": {"PYTHONPATH": sys.argv[2]}}, log_to_driver=False)
 for placement in ("pack", "spread"):
     resources = Resources(workers=2, engine="train", placement=placement)
-    *_, end = Group(where, Path(sys.argv[3]) / placement, resources, None).run({})
+    *_, end = WorkerGroup(where, Path(sys.argv[3]) / placement, resources, None).run({})
     print(end["ended"]["nodes"])
 """
 
@@ -117,11 +117,11 @@ import sys
 from pathlib import Path
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import Group
+from tune_dml.running.trials.worker_group import WorkerGroup
 
 with cluster.connected(None, engine="train"):
     try:
-        list(Group(print, Path(sys.argv[1]), Resources(workers=2, engine="train"), [("/no/pictures", "")]).run({}))
+        list(WorkerGroup(print, Path(sys.argv[1]), Resources(workers=2, engine="train"), [("/no/pictures", "")]).run({}))
     except RuntimeError as error:
         print(error)
 """
@@ -141,7 +141,7 @@ from pathlib import Path
 import ray
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import Group
+from tune_dml.running.trials.worker_group import WorkerGroup
 
 
 def train_one(config, post):
@@ -151,7 +151,7 @@ def train_one(config, post):
 with cluster.connected(None, engine="train") as capacity:
     began = time.time()
     held = [ray.remote(num_cpus=1)(lambda: time.sleep(25)).remote() for _ in range(int(capacity.total("CPU")) - 1)]
-    *_, end = Group(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
+    *_, end = WorkerGroup(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
     print("waited" if end["ended"]["at"] > began + 20 else end)
 """
 
@@ -186,16 +186,16 @@ def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
     places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
     ours = ray.util.placement_group([{"CPU": 0.01}])
     ray.get(ours.ready())
-    assert places_of_the_dead() == []
+    assert orphaned_placement_groups() == []
     ray.kill(dies)
     deadline = time.monotonic() + 20
-    while not (found := places_of_the_dead()):
+    while not (found := orphaned_placement_groups()):
         assert time.monotonic() < deadline
     assert found == [places[dies]]
-    give_back(found)
-    while places_of_the_dead():
+    remove_placement_groups(found)
+    while orphaned_placement_groups():
         assert time.monotonic() < deadline
-    give_back([places[lives], ours.id.hex()])
+    remove_placement_groups([places[lives], ours.id.hex()])
 
 
 ALONE = """
@@ -203,7 +203,7 @@ import sys
 from pathlib import Path
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import Group
+from tune_dml.running.trials.worker_group import WorkerGroup
 
 
 def add(config, post):
@@ -220,7 +220,7 @@ def add(config, post):
 
 
 with cluster.connected(None, engine="train"):
-    group = Group(add, Path(sys.argv[1]), Resources(workers=2, engine="train"), None)
+    group = WorkerGroup(add, Path(sys.argv[1]), Resources(workers=2, engine="train"), None)
     for number, fails in enumerate((None, 0, None, 1, None)):
         *_, end = group.run({"number": 100 * number, "fails": fails})
         print(*end["ended"].values())

@@ -28,7 +28,7 @@ from tune_dml.running.cluster.cluster import (
 from tune_dml.running.cluster.jobs import cluster_client
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.trials import gpu_sharing
-from tune_dml.running.trials.gpu_sharing import settled
+from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,9 +79,9 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
     monkeypatch.setattr(gpu_sharing, "address_problems", lambda address, origin: [])
     monkeypatch.setattr(cluster, "capacity_at", capacity)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1" if not share else "")
-    assert settled(Resources(), "head:6379").gpus_per_worker == share
-    assert settled(Resources(gpus_per_worker=0.5), "head:6379").gpus_per_worker == 0.5
-    assert settled(Resources(gpus_per_worker=0.0), "head:6379").gpus_per_worker == 0.0
+    assert resolve_gpus(Resources(), "head:6379").gpus_per_worker == share
+    assert resolve_gpus(Resources(gpus_per_worker=0.5), "head:6379").gpus_per_worker == 0.5
+    assert resolve_gpus(Resources(gpus_per_worker=0.0), "head:6379").gpus_per_worker == 0.0
 
 
 @pytest.mark.parametrize(("visible", "share"), [("0,1", 1.0), ("", 0.0)])
@@ -89,7 +89,7 @@ def test_a_worker_has_a_gpu_where_this_machine_has_any(monkeypatch, visible, sha
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it had some
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
-    assert settled(Resources(), "local").gpus_per_worker == share
+    assert resolve_gpus(Resources(), "local").gpus_per_worker == share
 
 
 def test_what_never_fits_names_need_and_supply():
@@ -276,7 +276,7 @@ def printed(code, **environment):
 
 
 def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
-    code = "from tune_dml.running import ray_internals as r; print(r.show_token(), r.is_token_auth_enabled())"
+    code = "from tune_dml.running import ray_internals as r; print(r.load_token(), r.is_token_auth_enabled())"
 
     def said(**environment):
         return printed(code, HOME=str(home.parents[1]), **environment)
@@ -305,8 +305,8 @@ def late(new, place):  # another sweep's Ray was sooner
     open(place, "x").write("another's")
     link(new, place)
 with patch("os.link", late):
-    r.keep_token()
-print(r.show_token(), os.environ.get("RAY_AUTH_TOKEN", ""))
+    r.create_token()
+print(r.load_token(), os.environ.get("RAY_AUTH_TOKEN", ""))
 """
     token, _, ours = printed(code, HOME=str(home), RAY_AUTH_MODE="", RAY_AUTH_TOKEN="").rstrip("\n").partition(" ")
     assert (token, ours) == ("another's", "") if can_write else token == ours != ""

@@ -6,7 +6,7 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.cluster import Capacity
-from tune_dml.running.scheduler import Concurrency
+from tune_dml.running.scheduler import GrowingConcurrency
 
 
 class Endless(Searcher):
@@ -34,7 +34,9 @@ def proposed(limiter):
 def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
     told = []
     limiter = ConcurrencyLimiter(Endless(), max_concurrent=1)
-    room = Concurrency(limiter, lambda: cluster.trials_that_fit_now(Capacity(()), Resources(), None), told.append)
+    room = GrowingConcurrency(
+        limiter, lambda: cluster.trials_that_fit_now(Capacity(()), Resources(), None), told.append
+    )
     nodes += [{"CPU": 2.0}]
     room.on_step_begin(1, [])
     assert limiter.max_concurrent == 1, "nobody has looked"
@@ -66,7 +68,7 @@ def test_a_head_that_is_away_ends_nothing(monkeypatch):
         raise ConnectionError("the head is away")
 
     monkeypatch.setattr("tune_dml.running.scheduler._PACE", 0.001)
-    room = Concurrency(ConcurrencyLimiter(Endless(), max_concurrent=2), away, asked.append)
+    room = GrowingConcurrency(ConcurrencyLimiter(Endless(), max_concurrent=2), away, asked.append)
     with room:
         room._thread.join(5)
     assert len(asked) == 2

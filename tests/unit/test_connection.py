@@ -78,9 +78,9 @@ def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkey
     place = tmp_path / "s"
     told = iter(answers)
     monkeypatch.setattr(ray_internals, "raylet_socket", lambda: str(place))
-    monkeypatch.setattr(ray_internals, "counts_as_alive", lambda seconds: next(told))
+    monkeypatch.setattr(ray_internals, "is_node_alive", lambda seconds: next(told))
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
-    node = cluster.Attachment()
+    node = cluster.NodeWatch()
     with socket.socket(socket.AF_UNIX) as raylet:
         raylet.bind(str(place))
         raylet.listen(100)

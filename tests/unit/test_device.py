@@ -9,7 +9,7 @@ from ray import tune
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.trials import trial as trials
-from tune_dml.running.trials.device import ailment, device_of, missing_device
+from tune_dml.running.trials.device import cuda_error, device_of, missing_device
 from tune_dml.running.trials.messages import read_message
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -35,8 +35,8 @@ def test_a_device_that_answers_every_call_with_an_error_is_sick(monkeypatch, err
             raise error
 
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    assert ailment(CUDA) is error
-    assert ailment(CPU) is None
+    assert cuda_error(CUDA) is error
+    assert cuda_error(CPU) is None
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def said_of(monkeypatch, tmp_path, cache_dir):
         said = []
         monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
         (tmp_path / "trials").mkdir(exist_ok=True)
-        conduct = trials.Conduct(tmp_path, tmp_path / "trials", resources, cache_dir)
+        runtime = trials.TrialRuntime(tmp_path, tmp_path / "trials", resources, cache_dir)
         settings = config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=steps)
-        trials.engine(conduct)({"key": "k", "settings": json.dumps(settings.settings()), "until": None})
+        trials.engine(runtime)({"key": "k", "settings": json.dumps(settings.settings()), "until": None})
         return said
 
     return run
@@ -74,7 +74,7 @@ def test_a_trial_that_leaves_its_device_sick_says_so_in_its_words_and_that_its_p
 
     words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
     monkeypatch.setattr(SmallConv, "forward", forward)
-    monkeypatch.setattr(trials, "ailment", lambda device: RuntimeError(words) if sick else None)
+    monkeypatch.setattr(trials, "cuda_error", lambda device: RuntimeError(words) if sick else None)
     last = said_of(Resources())[-1]
     assert last["ended"]["status"] == "failed"
     assert last.get("spent", False) == sick

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tune_dml.running.process import RARELY, seldom_collected
+from tune_dml.running.process import RELAXED, relaxed_gc
 
 
 @pytest.fixture
@@ -14,9 +14,9 @@ def threshold():
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("given", "meanwhile"), [(700, RARELY), (2 * RARELY, 2 * RARELY), (0, 0)])
+@pytest.mark.parametrize(("given", "meanwhile"), [(700, RELAXED), (2 * RELAXED, 2 * RELAXED), (0, 0)])
 def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
     threshold(given, 10, 10)
-    with seldom_collected():
+    with relaxed_gc():
         assert gc.get_threshold() == (meanwhile, 10, 10)
     assert gc.get_threshold() == (given, 10, 10)

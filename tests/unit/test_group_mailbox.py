@@ -120,9 +120,9 @@ def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(
     for place in ("second", "third"):
         both_take(mailbox, 0, place)
     asyncio.run(mailbox.take(1, 0, "fourth", "n"))  # not yet taken by all
-    monkeypatch.setattr(ray_internals, "nodes_taken_away", lambda: {"node of second", "of another sweep"})
+    monkeypatch.setattr(ray_internals, "preempted_nodes", lambda: {"node of second", "of another sweep"})
     monkeypatch.setattr(ray, "get", asyncio.run)
-    waiting = object.__new__(worker_group.Group)
+    waiting = object.__new__(worker_group.WorkerGroup)
     waiting.mailbox = SimpleNamespace(nodes_left=SimpleNamespace(remote=mailbox.nodes_left))
     assert waiting._lost() == 2
     asyncio.run(mailbox.give({"next": 1}))
@@ -138,7 +138,7 @@ def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
     def fit():
         raise next(ends)
 
-    begun = object.__new__(worker_group.Group)
+    begun = object.__new__(worker_group.WorkerGroup)
     begun.error, begun._trainer = None, lambda *given: SimpleNamespace(fit=fit)
     begun._fit(lambda config, post: None, Path(), Resources(workers=2), None)
     assert begun.error is lacking

@@ -206,7 +206,7 @@ def test_a_job_that_was_stopped_before_a_word_goes_on_by_what_had_begun_it(statu
         runtime_env={"env_vars": {"TUNE_DML_SUBMITTED_TO": "c.yaml"}},
     )
     client = Details(get_job_logs=lambda name: said, get_job_info=lambda name: details)
-    assert jobs.go_on_with(client, jobs.Job("a@1", "a", status)) == goes_on
+    assert jobs.continue_command(client, jobs.Job("a@1", "a", status)) == goes_on
 
 
 def test_what_a_dashboard_cannot_do_is_one_line(monkeypatch):
@@ -258,7 +258,7 @@ def test_a_job_says_why_it_failed():
 def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, status, goes_on):
     monkeypatch.setattr(jobs, "cluster_client", lambda target: nullcontext())
     monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.Job("a@1", "a", status))
-    monkeypatch.setattr(jobs, "go_on_with", lambda client, job: "the command" if status == "STOPPED" else None)
+    monkeypatch.setattr(jobs, "continue_command", lambda client, job: "the command" if status == "STOPPED" else None)
     cancel(target="c.yaml", sweep_name="a", as_json=False)
     said = capsys.readouterr().out
     assert said.startswith(f"a@1: {status.lower()}")

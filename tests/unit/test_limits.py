@@ -3,7 +3,7 @@
 import pytest
 
 from tune_dml.running.failures import stalled
-from tune_dml.running.limits import Spending, Watch
+from tune_dml.running.limits import BudgetStopper, StallDetector
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
 
 def test_spending_counts_trials_that_ran_and_those_that_run():
     clock = Clock()
-    spending = Spending(share=2.0, limit=1.0, clock=clock)
+    spending = BudgetStopper(share=2.0, limit=1.0, clock=clock)
     spending.begin("a")
     clock.now = 900.0
     spending.begin("a")  # again, after a lost process: its time goes on
@@ -35,12 +35,12 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
     clock.now = 1500.0
     assert spending.spent == 1.0
     assert spending.stop_all()
-    assert not Spending(share=2.0).stop_all()
+    assert not BudgetStopper(share=2.0).stop_all()
 
 
 def test_a_trial_that_says_nothing_for_too_long_is_stalled():
     clock = Clock()
-    watch = Watch(limit=100.0, clock=clock)
+    watch = StallDetector(limit=100.0, clock=clock)
     for key in ("speaks", "hangs", "starts"):
         watch.begin(key)
         if key != "starts":
@@ -54,14 +54,14 @@ def test_a_trial_that_says_nothing_for_too_long_is_stalled():
     watch.end("speaks")
     assert not clock.stalled(watch, until=600.0)
     assert clock.stalled(watch, until=611.0) == {"starts": stalled(600.0, before_first=True)}
-    assert not clock.stalled(Watch(clock=clock), until=700.0)
+    assert not clock.stalled(StallDetector(clock=clock), until=700.0)
 
 
 @pytest.mark.parametrize("limit", [None, 300.0])
 def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
     """A module that hangs while it is imported, before there is a step to count from."""
     clock = Clock()
-    watch = Watch(limit, start_limit=30.0, clock=clock)
+    watch = StallDetector(limit, start_limit=30.0, clock=clock)
     watch.begin("hangs")
     watch.begin("trains")
     watch.step("trains")
@@ -75,7 +75,7 @@ def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
 
 def test_a_driver_that_stood_still_blames_no_trial_for_it():
     clock = Clock()
-    watch = Watch(limit=10.0, clock=clock)
+    watch = StallDetector(limit=10.0, clock=clock)
     watch.begin("speaks")
     watch.step("speaks")
     watch.step("hangs")
@@ -99,7 +99,7 @@ def test_a_driver_that_stood_still_blames_no_trial_for_it():
 
 def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     clock = Clock()
-    watch = Watch(limit=100.0, clock=clock)
+    watch = StallDetector(limit=100.0, clock=clock)
     watch.await_answer("a", new=False)
     watch.await_answer("new", new=True)
     assert set(clock.stalled(watch, until=111.0)) == {"a"}
@@ -113,7 +113,7 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled():
 
 def test_it_does_not_look_at_every_event():
     clock = Clock()
-    watch = Watch(limit=80.0, clock=clock)
+    watch = StallDetector(limit=80.0, clock=clock)
     watch.step("a")
     clock.now = 200.0
     assert list(watch.stalled()) == ["a"]

@@ -44,12 +44,12 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
 
     def end(place, resources):
         (tmp_path / place).mkdir()
-        conduct = trials.Conduct(tmp_path, tmp_path / place, resources, cache_dir)
+        runtime = trials.TrialRuntime(tmp_path, tmp_path / place, resources, cache_dir)
         settings = config_of(
             TASKS["retrieval"], training__steps=4, training__eval_every=4, training__precision="float64"
         )
         text = json.dumps(settings.settings())
-        trials.engine(conduct)({"key": "k", "settings": text, "until": None})
+        trials.engine(runtime)({"key": "k", "settings": text, "until": None})
         return said[-1]["ended"]
 
     monkeypatch.setattr(SmallConv, "forward", forward)
@@ -69,7 +69,7 @@ def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypat
     monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
     monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
     settings = config_of(TASKS["retrieval"], loss__name=loss, training__steps=2, training__eval_every=2).settings()
-    trial = trials.engine(trials.Conduct(tmp_path, tmp_path, Resources(), cache_dir))
+    trial = trials.engine(trials.TrialRuntime(tmp_path, tmp_path, Resources(), cache_dir))
     trial({"key": "k", "settings": json.dumps(settings), "until": None})
     assert said[-1]["ended"]["status"] == "finished"
     assert said[-1].get("spent", False) == spent
@@ -143,8 +143,8 @@ def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "report", lambda message: None)
     monkeypatch.setattr(trials, "run_trial", leave)
-    conduct = trials.Conduct(tmp_path, tmp_path, Resources())
-    trials.engine(conduct)({"key": "k", "settings": '{"data.name": "digits"}', "until": None})
+    runtime = trials.TrialRuntime(tmp_path, tmp_path, Resources())
+    trials.engine(runtime)({"key": "k", "settings": '{"data.name": "digits"}', "until": None})
     assert os.getcwd() == str(tmp_path)
 
 
@@ -177,8 +177,8 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
         ("other", {key: {"digits": "0" * 64}}),
         ("unknown", known),
     ):
-        conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
-        trials.engine(conduct)({"key": trial, "settings": settings, "until": None})
+        runtime = trials.TrialRuntime(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
+        trials.engine(runtime)({"key": trial, "settings": settings, "until": None})
     same, other, unknown = (message["ended"] for message in said if "ended" in message)
     assert (same["status"], unknown["status"]) == ("finished", "finished")
     assert (other["status"], other["kind"]) == ("failed", "data")

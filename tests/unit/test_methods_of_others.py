@@ -58,7 +58,7 @@ class Taken(Whole):
     name = "triplet"
 
 
-class InOrder(Whole):
+class TuneScheduler(Whole):
     """Knobs that can be given by their place."""
 
     name = "in_order"
@@ -135,7 +135,7 @@ def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
 
 def test_how_knobs_are_declared_wrongly_is_said():
     with pytest.raises(ConfigError) as error:
-        methods.parameters_of(InOrder)
+        methods.parameters_of(TuneScheduler)
     assert [(p.rule, p.value) for p in error.value.problems] == [
         ("knobs must be keyword-only", "margin"),
         ("a knob must have a type", "scale"),

@@ -6,7 +6,7 @@ import pytest
 from ray.air.execution.resources import placement_group as rays
 
 from tune_dml.running.cluster import placement
-from tune_dml.running.cluster.placement import Places
+from tune_dml.running.cluster.placement import PlacementManager
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ def acquired(manager, wish):
 
 
 def test_what_a_lost_process_leaves_is_there_at_once_for_the_next(given_back):
-    manager, wish = Places(), Wish()
+    manager, wish = PlacementManager(), Wish()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)
@@ -58,7 +58,7 @@ def test_what_a_lost_process_leaves_is_there_at_once_for_the_next(given_back):
 
 
 def test_what_nobody_asks_for_before_the_next_wait_is_given_back(given_back):
-    manager, wish = Places(), Wish()
+    manager, wish = PlacementManager(), Wish()
     kept, left = acquired(manager, wish), acquired(manager, wish)
     manager.free_resources(left)
     manager.get_resource_futures()
@@ -68,7 +68,7 @@ def test_what_nobody_asks_for_before_the_next_wait_is_given_back(given_back):
 
 @pytest.mark.parametrize("state", ["RESCHEDULING", "REMOVED", None])
 def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back, state):
-    manager, wish = Places(), Wish()
+    manager, wish = PlacementManager(), Wish()
     lost = acquired(manager, wish)
     manager.free_resources(lost)
     lost.placement_group.state = state
@@ -79,7 +79,7 @@ def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back
 
 def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
     """Ray ends such a process with its place, and not before."""
-    manager, wish = Places(keeps=lambda: False), Wish()
+    manager, wish = PlacementManager(keeps=lambda: False), Wish()
     for _ in range(2):
         left = acquired(manager, wish)
         manager.free_resources(left)
@@ -88,7 +88,7 @@ def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
 
 
 def test_who_asks_for_something_else_gets_new_room(given_back):
-    manager, wish, other = Places(), Wish(), Wish()
+    manager, wish, other = PlacementManager(), Wish(), Wish()
     left = acquired(manager, wish)
     manager.free_resources(left)
     manager.request_resources(other)
@@ -97,7 +97,7 @@ def test_who_asks_for_something_else_gets_new_room(given_back):
 
 
 def test_a_request_that_got_what_was_left_can_be_cancelled_and_clear_gives_back_the_rest(given_back):
-    manager, wish = Places(), Wish()
+    manager, wish = PlacementManager(), Wish()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tune_dml.running.scheduler import InOrder, silence_tune
+from tune_dml.running.scheduler import TuneScheduler, silence_tune
 from tune_dml.running.trials.messages import as_text
 
 
@@ -39,7 +39,7 @@ def controller_of(*trials, created=None):
 def test_trials_that_have_ended_are_let_go_everywhere():
     ended, failed, runs = Trial("TERMINATED"), Trial("ERROR"), Trial("RUNNING", "p")
     controller = controller_of(ended, failed, runs)
-    assert InOrder(lambda *_: None).choose_trial_to_run(controller) is None
+    assert TuneScheduler(lambda *_: None).choose_trial_to_run(controller) is None
     assert controller.get_trials() == [runs]
     assert controller.get_live_trials() == {runs} == controller._trials_to_cache
     assert not controller._stopped_trials
@@ -50,14 +50,14 @@ def test_a_process_that_is_asked_to_take_a_trial_is_known_before_it_answers():
     handed, born, waits = Trial("PENDING", "old"), Trial("PENDING"), Trial("PENDING")
     told = []
     controller = controller_of(handed, born, waits, created={handed: "old", born: "new"})
-    chosen = InOrder(lambda *process: told.append(process)).choose_trial_to_run(controller)
+    chosen = TuneScheduler(lambda *process: told.append(process)).choose_trial_to_run(controller)
     assert chosen is waits  # an idle process is of no use to the others
     assert set(told) == {(handed, "old", False), (born, "new", True)}
 
 
 def test_a_sweep_without_room_says_so_after_half_a_minute_and_once():
     waits, said, now = Trial("PENDING"), [], [0.0]
-    order = InOrder(lambda *_: None, said.append, clock=lambda: now[0])
+    order = TuneScheduler(lambda *_: None, said.append, clock=lambda: now[0])
     without_room, with_room = controller_of(waits), controller_of(waits, created={waits: "p"})
     for second in (0, 29, 30, 60):
         now[0] = float(second)
@@ -73,7 +73,7 @@ def test_a_process_that_can_train_no_more_is_not_handed_on(message, begun):
     """Tune hands on what has begun."""
     trial = Trial("RUNNING", "p")
     books = SimpleNamespace(_trial_to_actor={trial: "process"}, _started_actors={"process"})
-    assert InOrder(lambda *_: None).on_trial_result(books, trial, as_text(message)) == "STOP"
+    assert TuneScheduler(lambda *_: None).on_trial_result(books, trial, as_text(message)) == "STOP"
     assert books._started_actors == begun
 
 

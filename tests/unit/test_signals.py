@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tune_dml.running.process import no_interrupt_dropped
+from tune_dml.running.process import resend_dropped_interrupts
 
 
 class Torn:
@@ -41,11 +41,11 @@ def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_
         threading.Event().wait(30)
 
     since = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), no_interrupt_dropped():
+    with pytest.raises(KeyboardInterrupt), resend_dropped_interrupts():
         tear_down()
     assert time.monotonic() - since < 20  # it is woken, and does not hear of it at the end of its waiting
     assert said == []
-    with no_interrupt_dropped():
+    with resend_dropped_interrupts():
         Broken()
     assert said == [ValueError]
     assert sys.unraisablehook is before

@@ -12,7 +12,13 @@ from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import versions
-from tune_dml.running.cluster.versions import _BESIDE, _differences, missing_data, on_like_nodes, versions_here
+from tune_dml.running.cluster.versions import (
+    _BESIDE,
+    _differences,
+    missing_data_problems,
+    versions_here,
+    with_node_check,
+)
 
 OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": "0.1.0 (2702c54b)"}
 
@@ -35,7 +41,7 @@ def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
 
 def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
-    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, on_like_nodes(print))))
+    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_node_check(print))))
     code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -81,7 +87,7 @@ def test_a_package_that_is_not_there_is_found_out(monkeypatch):
 def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "versions_here", lambda: OURS)
     folder, decoded = tmp_path / "CUB", tmp_path / "decoded"
-    trial = on_like_nodes(lambda config: config["told"].append(1), [(str(folder), str(decoded))])
+    trial = with_node_check(lambda config: config["told"].append(1), [(str(folder), str(decoded))])
     with pytest.raises(RuntimeError, match=rf"the driver has: no folder {folder}. Copy or mount it there"):
         trial({})
     for there in (decoded, folder):
@@ -93,9 +99,9 @@ def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path
 
 
 def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp_path):
-    assert not missing_data([], Resources())
-    assert not missing_data([(str(tmp_path), "/nowhere")], Resources())
-    (problem,) = missing_data([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
+    assert not missing_data_problems([], Resources())
+    assert not missing_data_problems([(str(tmp_path), "/nowhere")], Resources())
+    (problem,) = missing_data_problems([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
     assert (problem.place, problem.value) == ("data_root", "/nowhere/CUB")
     assert platform.node() in problem.rule
 
@@ -103,7 +109,7 @@ def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp
 def test_where_nothing_differs_trials_run(monkeypatch):
     monkeypatch.setattr(versions, "versions_here", lambda: OURS)
     told = []
-    trial = on_like_nodes(lambda config: config["told"].append(config["key"]))
+    trial = with_node_check(lambda config: config["told"].append(config["key"]))
     for key in "ab":
         trial({"key": key, "told": told})
     assert told == ["a", "b"]

@@ -9,14 +9,14 @@ import sys
 from tune_dml.cli import main
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
-from tune_dml.running.process import RARELY
+from tune_dml.running.process import RELAXED
 
 _LAST_STREAM = 2
 
 
 def program() -> None:
     """Run a verb; one that trains in a process of its own."""
-    gc.set_threshold(RARELY)
+    gc.set_threshold(RELAXED)
     occupy_standard_streams()
     words = sys.argv[1:] = dashed(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):

@@ -54,9 +54,9 @@ def attend() -> Callable[[int], None]:
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
     def watch() -> None:
-        from tune_dml.running.cluster.cluster import Attachment
+        from tune_dml.running.cluster.cluster import NodeWatch
 
-        node = Attachment()
+        node = NodeWatch()
         while not select.select([life], [], [], _NODE_CHECK)[0]:
             if node.is_lost():
                 os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise

@@ -25,7 +25,7 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
             for _ in jobs.follow(client, job):
                 pass
             job = jobs.latest_job(client, sweep_name, target)
-        again = jobs.go_on_with(client, job) if job.status != "SUCCEEDED" else None
+        again = jobs.continue_command(client, job) if job.status != "SUCCEEDED" else None
     if as_json:
         typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
         return

@@ -56,9 +56,9 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show the cells, finished trials, cost and power of a sweep; runs and changes nothing."""
-    from tune_dml.running.trials.gpu_sharing import settled
+    from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
-    resources = settled(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
+    resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
     preview = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(FullPreview(preview) if whole else preview, as_json)
 

@@ -21,7 +21,7 @@ data, weights."""
 
 
 @dataclass
-class Spending(Stopper):  # type: ignore[misc]
+class BudgetStopper(Stopper):  # type: ignore[misc]
     """What the trials of a session have cost; Tune stops them all when that reaches the limit."""
 
     share: float
@@ -71,7 +71,7 @@ class _Seen:
 
 
 @dataclass
-class Watch:
+class StallDetector:
     """Notices trials that hang: one that makes steps says something several times within the limit."""
 
     limit: float | None = None

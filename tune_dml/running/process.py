@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-RARELY = 100_000
+RELAXED = 100_000
 """New objects between two looks: imports make a million, none of them garbage, and a third of their time goes there."""
 _MOMENT = 0.05
 """Seconds after which a Ctrl-C that was dropped is sent again: an object is torn down in less."""
 
 
 @contextlib.contextmanager
-def ends_by_sigterm() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
 
     Within a Ray connection: where Ray has put a handler of its own, which ends the process, this one stands in its place.
@@ -44,7 +44,7 @@ def ends_by_sigterm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_interrupt_dropped() -> Iterator[None]:
+def resend_dropped_interrupts() -> Iterator[None]:
     """A Ctrl-C counts wherever it comes.
 
     One that comes while Python tears an object down (in `__del__`, or a weak reference's callback, as SQLAlchemy has one for each
@@ -70,10 +70,10 @@ def no_interrupt_dropped() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seldom_collected() -> Iterator[None]:
+def relaxed_gc() -> Iterator[None]:
     """Meanwhile garbage is looked for rarely; no more often afterwards than before."""
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], RARELY) if before[0] else 0, *before[1:])
+    gc.set_threshold(max(before[0], RELAXED) if before[0] else 0, *before[1:])
     try:
         yield
     finally:

@@ -34,7 +34,7 @@ _START, _LOOK = 10.0, 0.02
 """Seconds within which a node mostly begins, and between two looks whether it has."""
 
 
-def show_token() -> str | None:
+def load_token() -> str | None:
     """This user's token; from now on Ray's clients show it to a cluster that is joined, too. None where RAY_AUTH_MODE says so.
 
     Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop. None too where it is no text
@@ -52,7 +52,7 @@ def show_token() -> str | None:
     return token if token.isascii() and token.isprintable() and token else None  # what no header takes opens no cluster
 
 
-def keep_token() -> None:
+def create_token() -> None:
     """See to the token of a Ray that is to be started: in the home folder, whole and for its owner alone; else in this process.
 
     Ray's own ends where that folder cannot be written, as on a node that mounts it read-only, and lets two that start at the
@@ -76,7 +76,7 @@ def keep_token() -> None:
     loader.reset_cache()
 
 
-def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:
+def cancel_actor_reset(controller: Any, trial: TuneTrial) -> bool:
     """Whether Tune waits for a process to take over a trial; from now on it does not.
 
     A scheduler is told that a trial's process was lost, and not that nobody but Tune still waits for it.
@@ -86,17 +86,17 @@ def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:
     return waited
 
 
-def not_handed_on(controller: Any, trial: TuneTrial) -> None:
+def end_with_trial(controller: Any, trial: TuneTrial) -> None:
     """End a trial's process with the trial. Tune hands any on that has begun, unless all are to be new."""
     controller._started_actors.discard(controller._trial_to_actor.get(trial))
 
 
-def set_aside(controller: Any, trial: TuneTrial) -> None:
+def mark_paused(controller: Any, trial: TuneTrial) -> None:
     """Count a trial as paused. `Trial.set_status` alone leaves it in the controller's lists, from which it is then missed."""
     controller._set_trial_status(trial, trial.PAUSED)
 
 
-def forget(controller: Any, trial: TuneTrial) -> None:
+def drop_finished(controller: Any, trial: TuneTrial) -> None:
     """Let go of a trial that has ended. Tune keeps every one, with settings and Ray's references, for a summary of its own."""
     controller.get_trials().remove(trial)
     controller.get_live_trials().discard(trial)
@@ -104,7 +104,7 @@ def forget(controller: Any, trial: TuneTrial) -> None:
         kept.discard(trial)
 
 
-def being_created(controller: Any, trial: TuneTrial) -> Any:
+def actor_being_created(controller: Any, trial: TuneTrial) -> Any:
     """The process that has a place and is yet to answer that it is a trial's; None where there is none.
 
     Tune gives a trial its process only when that has answered, so for one that never does there is no public handle.
@@ -114,13 +114,13 @@ def being_created(controller: Any, trial: TuneTrial) -> Any:
     return process if trial.temporary_state.ray_actor is None else None
 
 
-def has_a_place(controller: Any, trial: TuneTrial) -> bool:
+def is_placed(controller: Any, trial: TuneTrial) -> bool:
     """Whether a trial has a process, or room for the one that is being created. Tune calls a trial pending until that answers."""
     return controller._trial_to_actor.get(trial) in controller._actor_manager._live_actors_to_ray_actors_resources
 
 
 @contextmanager
-def every_loss_is_a_lost_process() -> Iterator[None]:
+def out_of_memory_as_lost_process() -> Iterator[None]:
     """Meanwhile a process that Ray ended for want of memory is a lost process to Tune.
 
     Of Ray's own errors Tune expects `RayActorError` alone and raises at any other, `OutOfMemoryError` among them, which ends
@@ -143,7 +143,7 @@ def every_loss_is_a_lost_process() -> Iterator[None]:
 
 
 @contextmanager
-def without_onlookers() -> Iterator[None]:
+def without_dashboard() -> Iterator[None]:
     """Meanwhile a Ray that is started has no dashboard's process, reader of logs or autoscaler, a second of processor each.
 
     `include_dashboard=False` alone starts the first all the same, to count how Ray is used, and waits for it.
@@ -176,7 +176,7 @@ def on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def begins_at_once() -> Iterator[None]:
+def fast_start() -> Iterator[None]:
     """Meanwhile a Ray that is started takes any free port for its agent, is seen as soon as it is there, and runs our Python.
 
     By default the agent wants 52365. Where another Ray's has that, or that of one whose driver was just killed, it tries for
@@ -208,7 +208,7 @@ def begins_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def trials_take_idle_processes(*, inherit: bool) -> Iterator[None]:
+def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
     """Meanwhile Tune gives its processes no variable of its own, and none of ours where they `inherit` them all.
 
     It sets one for Lightning, and passes on credentials of S3 and what Ray Train reads. Whatever has a `runtime_env` gets a new
@@ -228,7 +228,7 @@ def trials_take_idle_processes(*, inherit: bool) -> Iterator[None]:
 
 
 @contextmanager
-def placed_by(manager: Callable[[], ResourceManager]) -> Iterator[None]:
+def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[None]:
     """Meanwhile Tune asks such a manager for the places of its processes; only the controller that it makes itself takes one."""
     from ray.tune.execution import tune_controller
 
@@ -241,7 +241,7 @@ def placed_by(manager: Callable[[], ResourceManager]) -> Iterator[None]:
 
 
 @contextmanager
-def without_counting_callbacks() -> Iterator[None]:
+def without_usage_tags() -> Iterator[None]:
     """Meanwhile Tune does not count which of its own callbacks are used, for which it imports them all, and with them MLflow."""
     from ray.air._internal import usage
 
@@ -252,7 +252,7 @@ def without_counting_callbacks() -> Iterator[None]:
         usage.tag_callbacks = count
 
 
-def let_workers_inherit(name: str, value: str) -> None:
+def pass_to_train_workers(name: str, value: str) -> None:
     """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, not what frees their places."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
@@ -260,7 +260,7 @@ def let_workers_inherit(name: str, value: str) -> None:
     ENV_VARS_TO_PROPAGATE.add(name)
 
 
-def found_no_room(error: BaseException) -> bool:
+def is_placement_timeout(error: BaseException) -> bool:
     """Whether a run of Ray Train ended because its workers did not get their places in time, a minute a try."""
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
@@ -276,7 +276,7 @@ def raylet_socket() -> str | None:
     return None if node is None else str(node.raylet_socket_name)
 
 
-def counts_as_alive(seconds: float) -> bool | None:
+def is_node_alive(seconds: float) -> bool | None:
     """Whether the cluster's head takes the node of this process to be alive; None where it does not answer in time.
 
     Public calls wait for the head for ever. True by way of a client server, and as Ray ends.
@@ -291,27 +291,27 @@ def counts_as_alive(seconds: float) -> bool | None:
         return None
 
 
-def end_node() -> None:
+def kill_node() -> None:
     """End the processes of a Ray that this process has started; `ray.shutdown` waits for ever for one that is frozen."""
     node = ray._private.worker._global_node
     if node is not None:
         node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
-def announced_limits() -> Any:
+def autoscaler_node_groups() -> Any:
     """The groups of nodes that an autoscaler has told the cluster it may start; public calls know only nodes that are there."""
     config = state.get_cluster_config()
     return () if config is None else config.node_group_configs
 
 
-def autoscales() -> bool:
+def has_autoscaler() -> bool:
     """Whether an autoscaler of Ray's own looks after this cluster; the second version of it leaves no status in the store."""
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
     return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
 
 
-def places_of_the_dead() -> list[str]:
+def orphaned_placement_groups() -> list[str]:
     """Placement groups of this driver that an actor has asked for which is no more. Ray keeps them until the driver ends too.
 
     Ray Train frees those of workers that had begun, and leaves those of workers that were about to. Public calls do not
@@ -331,13 +331,13 @@ def places_of_the_dead() -> list[str]:
     ]
 
 
-def nodes_taken_away() -> set[str]:
+def preempted_nodes() -> set[str]:
     """The nodes that went with notice: drained to their end, or told to end. What the public list's numbers mean is Ray's own."""
     noticed = {NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.EXPECTED_TERMINATION}
     return {node["NodeID"] for node in ray.nodes() if not node["Alive"] and node["DeathReason"] in noticed}
 
 
-def give_back(placement_groups: Iterable[str]) -> None:
+def remove_placement_groups(placement_groups: Iterable[str]) -> None:
     """Remove placement groups, which no public name finds again by their number; those that are gone stay so."""
     for number in placement_groups:
         with suppress(RayError):

@@ -34,9 +34,9 @@ from tune_dml.record.events import (
 from tune_dml.record.fetching import TrialFileCollector
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
-from tune_dml.running.cluster.placement import AbandonedPlaces
+from tune_dml.running.cluster.placement import OrphanedPlacements
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
-from tune_dml.running.limits import Spending, Watch
+from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.trials.messages import read_message
 
@@ -67,8 +67,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Key -> the Ray actor that runs it, or is about to."""
         self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.micro_batch = resources.micro_batch
-        self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
-        self.watch = Watch(session.stall_limit, session.start_limit)
+        self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
+        self.watch = StallDetector(session.stall_limit, session.start_limit)
         self.storage = session.trial_files or state.folder / "trials"
         """Below which each trial keeps its files."""
         self.files = TrialFileCollector(ledger, self.storage, progress.note)
@@ -76,7 +76,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Key -> why its process is ended, until Ray says that it is gone."""
         self.placement_groups: set[str] = set()
         """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
-        self.abandoned = AbandonedPlaces(resources)
+        self.abandoned = OrphanedPlacements(resources)
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
         self.diverged = diverged_value(state, plan)
@@ -165,7 +165,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.watch.end(key)
             if (process := self.processes.pop(key, None)) is not None:
                 ray.kill(process)
-        self.abandoned.give_back()
+        self.abandoned.remove_placement_groups()
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""

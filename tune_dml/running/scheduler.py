@@ -18,12 +18,12 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import ConcurrencyLimiter
 
 from tune_dml.running.ray_internals import (
-    being_created,
-    forget,
-    has_a_place,
-    no_longer_handed_over,
-    not_handed_on,
-    set_aside,
+    actor_being_created,
+    cancel_actor_reset,
+    drop_finished,
+    end_with_trial,
+    is_placed,
+    mark_paused,
 )
 from tune_dml.running.trials.messages import read_message
 
@@ -33,7 +33,7 @@ _LONG_WAIT = 30.0
 """Seconds without room for any trial after which a sweep says so: other sweeps' short trials end sooner, and nodes join."""
 
 
-class Silent(TrialProgressCallback):  # type: ignore[misc]
+class NullReporter(TrialProgressCallback):  # type: ignore[misc]
     """Says nothing of a trial, and keeps none."""
 
     def on_trial_result(self, *_: Any, **info: Any) -> None:
@@ -46,7 +46,7 @@ class Silent(TrialProgressCallback):  # type: ignore[misc]
         """Nothing."""
 
 
-class InOrder(FIFOScheduler):  # type: ignore[misc]
+class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     """First come, first served; drops finished trials, and reports when no trial has room.
 
     Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
@@ -81,18 +81,18 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         begin would leave that to be ended, once it has begun, before another may take its place: two starts for one.
         """
         for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
-            forget(tune_controller, trial)
+            drop_finished(tune_controller, trial)
         tune_controller.update_max_pending_trials()  # the limit of trials at once grows as nodes join
         waiting, live = [], tune_controller.get_live_trials()
         for trial in live:
             if trial.status == TuneTrial.PENDING:
-                handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
+                handed_over, created = trial.temporary_state.ray_actor, actor_being_created(tune_controller, trial)
                 if (process := handed_over or created) is not None:
                     self.on_process(trial, process, process is created)
             if trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
                 waiting.append(trial)
-        self._report_waiting(bool(live) and not any(has_a_place(tune_controller, trial) for trial in live))
-        return min(waiting, key=lambda trial: has_a_place(tune_controller, trial), default=None)
+        self._report_waiting(bool(live) and not any(is_placed(tune_controller, trial) for trial in live))
+        return min(waiting, key=lambda trial: is_placed(tune_controller, trial), default=None)
 
     def _report_waiting(self, lacks_room: bool) -> None:
         """Report once that no trial has had room for half a minute, and once that one has room again."""
@@ -113,22 +113,22 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
         message = read_message(result)
         if "spent" in message:
-            not_handed_on(tune_controller, trial)
+            end_with_trial(tune_controller, trial)
         return str(self.STOP if "ended" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """The process is lost that a trial was about to take over: nobody waits for its answer."""
-        if no_longer_handed_over(tune_controller, trial):
+        if cancel_actor_reset(tune_controller, trial):
             self.lost.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
         if trial in self.lost:
             self.lost.discard(trial)
-            set_aside(tune_controller, trial)
+            mark_paused(tune_controller, trial)
 
 
-class Concurrency(Callback):  # type: ignore[misc]
+class GrowingConcurrency(Callback):  # type: ignore[misc]
     """Tune is told a number of trials at the start, and keeps to it; this one grows as nodes join.
 
     It never shrinks: trials of a node that is gone wait for room. A thread asks the cluster, so that the driver's loop waits for

@@ -33,21 +33,21 @@ from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import cluster
-from tune_dml.running.cluster.placement import Places, room_for
-from tune_dml.running.cluster.versions import missing_data, on_like_nodes
+from tune_dml.running.cluster.placement import PlacementManager, trial_bundles
+from tune_dml.running.cluster.versions import missing_data_problems, with_node_check
 from tune_dml.running.failures import TRIAL_RETRIES
-from tune_dml.running.process import ends_by_sigterm, no_interrupt_dropped
+from tune_dml.running.process import resend_dropped_interrupts, sigterm_as_interrupt
 from tune_dml.running.ray_internals import (
-    every_loss_is_a_lost_process,
-    give_back,
-    placed_by,
-    trials_take_idle_processes,
-    without_counting_callbacks,
+    out_of_memory_as_lost_process,
+    remove_placement_groups,
+    reuse_idle_processes,
+    use_resource_manager,
+    without_usage_tags,
 )
 from tune_dml.running.recorder import Recorder
-from tune_dml.running.scheduler import Concurrency, InOrder, Silent, silence_tune
+from tune_dml.running.scheduler import GrowingConcurrency, NullReporter, TuneScheduler, silence_tune
 from tune_dml.running.search.optuna_search import CellSearcher
-from tune_dml.running.trials.trial import Conduct, engine
+from tune_dml.running.trials.trial import TrialRuntime, engine
 from tune_dml.text import counted, duration
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def execute(
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    with no_interrupt_dropped(), _interrupts_said(state, intent, progress):
+    with resend_dropped_interrupts(), _interrupts_said(state, intent, progress):
         try:
             with progress:
                 recorder.files.resume(state)
@@ -160,11 +160,11 @@ def _fit(
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
-    with ends_by_sigterm(), every_loss_is_a_lost_process(), ExitStack() as stack:
-        stack.enter_context(placed_by(lambda: Places(keeps=lambda: not recorder.hung)))
-        stack.enter_context(trials_take_idle_processes(inherit=not connection.has_others))
-        stack.enter_context(without_counting_callbacks())
-        stack.callback(give_back, recorder.placement_groups)
+    with sigterm_as_interrupt(), out_of_memory_as_lost_process(), ExitStack() as stack:
+        stack.enter_context(use_resource_manager(lambda: PlacementManager(keeps=lambda: not recorder.hung)))
+        stack.enter_context(reuse_idle_processes(inherit=not connection.has_others))
+        stack.enter_context(without_usage_tags())
+        stack.callback(remove_placement_groups, recorder.placement_groups)
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
@@ -175,10 +175,10 @@ def _fit(
         # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
         Tuner(
-            tune.with_resources(_trial(recorder, connection, resources, session), room_for(capacity, resources)),
+            tune.with_resources(_trial(recorder, connection, resources, session), trial_bundles(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=searcher,
-                scheduler=InOrder(recorder.on_process, recorder.wait if reports_waiting else None),
+                scheduler=TuneScheduler(recorder.on_process, recorder.wait if reports_waiting else None),
                 num_samples=-1,
                 time_budget_s=session.time_budget,
                 reuse_actors=True,
@@ -188,7 +188,7 @@ def _fit(
             run_config=RunConfig(
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
-                callbacks=[recorder, stack.enter_context(growing), Silent()],
+                callbacks=[recorder, stack.enter_context(growing), NullReporter()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
@@ -198,14 +198,14 @@ def _fit(
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
 
-def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> Concurrency:
+def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
     """Return the callback that lets more trials run at once as nodes join."""
 
     def report_growth(trials: int) -> None:
         progress.slots = trials
         progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
 
-    return Concurrency(searcher, fits, report_growth)
+    return GrowingConcurrency(searcher, fits, report_growth)
 
 
 def _trial(
@@ -215,8 +215,10 @@ def _trial(
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
     places = data_places(plan, session.cache, digests) if connection.has_others else None
-    trial = engine(Conduct(folder, recorder.storage, resources, session.cache, session.stall_limit, digests, places))
+    trial = engine(
+        TrialRuntime(folder, recorder.storage, resources, session.cache, session.stall_limit, digests, places)
+    )
     if places is None:
         return trial
-    raise_if_any(missing_data(places, resources))
-    return on_like_nodes(trial, places)
+    raise_if_any(missing_data_problems(places, resources))
+    return with_node_check(trial, places)

@@ -49,7 +49,7 @@ def plan(cache_dir):
 
 
 def measured(plan, tmp_path, **resources):
-    return gpu_sharing.measured_shares(plan, Resources(**resources), Session(tmp_path))
+    return gpu_sharing.measure_gpu_sharing(plan, Resources(**resources), Session(tmp_path))
 
 
 def test_what_is_gained_is_said(gpu, plan, tmp_path):

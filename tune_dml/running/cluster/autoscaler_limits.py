@@ -21,7 +21,7 @@ _NOT_OURS = (401, 403, 404)
 """Its answers where the resource is not this pod's to read."""
 
 
-def nodes_to_come() -> tuple[Mapping[str, float], ...]:
+def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
     """The nodes that an autoscaler may start; none where there is no autoscaler, or it does not say.
 
     Some tell the cluster. Those of Ray itself do not: `ray up` leaves their limits in a file on the head, where a submitted
@@ -31,16 +31,16 @@ def nodes_to_come() -> tuple[Mapping[str, float], ...]:
     """
     from ray.util.client import ray as client
 
-    from tune_dml.running.ray_internals import announced_limits, autoscales
+    from tune_dml.running.ray_internals import autoscaler_node_groups, has_autoscaler
 
     if client.is_connected():
         return ()
-    if groups := announced_limits():
+    if groups := autoscaler_node_groups():
         return _times((group.resources, group.max_count) for group in groups)
     if (limits := _limits_on_kubernetes()) is not None:
         return _of_file(limits)
     file = expanded(_BOOTSTRAP)
-    return _of_file(yaml.safe_load(file.read_text())) if file.exists() and autoscales() else ()
+    return _of_file(yaml.safe_load(file.read_text())) if file.exists() and has_autoscaler() else ()
 
 
 def _of_file(launched: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:

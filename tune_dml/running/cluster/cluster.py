@@ -16,7 +16,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_place, spelled
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
-from tune_dml.running.cluster.autoscaler_limits import nodes_to_come
+from tune_dml.running.cluster.autoscaler_limits import autoscaler_nodes
 from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.cluster.start_checks import not_started, start_problems
 
@@ -158,7 +158,7 @@ def joined(address: str | None, origin: str) -> Iterator[Capacity]:
         connection.__exit__(None, None, None)
 
 
-def on_a_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
+def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
     """The answer of a process that has a GPU of the cluster to itself; TimeoutError where none came free for so long."""
     import ray
 
@@ -183,23 +183,23 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
     ours = not ray.is_initialized()
     if ours:
         from tune_dml.running.ray_internals import (
-            begins_at_once,
-            keep_token,
+            create_token,
+            fast_start,
+            load_token,
             on_loopback,
-            show_token,
-            without_onlookers,
+            without_dashboard,
         )
 
         if address is None:
-            keep_token()
+            create_token()
         else:
-            show_token()
+            load_token()
         with on_loopback(), ExitStack() as start:
             if address is None:
-                start.enter_context(begins_at_once())
+                start.enter_context(fast_start())
             if address is None and engine == "local":
                 # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
-                start.enter_context(without_onlookers())
+                start.enter_context(without_dashboard())
             try:
                 ray.init(**_init_arguments(address, engine, preload))
             except Exception as error:  # Ray's own says what did not answer, or that a path is too long
@@ -208,7 +208,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
                 raise ConfigError(not_started(error)) from error
         _protect_token()
     try:
-        yield Capacity(_node_resources(), nodes_to_come())
+        yield Capacity(_node_resources(), autoscaler_nodes())
     finally:
         if ours:
             ray.shutdown()
@@ -243,9 +243,9 @@ class Connection:
         try:
             self.end().result(_LEAVING)
         except TimeoutError:
-            from tune_dml.running.ray_internals import end_node
+            from tune_dml.running.ray_internals import kill_node
 
-            end_node()
+            kill_node()
             with suppress(TimeoutError):  # nor does a node answer that is not ours to end
                 self.end().result(_LEAVING)
         self._thread.shutdown(wait=False)
@@ -291,7 +291,7 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     }
 
 
-class Attachment:
+class NodeWatch:
     """To a Ray node, looked at again and again."""
 
     def __init__(self) -> None:
@@ -307,13 +307,13 @@ class Attachment:
         is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
         if is_initialized is None or not is_initialized():
             return False
-        from tune_dml.running.ray_internals import counts_as_alive, raylet_socket
+        from tune_dml.running.ray_internals import is_node_alive, raylet_socket
 
         if (listens := raylet_socket()) is None:  # by way of a client server
             return False
         if not _listens(listens):
             return bool(is_initialized())  # else it has just been shut down
-        alive = counts_as_alive(_HEAD_ANSWERS)
+        alive = is_node_alive(_HEAD_ANSWERS)
         self._silences = self._silences + 1 if alive is None else 0
         return bool(is_initialized()) and (alive is False or self._silences >= _SILENCES)
 

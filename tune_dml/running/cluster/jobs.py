@@ -239,7 +239,7 @@ def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: 
     return [Problem("submit", rule, shortened(shlex.join(words), 200), remedy)]
 
 
-def go_on_with(client: Any, job: Job) -> str | None:
+def continue_command(client: Any, job: Job) -> str | None:
     """The command that goes on with a job: the one that its last words tell, else what had begun it, if it was stopped."""
     told = _GO_ON.findall(client.get_job_logs(job.id))
     if told or job.status != "STOPPED":

@@ -95,7 +95,7 @@ class _Asked:
 def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
     import ray
 
-    from tune_dml.running.cluster.versions import ask_node, versions_here
+    from tune_dml.running.cluster.versions import run_on_node, versions_here
 
     # A class of ours would not travel to a node that lacks the project.
     mark, cache, store, pictures = asked.mark, asked.cache, asked.store, asked.pictures
@@ -137,7 +137,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
         return found
 
     before = time.time()
-    answer: dict[str, Any] = ray.get(ask_node(node_id, probe), timeout=_SECONDS)
+    answer: dict[str, Any] = ray.get(run_on_node(node_id, probe), timeout=_SECONDS)
     # The probe's time was taken between these two: what lies outside is skew.
     answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
     answer["node_id"] = node_id
@@ -146,7 +146,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
 
 def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     """Against those of this process, which would be a sweep's driver."""
-    from tune_dml.running.cluster.versions import NONE, alike, versions_here
+    from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
     ours = versions_here()
     for answer in answers:
@@ -156,7 +156,7 @@ def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     for package, here in ours.items():
         subject = f"{package} on all nodes"
         found = [(answer["versions"][package], answer["host"]) for answer in answers]
-        if all(alike(here, there) for there, _ in found):
+        if all(same_version(here, there) for there, _ in found):
             yield Fact(subject, here)
         else:
             each = ", ".join(f"{there} on {host}" for there, host in found)

@@ -11,13 +11,13 @@ from ray.util.placement_group import placement_group_table
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.cluster import Capacity
-from tune_dml.running.ray_internals import give_back, places_of_the_dead
+from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups
 
 _LOOK = 1.0
 """Seconds between two looks at what the dead hold."""
 
 
-def room_for(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
+def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
     """What Tune reserves for a trial. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
     if resources.engine == "train":
         has_drivers = capacity.total("trial_driver") > 0
@@ -28,7 +28,7 @@ def room_for(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
     return PlacementGroupFactory([bundle])
 
 
-class Places(PlacementGroupResourceManager):  # type: ignore[misc]
+class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
     """Tune's own, but what a process leaves is kept for the next one that asks for as much, if that asks before Tune waits.
 
     Given back and asked for anew, room takes Ray .25 to 1.1 s: it hears of the one late, and tries the other again and again.
@@ -77,7 +77,7 @@ def _is_there(place: AcquiredResources) -> bool:
     return bool(placement_group_table(place.placement_group).get("state") == "CREATED")
 
 
-class AbandonedPlaces:
+class OrphanedPlacements:
     """What workers of engine `train` were to be placed on whose trial's process was lost first.
 
     The next group of workers would wait for that room for ever: Ray Train frees it only where they had begun.
@@ -87,8 +87,8 @@ class AbandonedPlaces:
         self._exist = resources.engine == "train"
         self._looked = 0.0
 
-    def give_back(self) -> None:
+    def remove_placement_groups(self) -> None:
         """Free what is there; looks once a second at most."""
         if self._exist and time.monotonic() > self._looked + _LOOK:
             self._looked = time.monotonic()
-            give_back(places_of_the_dead())
+            remove_placement_groups(orphaned_placement_groups())

@@ -148,7 +148,7 @@ def _no_token() -> tuple[str, str]:
 
 def _token() -> list[tuple[str, str]]:
     """The header that proves who we are, where this user has a token."""
-    from tune_dml.running.ray_internals import show_token
+    from tune_dml.running.ray_internals import load_token
 
-    token = show_token()
+    token = load_token()
     return [] if token is None else [("authorization", f"Bearer {token}")]

@@ -2,8 +2,8 @@
 
     with joined(address, origin):
         version_problems(address, origin, resources)    # every node that runs trials is asked, all at once
-        missing_data(places, resources)
-    trial = on_like_nodes(trial, places)                # a node that comes later is asked by its first trial
+        missing_data_problems(places, resources)
+    trial = with_node_check(trial, places)                # a node that comes later is asked by its first trial
 
 What is sent to a node travels by value: one without the project answers too, and says so.
 """
@@ -80,16 +80,16 @@ def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str
     return [
         f"no {name}" if there == NONE else f"{name} {there}, not {here}"
         for name, here, there in pairs
-        if not alike(here, there)
+        if not same_version(here, there)
     ]
 
 
-def alike(here: str, there: str) -> bool:
+def same_version(here: str, there: str) -> bool:
     """Whether two versions are one: builds for other devices are, and so is one code without metadata."""
     return here.rsplit(maxsplit=1)[-1].partition("+")[0] == there.rsplit(maxsplit=1)[-1].partition("+")[0]
 
 
-def ask_node(node: str, question: Callable[[], Any]) -> Any:
+def run_on_node(node: str, question: Callable[[], Any]) -> Any:
     """Ray's reference to a node's answer, for which no CPU and no GPU is taken."""
     place = NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(num_cpus=0, scheduling_strategy=place, max_retries=0)(question).remote()
@@ -109,7 +109,7 @@ def version_problems(address: str, origin: str, resources: Resources) -> list[Pr
     ]
 
 
-def missing_data(places: PictureFolders, resources: Resources) -> list[Problem]:
+def missing_data_problems(places: PictureFolders, resources: Resources) -> list[Problem]:
     """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it."""
     if not places:
         return []
@@ -129,7 +129,7 @@ def _answers(question: Callable[[], _Answer], resources: Resources) -> Iterator[
     """(node, answer) of each node on which trials may be placed; all are asked at once."""
     offers = {"CPU", *({"trial_driver"} if resources.engine == "train" else ())}
     nodes = {
-        ask_node(node["NodeID"], question): str(node["NodeManagerHostname"])
+        run_on_node(node["NodeID"], question): str(node["NodeManagerHostname"])
         for node in ray.nodes()
         if node["Alive"] and offers & node["Resources"].keys()
     }
@@ -152,7 +152,7 @@ def _remedy(difference: str, command: str) -> str:
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
-def on_like_nodes(
+def with_node_check(
     trial: Callable[[dict[str, Any]], None], places: PictureFolders = ()
 ) -> Callable[[dict[str, Any]], None]:
     """A trial's function for a cluster: on a node that lacks something it says so; Ray would say that a process was lost."""

@@ -25,7 +25,7 @@ def missing_device(resources: Resources, device: torch.device) -> str:
     return "was given a GPU, but torch finds no CUDA device there: it trains on the CPU (tune-dml doctor)"
 
 
-def ailment(device: torch.device) -> RuntimeError | None:
+def cuda_error(device: torch.device) -> RuntimeError | None:
     """What a device says to every call of this process, as long as that lives; None where it does what it is asked.
 
     So it is on a GPU after an index out of range or an illegal access, and not after too little memory. What noticed it first
@@ -42,7 +42,7 @@ def ailment(device: torch.device) -> RuntimeError | None:
     return None
 
 
-def never_free(error: BaseException) -> None:
+def keep_allocated(error: BaseException) -> None:
     """Keep an error, and with its traceback the tensors of every call that it went through, for as long as the process lives.
 
     Where a device is sick torch ends the process, by a signal, as soon as pinned memory is given back: the trial

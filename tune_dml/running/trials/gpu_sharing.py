@@ -59,7 +59,7 @@ class _Shared:
         )
 
 
-def settled(resources: Resources, address: str | None) -> Resources:
+def resolve_gpus(resources: Resources, address: str | None) -> Resources:
     """Where the GPUs of a worker were left open: one, if the machine or the cluster that trials run on has any, or may grow to.
 
     A cluster that cannot be asked is taken to have none; why it cannot is a problem of `cluster.resource_problems`.
@@ -74,7 +74,7 @@ def settled(resources: Resources, address: str | None) -> Resources:
     return replace(resources, gpus_per_worker=1.0 if has_gpus else 0.0)
 
 
-def measured_shares(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
+def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
     """What is to be said of trials that share a GPU; nothing where each has its own.
 
     Raises ConfigError where they do not fit into its memory, or train no faster than one after the other, and where a cluster
@@ -94,7 +94,7 @@ def measured_shares(plan: Plan, resources: Resources, session: Session) -> tuple
 
     address, origin = cluster.address_of(session.address)
     try:
-        found = measure() if address is None else cluster.on_a_free_gpu(address, origin, measure, _WAIT)
+        found = measure() if address is None else cluster.run_on_free_gpu(address, origin, measure, _WAIT)
     except ConfigError:
         raise
     except TimeoutError as error:

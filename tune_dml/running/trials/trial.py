@@ -30,7 +30,7 @@ from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
 from tune_dml.running.failures import classify
-from tune_dml.running.trials.device import ailment, device_of, missing_device, never_free
+from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
 from tune_dml.running.trials.messages import Message, Messages, as_text
 from tune_dml.text import shortened
 
@@ -58,12 +58,12 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
             raise
         return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
     except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
-        sick = ailment(context.device)
+        sick = cuda_error(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
         if failure.may_pass or _ends_by_ray(error) or is_cut_off(context):
             raise
         if sick is not None:
-            never_free(error)
+            keep_allocated(error)
         trace = shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)
         return TrialEnd("failed", failure.reason, kind=failure.kind, traceback=trace)
     status: EndStatus = "finished" if outcome.metrics else "paused"
@@ -77,7 +77,7 @@ def _ends_by_ray(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True)
-class Conduct:
+class TrialRuntime:
     """How the trials of a session are run, whatever they are."""
 
     sweep: Path
@@ -99,7 +99,7 @@ class Conduct:
 
 def _run_here(
     config: Mapping[str, Any],
-    conduct: Conduct,
+    runtime: TrialRuntime,
     post: Callable[[Message], None],
     rank: int = 0,
     world_size: int = 1,
@@ -109,10 +109,10 @@ def _run_here(
 
     settings = json.loads(config["settings"])
     code = foreign_code(settings)  # as it was just imported: somebody may work on it meanwhile
-    if conduct.resources.micro_batch is not None:
-        settings["training.micro_batch"] = conduct.resources.micro_batch
-    storage, device = trial_storage(conduct.storage, config["key"]), device_of(conduct.resources)
-    with contextlib.chdir(os.getcwd()), Messages(post, conduct.stall_limit) as messages:  # which a method may leave
+    if runtime.resources.micro_batch is not None:
+        settings["training.micro_batch"] = runtime.resources.micro_batch
+    storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
+    with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:  # which a method may leave
         if isinstance(storage, Path):  # storage that is gone is waited for, and not begun anew below its mount
             folder = storage.parent
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
@@ -121,17 +121,17 @@ def _run_here(
             device,
             rank=rank,
             world_size=world_size,
-            threads=conduct.resources.cpus_per_worker,
-            sink=_sink(messages, missing_device(conduct.resources, device)) if rank == 0 else lambda row: None,
+            threads=runtime.resources.cpus_per_worker,
+            sink=_sink(messages, missing_device(runtime.resources, device)) if rank == 0 else lambda row: None,
             say=messages.note,
             resumed=messages.resumed,
             until=config["until"],
-            digests=conduct.digests.get(of_data(settings), {}),
+            digests=runtime.digests.get(of_data(settings), {}),
             at_work=messages.at_work,
         )
-        ended = run_trial(settings, context, conduct.cache_dir)
+        ended = run_trial(settings, context, runtime.cache_dir)
         if rank == 0 or ended.status == "failed":
-            is_sick = ended.status == "failed" and ailment(device) is not None
+            is_sick = ended.status == "failed" and cuda_error(device) is not None
             messages.ended(replace(ended, code=code), spent=is_sick or bool(foreign_packages(settings)))
 
 
@@ -147,7 +147,7 @@ def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
     return take
 
 
-def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+def _local_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
@@ -155,32 +155,32 @@ def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
 
         from ray import tune
 
-        _run_here(config, conduct, lambda message: tune.report(as_text(message)))
+        _run_here(config, runtime, lambda message: tune.report(as_text(message)))
 
     return trial
 
 
-def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+def _train_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
     def train_one(config: dict[str, Any], post: Callable[[Message], None]) -> None:
         import ray.train
 
         ranks = ray.train.get_context()
-        _run_here(config, conduct, post, ranks.get_world_rank(), ranks.get_world_size())
+        _run_here(config, runtime, post, ranks.get_world_rank(), ranks.get_world_size())
 
     def trial(config: dict[str, Any]) -> None:
         from ray import tune
 
-        from tune_dml.running.trials.worker_group import group_for
+        from tune_dml.running.trials.worker_group import get_worker_group
 
-        books = conduct.sweep / "ray" if conduct.shares_a_folder else Path(os.getcwd())
-        for message in group_for(train_one, books, conduct.resources, conduct.folders).run(config):
+        books = runtime.sweep / "ray" if runtime.shares_a_folder else Path(os.getcwd())
+        for message in get_worker_group(train_one, books, runtime.resources, runtime.folders).run(config):
             tune.report(as_text(message))
 
     return trial
 
 
-def engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+def engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
     """The Tune function of the engine that trials are to be run by."""
-    return _train_engine(conduct) if conduct.resources.engine == "train" else _local_engine(conduct)
+    return _train_engine(runtime) if runtime.resources.engine == "train" else _local_engine(runtime)

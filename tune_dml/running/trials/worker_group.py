@@ -5,7 +5,7 @@ group. So a trial's actor, which Tune uses again for the next trial, holds one T
 trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
 those that are lost; what was under way goes on from its own checkpoint.
 
-    for message in group_for(train_one, books, resources, folders).run(config): ...    # the last one has "ended" in it
+    for message in get_worker_group(train_one, books, resources, folders).run(config): ...    # the last one has "ended" in it
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_dml.planning.request import Resources
-from tune_dml.running.cluster.versions import PictureFolders, on_like_nodes
+from tune_dml.running.cluster.versions import PictureFolders, with_node_check
 from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.trials.messages import Message
 
@@ -140,7 +140,7 @@ class _Mailbox:
         return len(self.failed) == self.workers or (bool(self.failed) and late)
 
 
-class Group:
+class WorkerGroup:
     """A Ray Train run that waits for trials."""
 
     def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None):
@@ -185,20 +185,20 @@ class Group:
         """How often workers were lost to the trial under way; a node that was taken away with notice does not count."""
         import ray
 
-        from tune_dml.running.ray_internals import nodes_taken_away
+        from tune_dml.running.ray_internals import preempted_nodes
 
-        gone = nodes_taken_away()
+        gone = preempted_nodes()
         return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
     def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
         """A Ray Train run; another one where there was no room for its workers, which Ray Train calls a failure too."""
-        from tune_dml.running.ray_internals import found_no_room
+        from tune_dml.running.ray_internals import is_placement_timeout
 
         while self.error is None:
             try:
                 self._trainer(train_one, books, resources, folders).fit()
             except BaseException as error:
-                self.error = None if found_no_room(error) else error  # for whoever waits for a message
+                self.error = None if is_placement_timeout(error) else error  # for whoever waits for a message
             else:
                 return
 
@@ -207,16 +207,16 @@ class Group:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 
-        from tune_dml.running.ray_internals import let_workers_inherit
+        from tune_dml.running.ray_internals import pass_to_train_workers
         from tune_dml.running.trials.rendezvous import Rendezvous
 
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
-        let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+        pass_to_train_workers("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.share:
             per_worker["GPU"] = resources.share
         return TorchTrainer(
-            _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
+            _worker(train_one) if folders is None else _refusing(with_node_check(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
             torch_config=Rendezvous(),
             scaling_config=ScalingConfig(
@@ -278,15 +278,17 @@ def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any
     return run
 
 
-_GROUPS: list[Group] = []
+_GROUPS: list[WorkerGroup] = []
 """Of this process, which is a trial's actor and serves one sweep: at most one."""
 
 
-def group_for(train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> Group:
+def get_worker_group(
+    train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None
+) -> WorkerGroup:
     """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder.
 
     `folders`: those of pictures for which a node is asked on which workers are placed; None to ask nothing of it.
     """
     if not _GROUPS or not _GROUPS[-1].lives:
-        _GROUPS[:] = [Group(train_one, books, resources, folders)]
+        _GROUPS[:] = [WorkerGroup(train_one, books, resources, folders)]
     return _GROUPS[-1]
