@@ -48,7 +48,7 @@ def run(
     """Run a sweep to its end on Ray Tune and return it.
 
     Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
-    `until_decided` seeds are added in blocks: cells that are resolve_gpus stop, the others go on until the questions are
+    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
     answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
     everything that is wrong with the request, before any worker starts.
     """

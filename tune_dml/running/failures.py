@@ -1,10 +1,10 @@
-"""What kind of failure stopped a trial, whether trying again can help, and how often it is tried.
+"""Classify what stopped a trial, and decide whether it is retried.
 
     failure = classify(error)             # an exception, its repr, or traceback text that came back from a worker
     failure.kind, failure.reason          # "out_of_memory", "out of memory: CUDA out of memory. Tried to allocate ..."
-    failure.may_pass                      # what the machine did to the trial is tried again; what is deterministic never
+    failure.may_pass                      # retry failures of the machine, never deterministic ones
 
-Pure: classes are matched by module and name, so neither Ray nor torch is imported, and text serves as well as an object.
+Classes are matched by module and name: neither Ray nor torch is imported, and text serves as well as an exception.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FailureKind = Literal[
 ]
 
 TRIAL_RETRIES = 2
-"""Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count."""
+"""Retries of a trial whose process was lost; it continues from its checkpoint. Preempted nodes do not count."""
 
 WORKER_RETRIES = 3
-"""Retries of lost Ray Train workers within one such try; they go on from the trial's checkpoint too."""
+"""Retries of lost Ray Train workers within one attempt of a trial."""
 
 UNLIKE_DRIVER = "does not have what the driver has"
-"""What a trial's process says of its node before it knows anything of this project."""
+"""What a trial's process says of a node that lacks this project."""
 
 _TITLES: dict[FailureKind, str] = {
     "out_of_memory": "out of memory",
@@ -84,7 +84,7 @@ _CONNECTION_TEXT = re.compile(
     re.IGNORECASE,
 )
 _LATE = "CUDA_LAUNCH_BLOCKING"
-"""Named by errors of a GPU, which is steps behind the program: where one is raised says nothing of what asked for it."""
+"""Errors of a GPU name it: they are raised long after the call that caused them."""
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
 _FEWER = "`--max-concurrent` runs fewer trials at once"
 _SILENT = (
@@ -107,22 +107,22 @@ class Failure:
 
     kind: FailureKind
     reason: str
-    """One line for people: no control characters, no secrets."""
+    """One line for people, without control characters and secrets."""
 
     @property
     def may_pass(self) -> bool:
-        """Whether another try may end otherwise."""
+        """Whether a retry may succeed."""
         return self.kind in {"infrastructure", "node", "preempted", "stalled"}
 
 
 def stalled(seconds: float, *, before_first: bool = False) -> Failure:
-    """The failure of a trial that made no step for so long; its process is ended, and it goes on from its checkpoint."""
+    """Return the failure of a trial that made no step for so long."""
     return Failure("stalled", f"stalled: no {'first ' if before_first else ''}step for {seconds:g} s")
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """An error, whether it was an object or text."""
+    """An error, from an exception or from text."""
 
     classes: tuple[tuple[str, str], ...]
     """(root module, class) along the method resolution order."""
@@ -132,12 +132,12 @@ class _Seen:
     inner: tuple[_Seen, ...] = ()
     """What it was raised from or stands for."""
     group: bool = False
-    """Stands for its inner errors and says nothing of its own."""
+    """Whether it only stands for its inner errors."""
     step: int | None = None
 
 
 def classify(error: BaseException | str) -> Failure:
-    """The kind of a failure and its reason, from an exception or from text about one."""
+    """Return the kind of a failure and its reason, from an exception or from text about one."""
     if lacking := _not_loaded(_ANSI.sub("", str(error))):
         return Failure("node", shortened(one_line(mask(lacking)), _REASON_LIMIT))
     rank, cause = _cause(_from_text(error) if isinstance(error, str) else _from_exception(error))
@@ -146,7 +146,7 @@ def classify(error: BaseException | str) -> Failure:
 
 
 def _not_loaded(text: str) -> str:
-    """Which node lacks what, where a process could not even load what it was to run; else nothing."""
+    """Return which node lacks what, where a process could not load its function; else nothing."""
     if not (found := _NOT_LOADED.search(text)):
         return ""
     before = [address["ip"] for address in _ADDRESS.finditer(text, 0, found.start())]  # the last is the closest
@@ -155,7 +155,7 @@ def _not_loaded(text: str) -> str:
 
 
 def _cause(seen: _Seen) -> tuple[str, _Seen]:
-    """The rank (a word of _ORDER) of an error and the error that earns it."""
+    """Return the rank (a word of _ORDER) of an error, and the error that decides it."""
     own = None if seen.group else _rank(seen)
     if own is not None:
         return own, seen
@@ -166,7 +166,7 @@ def _cause(seen: _Seen) -> tuple[str, _Seen]:
 
 
 def _rank(seen: _Seen) -> str | None:
-    """What an error says by itself: by its class, else, for the classes that say nothing, by its words."""
+    """Return an error's rank by its class or, for generic classes, by its message; None if unknown."""
     by_class = next(filter(None, (_rank_of_class(root, name, seen.message) for root, name in seen.classes)), None)
     if by_class is not None:
         return by_class
@@ -211,7 +211,7 @@ def _from_exception(error: BaseException, depth: int = 8) -> _Seen:
 
 
 def _inside(error: BaseException) -> Iterator[BaseException]:
-    """The errors that another one carries: its cause, or those of its ranks."""
+    """Yield the errors that another one carries: its cause, or those of its ranks."""
     for name in ("cause", "_base_exc", "controller_failure", "__cause__"):
         carried = getattr(error, name, None)
         if isinstance(carried, BaseException):
@@ -238,7 +238,7 @@ _REPR = re.compile(r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Z]\w*)\((?P<mes
 
 
 def _from_text(text: str) -> _Seen:
-    """The error that traceback text, `str` or `repr` of an exception is about."""
+    """Parse traceback text, or the `str` or `repr` of an exception."""
     text = _ANSI.sub("", text).strip()
     if task := _TASK_REPR.match(text):
         text = task["cause"]
@@ -251,7 +251,7 @@ def _from_text(text: str) -> _Seen:
 
 
 def _one_from_text(text: str) -> _Seen:
-    """One link of a chain: the class named first after the last frame; its message may go on over several lines."""
+    """Parse one link of a chain: the first class after the last frame, with a message of several lines."""
     location, start = "", 0
     for frame in _FRAME.finditer(text):
         location, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()

@@ -1,7 +1,7 @@
-"""When a session stops by itself, and which of its trials has stopped without saying so.
+"""Stop a session at its budget, and find trials that hang.
 
-spending.begin(key); spending.end(key); spending.spent        # GPU-hours, or worker-hours, of this session
-watch.await_answer(key, new); watch.begin(key); watch.step(key); watch.stalled()    # key -> which limit it has exceeded
+budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
+detector.begin(key); detector.step(key); detector.stalled()    # key -> which limit it exceeded
 """
 
 from __future__ import annotations
@@ -16,34 +16,33 @@ from ray.tune import Stopper
 from tune_dml.running.failures import Failure, stalled
 
 _START_SECONDS = 600.0
-"""Before its first step a trial may take so long, or the limit if that is longer, where nothing else is said: processes,
-data, weights."""
+"""Default limit before a trial's first step (processes, data, weights); a larger stall limit replaces it."""
 
 
 @dataclass
 class BudgetStopper(Stopper):  # type: ignore[misc]
-    """What the trials of a session have cost; Tune stops them all when that reaches the limit."""
+    """Sums the cost of a session's trials, and stops Tune when it reaches the limit."""
 
     share: float
-    """GPUs, or workers without one, of a trial."""
+    """GPUs of a trial, or workers without GPUs."""
     limit: float | None = None
-    """Hours of those."""
+    """GPU-hours or worker-hours."""
     clock: Callable[[], float] = time.monotonic
     seconds: float = 0.0
     since: dict[str, float] = field(default_factory=dict)
 
     def begin(self, key: str) -> None:
-        """A trial begins, or begins again."""
+        """Start counting a trial."""
         self.since.setdefault(key, self.clock())
 
     def end(self, key: str) -> None:
-        """A trial is over."""
+        """Stop counting a trial."""
         began = self.since.pop(key, None)
         self.seconds += 0.0 if began is None else self.clock() - began
 
     @property
     def spent(self) -> float:
-        """Hours, of trials that still run too."""
+        """Hours spent, running trials included."""
         now = self.clock()
         return self.share / 3600 * (self.seconds + sum(now - began for began in self.since.values()))
 
@@ -53,57 +52,57 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         return self.limit is not None and self.spent >= self.limit
 
     def __call__(self, trial_id: str, result: object) -> bool:
-        """No trial is stopped for its own result."""
+        """Return False: no trial is stopped for its own result."""
         return False
 
     def stop_all(self) -> bool:
-        """Tune asks after every event."""
+        """Return whether Tune must stop; it asks after every event."""
         return self.over
 
 
 @dataclass
 class _Seen:
-    """The last that was seen of a trial."""
+    """When a trial was last active."""
 
     at: float
     stepping: bool
-    """Whether it has made a step since it began: to start takes as long as it takes."""
+    """Whether it has made a step since it began; the limit before the first step is longer."""
 
 
 @dataclass
 class StallDetector:
-    """Notices trials that hang: one that makes steps says something several times within the limit."""
+    """Finds trials that hang; a trial sends several messages within the limit."""
 
     limit: float | None = None
-    """Seconds without a step; None to wait for ever."""
+    """Seconds without a step; None for no limit."""
     start_limit: float | None = None
-    """Seconds before the first step; None to wait as long as the other limit says, ten minutes at least."""
+    """Seconds before the first step; None for the other limit, at least ten minutes."""
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _Seen] = field(default_factory=dict)
     _asked: float | None = None
     _looked: float = 0.0
 
     def begin(self, key: str) -> None:
-        """A trial begins, or begins again."""
+        """Start watching a trial."""
         self.seen[key] = _Seen(self.clock(), False)
 
     def await_answer(self, key: str, new: bool) -> None:
-        """A process is asked to take a trial. One that has ended another trial, not a new one, needs no time to start."""
+        """Watch for an actor's answer; only a new one gets the time to start."""
         self.seen[key] = _Seen(self.clock(), not new)
 
     def step(self, key: str) -> None:
-        """Something came from a trial."""
+        """Note that a trial sent something."""
         self.seen[key] = _Seen(self.clock(), True)
 
     def end(self, key: str) -> None:
-        """A trial is over, or is begun again elsewhere."""
+        """Stop watching a trial that ended or restarts."""
         self.seen.pop(key, None)
 
     def stalled(self) -> dict[str, Failure]:
-        """Trials to be given up, and why; asked in every round of the driver's loop, looks a few times within a limit.
+        """Return the trials that exceeded a limit, and how; checks a few times within the limit.
 
-        A round that takes long, of a driver that was stopped or has waited for storage, counts as an eighth of the limit:
-        what trials have said meanwhile is heard only after it.
+        A long pause between two calls (a suspended driver, slow storage) counts as an eighth of the limit: messages sent
+        meanwhile arrive only after it.
         """
         now, (start, step) = self.clock(), self._allowed
         if start == step == math.inf:
@@ -123,6 +122,6 @@ class StallDetector:
 
     @property
     def _allowed(self) -> tuple[float, float]:
-        """Seconds before the first step, and before each later one."""
+        """Seconds before the first step, and between later ones."""
         step = math.inf if self.limit is None else self.limit
         return (max(step, _START_SECONDS) if self.start_limit is None else self.start_limit), step

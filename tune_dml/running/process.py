@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 RELAXED = 100_000
-"""New objects between two looks: imports make a million, none of them garbage, and a third of their time goes there."""
+"""Allocations between two collections: imports allocate a million objects, none of them garbage."""
 _MOMENT = 0.05
-"""Seconds after which a Ctrl-C that was dropped is sent again: an object is torn down in less."""
+"""Seconds before a dropped Ctrl-C is sent again; destructors take less."""
 
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
+    """Let SIGTERM, a scheduler's or a spot machine's notice, interrupt a session as Ctrl-C does.
 
-    Within a Ray connection: where Ray has put a handler of its own, which ends the process, this one stands in its place.
+    Enter it within a Ray connection: it replaces Ray's handler, which ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,11 +45,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def resend_dropped_interrupts() -> Iterator[None]:
-    """A Ctrl-C counts wherever it comes.
-
-    One that comes while Python tears an object down (in `__del__`, or a weak reference's callback, as SQLAlchemy has one for each
-    row) is dropped by it, with a traceback; it is sent again.
-    """
+    """Send a Ctrl-C again that Python dropped because it came during a destructor."""
     known = sys.unraisablehook
 
     def send_again(dropped: UnraisableHookArgs) -> None:
@@ -71,7 +67,7 @@ def resend_dropped_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def relaxed_gc() -> Iterator[None]:
-    """Meanwhile garbage is looked for rarely; no more often afterwards than before."""
+    """Run Python's garbage collector less often."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], RELAXED) if before[0] else 0, *before[1:])
     try:

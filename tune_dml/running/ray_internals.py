@@ -1,6 +1,6 @@
-"""What we use of Ray that it does not promise to keep: one function a name, and why no public one will do.
+"""Every use of names that Ray does not promise to keep, one function each.
 
-tests/contracts/test_ray_internals.py says which of these names a version of Ray lacks.
+tests/contracts/test_ray_internals.py fails where a version of Ray lacks one of them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial as TuneTrial
 
 _START, _LOOK = 10.0, 0.02
-"""Seconds within which a node mostly begins, and between two looks whether it has."""
+"""Seconds to wait for a started node, and between two checks."""
 
 
 def load_token() -> str | None:
-    """This user's token; from now on Ray's clients show it to a cluster that is joined, too. None where RAY_AUTH_MODE says so.
+    """Return this user's token and make Ray's clients send it; None without one or under another RAY_AUTH_MODE.
 
-    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop. None too where it is no text
-    that a header takes.
+    Ray's clients send it by themselves only under RAY_AUTH_MODE=token. A token that no HTTP header can carry counts as none.
     """
     loader = AuthenticationTokenLoader.instance()
     if not loader.has_token(ignore_auth_mode=True):
@@ -53,10 +52,9 @@ def load_token() -> str | None:
 
 
 def create_token() -> None:
-    """See to the token of a Ray that is to be started: in the home folder, whole and for its owner alone; else in this process.
+    """Create the token of a local Ray, in the home folder or, where that is read-only, in this process.
 
-    Ray's own ends where that folder cannot be written, as on a node that mounts it read-only, and lets two that start at the
-    same time in a new one write a token each, of which one then is another than what its processes have read.
+    Ray's own function fails on a read-only home, and lets two processes that start together write different tokens.
     """
     loader = AuthenticationTokenLoader.instance()
     mode = os.environ.get("RAY_AUTH_MODE", "token")
@@ -77,9 +75,9 @@ def create_token() -> None:
 
 
 def cancel_actor_reset(controller: Any, trial: TuneTrial) -> bool:
-    """Whether Tune waits for a process to take over a trial; from now on it does not.
+    """Stop waiting for an actor to take over a trial; return whether Tune was waiting.
 
-    A scheduler is told that a trial's process was lost, and not that nobody but Tune still waits for it.
+    Tune reports the loss of such an actor to the scheduler, but waits for its answer nevertheless.
     """
     waited: bool = trial in controller._resetting_trials
     controller._resetting_trials.discard(trial)
@@ -87,17 +85,17 @@ def cancel_actor_reset(controller: Any, trial: TuneTrial) -> bool:
 
 
 def end_with_trial(controller: Any, trial: TuneTrial) -> None:
-    """End a trial's process with the trial. Tune hands any on that has begun, unless all are to be new."""
+    """End a trial's actor with the trial, instead of reusing it for the next one."""
     controller._started_actors.discard(controller._trial_to_actor.get(trial))
 
 
 def mark_paused(controller: Any, trial: TuneTrial) -> None:
-    """Count a trial as paused. `Trial.set_status` alone leaves it in the controller's lists, from which it is then missed."""
+    """Mark a trial as paused in Tune's own lists too, which `Trial.set_status` leaves unchanged."""
     controller._set_trial_status(trial, trial.PAUSED)
 
 
 def drop_finished(controller: Any, trial: TuneTrial) -> None:
-    """Let go of a trial that has ended. Tune keeps every one, with settings and Ray's references, for a summary of its own."""
+    """Drop a finished trial. Tune keeps each one, with its settings, for a summary that we do not print."""
     controller.get_trials().remove(trial)
     controller.get_live_trials().discard(trial)
     for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
@@ -105,26 +103,22 @@ def drop_finished(controller: Any, trial: TuneTrial) -> None:
 
 
 def actor_being_created(controller: Any, trial: TuneTrial) -> Any:
-    """The process that has a place and is yet to answer that it is a trial's; None where there is none.
-
-    Tune gives a trial its process only when that has answered, so for one that never does there is no public handle.
-    """
+    """Return the actor that has room and has not answered yet; None where there is none."""
     tracked = controller._trial_to_actor.get(trial)
     process, _ = controller._actor_manager._live_actors_to_ray_actors_resources.get(tracked, (None, None))
     return process if trial.temporary_state.ray_actor is None else None
 
 
 def is_placed(controller: Any, trial: TuneTrial) -> bool:
-    """Whether a trial has a process, or room for the one that is being created. Tune calls a trial pending until that answers."""
+    """Return whether a trial has an actor, or room for the one being created. Tune calls such a trial pending."""
     return controller._trial_to_actor.get(trial) in controller._actor_manager._live_actors_to_ray_actors_resources
 
 
 @contextmanager
 def out_of_memory_as_lost_process() -> Iterator[None]:
-    """Meanwhile a process that Ray ended for want of memory is a lost process to Tune.
+    """Treat an actor that Ray killed for lack of memory as a lost process.
 
-    Of Ray's own errors Tune expects `RayActorError` alone and raises at any other, `OutOfMemoryError` among them, which ends
-    the sweep and not the trial.
+    Tune expects only `RayActorError`; any other error of Ray's ends the sweep instead of the trial.
     """
     from ray.air.execution._internal.actor_manager import RayActorManager
 
@@ -144,9 +138,9 @@ def out_of_memory_as_lost_process() -> Iterator[None]:
 
 @contextmanager
 def without_dashboard() -> Iterator[None]:
-    """Meanwhile a Ray that is started has no dashboard's process, reader of logs or autoscaler, a second of processor each.
+    """Start Ray without dashboard, log monitor and autoscaler: each costs a second of processor time.
 
-    `include_dashboard=False` alone starts the first all the same, to count how Ray is used, and waits for it.
+    `include_dashboard=False` still starts the first, to collect usage statistics, and waits for it.
     """
     from ray._private.node import Node
 
@@ -160,11 +154,9 @@ def without_dashboard() -> Iterator[None]:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Meanwhile a Ray that is started listens on 127.0.0.1 alone, and an address there is joined as it was given.
+    """Let a Ray that is started listen on 127.0.0.1 alone.
 
-    By default Ray listens on every address of the machine, and takes 127.0.0.1 for another name of the first. What Ray has a
-    switch for is clusters on Windows and macOS, which asks for a firewall's leave otherwise; `_node_ip_address` would not do,
-    since that is taken for another name too.
+    By default Ray listens on all addresses, and replaces 127.0.0.1 by the machine's own, also in `_node_ip_address`.
     """
     from ray._private import ray_constants
 
@@ -177,11 +169,10 @@ def on_loopback() -> Iterator[None]:
 
 @contextmanager
 def fast_start() -> Iterator[None]:
-    """Meanwhile a Ray that is started takes any free port for its agent, is seen as soon as it is there, and runs our Python.
+    """Start Ray with a free agent port, frequent checks for the node, and this Python.
 
-    By default the agent wants 52365. Where another Ray's has that, or that of one whose driver was just killed, it tries for
-    3.3 s before it goes without, and all else waits. Whether a node is there Ray looks once a second. Below `uv run` it begins
-    each process by that, in a copy of the working directory; below `uv run --` none ever comes.
+    The agent's default port, 52365, costs 3.3 s where another Ray has it. Ray checks for its node once a second. Below
+    `uv run` it starts each process by `uv run`, in a copy of the working directory; below `uv run --` none ever starts.
     """
     from ray._private import ray_constants, services
     from ray._private.state import GlobalState
@@ -209,10 +200,10 @@ def fast_start() -> Iterator[None]:
 
 @contextmanager
 def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
-    """Meanwhile Tune gives its processes no variable of its own, and none of ours where they `inherit` them all.
+    """Let Tune's actors run in idle processes; drop all variables that Tune passes on if they `inherit` ours.
 
-    It sets one for Lightning, and passes on credentials of S3 and what Ray Train reads. Whatever has a `runtime_env` gets a new
-    process, which imports Ray twice, beside idle ones. Processes of a Ray that this one has started inherit its variables.
+    An actor with a `runtime_env` gets a new process, which imports Ray again. Tune sets one for Lightning and for
+    credentials of S3; processes of a Ray that we started inherit these variables anyway.
     """
     from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, ENV_VARS_TO_PROPAGATE
 
@@ -229,7 +220,7 @@ def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
 
 @contextmanager
 def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[None]:
-    """Meanwhile Tune asks such a manager for the places of its processes; only the controller that it makes itself takes one."""
+    """Make Tune's controller use this resource manager; no public argument takes one."""
     from ray.tune.execution import tune_controller
 
     before = tune_controller.PlacementGroupResourceManager
@@ -242,7 +233,7 @@ def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[Non
 
 @contextmanager
 def without_usage_tags() -> Iterator[None]:
-    """Meanwhile Tune does not count which of its own callbacks are used, for which it imports them all, and with them MLflow."""
+    """Keep Tune from counting which callbacks are used, for which it imports all of them, MLflow's too."""
     from ray.air._internal import usage
 
     count, usage.tag_callbacks = usage.tag_callbacks, lambda *_: False
@@ -253,7 +244,7 @@ def without_usage_tags() -> Iterator[None]:
 
 
 def pass_to_train_workers(name: str, value: str) -> None:
-    """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, not what frees their places."""
+    """Pass a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
     os.environ[name] = value
@@ -261,25 +252,22 @@ def pass_to_train_workers(name: str, value: str) -> None:
 
 
 def is_placement_timeout(error: BaseException) -> bool:
-    """Whether a run of Ray Train ended because its workers did not get their places in time, a minute a try."""
+    """Return whether a Ray Train run ended because its workers were not placed in time."""
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
     return isinstance(getattr(error, "controller_failure", None), WorkerGroupStartupTimeoutError)
 
 
 def raylet_socket() -> str | None:
-    """Where the raylet listens that this process is attached to; None by way of a client server.
-
-    Every public call asks the cluster, and waits where the raylet is gone.
-    """
+    """Return the socket of this process's raylet; None for a Ray client. Public calls hang without a raylet."""
     node = ray._private.worker._global_node
     return None if node is None else str(node.raylet_socket_name)
 
 
 def is_node_alive(seconds: float) -> bool | None:
-    """Whether the cluster's head takes the node of this process to be alive; None where it does not answer in time.
+    """Return whether the head counts this node as alive; None where it does not answer in time.
 
-    Public calls wait for the head for ever. True by way of a client server, and as Ray ends.
+    Public calls wait for the head for ever. True for a Ray client, and while Ray shuts down.
     """
     head, node = internal_kv.internal_kv_get_gcs_client(), ray._private.worker._global_node
     if head is None or node is None:
@@ -292,30 +280,29 @@ def is_node_alive(seconds: float) -> bool | None:
 
 
 def kill_node() -> None:
-    """End the processes of a Ray that this process has started; `ray.shutdown` waits for ever for one that is frozen."""
+    """Kill the processes of the Ray that this process started; `ray.shutdown` waits for ever for a frozen one."""
     node = ray._private.worker._global_node
     if node is not None:
         node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def autoscaler_node_groups() -> Any:
-    """The groups of nodes that an autoscaler has told the cluster it may start; public calls know only nodes that are there."""
+    """Return the node groups that an autoscaler may start. Public calls list only nodes that exist."""
     config = state.get_cluster_config()
     return () if config is None else config.node_group_configs
 
 
 def has_autoscaler() -> bool:
-    """Whether an autoscaler of Ray's own looks after this cluster; the second version of it leaves no status in the store."""
+    """Return whether Ray's own autoscaler runs. Its second version writes no status."""
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
     return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
 
 
 def orphaned_placement_groups() -> list[str]:
-    """Placement groups of this driver that an actor has asked for which is no more. Ray keeps them until the driver ends too.
+    """Return this driver's placement groups whose creating actor is gone; none for a Ray client.
 
-    Ray Train frees those of workers that had begun, and leaves those of workers that were about to. Public calls do not
-    say who asked. None by way of a client server.
+    Ray keeps them until the driver ends. Ray Train frees only those of workers that had started.
     """
     if internal_kv.internal_kv_get_gcs_client() is None:
         return []
@@ -332,13 +319,13 @@ def orphaned_placement_groups() -> list[str]:
 
 
 def preempted_nodes() -> set[str]:
-    """The nodes that went with notice: drained to their end, or told to end. What the public list's numbers mean is Ray's own."""
+    """Return the nodes that were drained or terminated with notice."""
     noticed = {NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.EXPECTED_TERMINATION}
     return {node["NodeID"] for node in ray.nodes() if not node["Alive"] and node["DeathReason"] in noticed}
 
 
 def remove_placement_groups(placement_groups: Iterable[str]) -> None:
-    """Remove placement groups, which no public name finds again by their number; those that are gone stay so."""
+    """Remove placement groups by id; ids of removed ones are ignored."""
     for number in placement_groups:
         with suppress(RayError):
             remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(number)))

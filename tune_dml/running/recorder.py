@@ -1,4 +1,4 @@
-"""Writes down what Tune says of a sweep's trials: the ledger first, then the live view and MLflow's projection."""
+"""Ray Tune callback: append trial events to the ledger, then update the live view and MLflow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Recorder(Callback):  # type: ignore[misc]
-    """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
+    """Appends what happens to the ledger, then updates the live view and MLflow."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.tracker = tracker
         self.started: dict[str, float] = {}
         self.processes: dict[str, Any] = {}
-        """Key -> the Ray actor that runs it, or is about to."""
+        """Key -> the Ray actor that runs the trial, or will."""
         self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.micro_batch = resources.micro_batch
         self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
@@ -73,12 +73,12 @@ class Recorder(Callback):  # type: ignore[misc]
         """Below which each trial keeps its files."""
         self.files = TrialFileCollector(ledger, self.storage, progress.note)
         self.hung: dict[str, Failure] = {}
-        """Key -> why its process is ended, until Ray says that it is gone."""
+        """Key -> why its actor was killed, until Ray reports the loss."""
         self.placement_groups: set[str] = set()
-        """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
+        """Of workers; Ray Train leaves them where a trial's process is killed and no dashboard runs."""
         self.abandoned = OrphanedPlacements(resources)
         self.lost: Counter[str] = Counter()
-        """Key -> losses that count: a node that is taken away with notice is none."""
+        """Key -> losses that count towards the retries; preempted nodes do not."""
         self.diverged = diverged_value(state, plan)
         self.proposals = proposals_for(
             state,
@@ -92,11 +92,11 @@ class Recorder(Callback):  # type: ignore[misc]
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: see `CellSearcher.__getstate__`."""
+        """Return nothing; see `CellSearcher.__getstate__`."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """A trial begins, or begins again."""
+        """Record that a trial starts or restarts."""
         key = trial.config["key"]
         self.started[key] = time.monotonic()
         self.processes[key] = trial.temporary_state.ray_actor
@@ -113,7 +113,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Rows, something that must be said, the trial's end."""
+        """Record rows, notes and the end of a trial."""
         key = trial.config["key"]
         message = read_message(result)
         if "placed" in message:  # and no step is made
@@ -136,7 +136,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
+        """Record a lost process; Tune restarts the trial from its checkpoint."""
         key = trial.config["key"]
         failure = self.hung.pop(key, None) or _last_failure(trial)
         self.watch.end(key)
@@ -151,14 +151,14 @@ class Recorder(Callback):  # type: ignore[misc]
         )
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
-        """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""
+        """Watch the actor that a trial was given; the trial starts when the actor answers."""
         key = trial.config["key"]
         if self.processes.get(key) is not process:
             self.processes[key] = process
             self.watch.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        """Several times a second: trials that hang are ended, which Ray takes for a lost process; what the dead held is freed."""
+        """Kill the actors of trials that hang, and free orphaned placement groups; runs several times a second."""
         self.files.record_fetched()
         for key, failure in self.watch.stalled().items():
             self.hung[key] = failure
@@ -168,35 +168,35 @@ class Recorder(Callback):  # type: ignore[misc]
         self.abandoned.remove_placement_groups()
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Retries are used up."""
+        """Record a trial that failed after its last retry."""
         failure = self.hung.get(trial.config["key"]) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
-        """Work in the sweep's folder where the working directory is gone: Tune and MLflow's client ask for one at the end."""
+        """Change to the sweep's folder if the working directory is gone: Tune and MLflow need one."""
         try:
             Path.cwd()
         except FileNotFoundError:
             os.chdir(self.ledger.sweep)
 
     def cell(self, cell: Cell) -> None:
-        """A searcher has proposed a cell."""
+        """Record a cell that the search proposed."""
         self.ledger.write(CellProposed(cell=cell))
 
     def note(self, text: str, *, of_session: bool = False) -> None:
-        """Say something aloud: on the screen, in the ledger, in the report; of a session, until another goes on."""
+        """Print and record a note; a note `of_session` holds until the next session."""
         self.ledger.write(Note(text=text, of_session=of_session))
         self.progress.note(text)
 
     def wait(self, awaited: str) -> None:
-        """Nothing can begin until there is something, another sweep's end or room; or it need not wait any more."""
+        """Print and record what the sweep waits for; an empty text ends the wait."""
         self.ledger.write(Waiting(text=awaited))
         self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
 
     def _host_of(self, process: Any) -> str:
-        """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""
+        """Return an actor's host, asked once; Tune knows it only after the first report."""
         if process not in self.hosts:
             try:
                 self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
@@ -205,19 +205,19 @@ class Recorder(Callback):  # type: ignore[misc]
         return self.hosts[process]
 
     def _elsewhere(self, key: str) -> str:
-        """` on 10.0.0.7`, of a trial that another node than the driver's trains: what it met may be that node's alone."""
+        """Return ` on 10.0.0.7` for a trial that runs on another node than the driver."""
         process = self.processes.get(key)
         host = process and self.hosts.get(process)
         return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
     def stop(self, key: str, end: TrialEnd) -> None:
-        """A trial goes no further; its checkpoint goes too."""
+        """Record a trial's end; its checkpoint is deleted."""
         self.ledger.write(TrialEnded(key=key, end=end))
         self.files.ended(key)
         self.progress.ended(key, end.status, end.metrics, end.reason)
 
     def _pause(self, key: str, seconds: float) -> None:
-        """A trial has come to where others decide whether it goes on; it gives its process back."""
+        """Record that a trial waits at a rung; it frees its actor."""
         self._leave(key)
         self.ledger.write(TrialPaused(key=key, seconds=seconds))
         from tune_dml.running.search.stopping import StoppingProposals
@@ -241,7 +241,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
 
 def _last_failure(trial: TuneTrial) -> Failure:
-    """From what Tune kept of a trial's last error: the error itself, else its text, else nothing but that it was lost."""
+    """Classify a trial's last error: the pickled error, else its text, else a lost process."""
     with contextlib.suppress(Exception):  # an error of a user's package may not survive pickling
         return classify(ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes()))
     try:

@@ -1,4 +1,4 @@
-"""What Tune is given in place of its scheduler and its screen, which look through all trials that ever were, and keep them."""
+"""What Tune gets instead of its scheduler, its reporter and its fixed number of concurrent trials."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tune_dml.running.ray_internals import (
 from tune_dml.running.trials.messages import read_message
 
 _PACE = 5.0
-"""Seconds between two looks at the cluster."""
+"""Seconds between two counts of the cluster's nodes."""
 _LONG_WAIT = 30.0
-"""Seconds without room for any trial after which a sweep says so: other sweeps' short trials end sooner, and nodes join."""
+"""Seconds without room for any trial before a sweep reports it: nodes may join, other sweeps' trials may end."""
 
 
 class NullReporter(TrialProgressCallback):  # type: ignore[misc]
-    """Says nothing of a trial, and keeps none."""
+    """Reports nothing, and keeps no trial."""
 
     def on_trial_result(self, *_: Any, **info: Any) -> None:
         """Nothing."""
@@ -49,8 +49,8 @@ class NullReporter(TrialProgressCallback):  # type: ignore[misc]
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     """First come, first served; drops finished trials, and reports when no trial has room.
 
-    Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
-    trial's end, and it goes on to wait for the lost process to answer: both are undone here.
+    Tune counts the loss of an actor that is about to take over a trial twice, the second time as the trial's end, and
+    waits for the lost actor to answer. This class undoes both.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """A trial that waits, of those that have not ended; first one without a place.
+        """Return the next waiting trial, those without an actor first.
 
-        The process of a trial that has just ended is given to the one that is chosen. A trial whose own process is about to
-        begin would leave that to be ended, once it has begun, before another may take its place: two starts for one.
+        The actor of the trial that just ended is given to the returned one. A trial that already has an actor would have to
+        end that one first: two starts for one.
         """
         for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
             drop_finished(tune_controller, trial)
@@ -110,39 +110,37 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             self.on_wait("room: the nodes that are there have none for a trial" if is_waiting else "")
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
+        """End a trial with its closing report; Tune would ask its actor for one more result."""
         message = read_message(result)
         if "spent" in message:
             end_with_trial(tune_controller, trial)
         return str(self.STOP if "ended" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """The process is lost that a trial was about to take over: nobody waits for its answer."""
+        """Stop waiting for a lost actor that was about to take over the trial."""
         if cancel_actor_reset(tune_controller, trial):
             self.lost.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
+        """Pause such a trial, so that the second report of the same loss does not end it."""
         if trial in self.lost:
             self.lost.discard(trial)
             mark_paused(tune_controller, trial)
 
 
 class GrowingConcurrency(Callback):  # type: ignore[misc]
-    """Tune is told a number of trials at the start, and keeps to it; this one grows as nodes join.
+    """Raises the number of concurrent trials as nodes join; trials of a lost node wait.
 
-    It never shrinks: trials of a node that is gone wait for room. A thread asks the cluster, so that the driver's loop waits for
-    no head that does not answer.
+    Tune fixes that number at the start. A thread counts the nodes, so that no unresponsive head blocks Tune's loop.
     """
 
     def __init__(self, limiter: ConcurrencyLimiter, fits: Callable[[], int], on_growth: Callable[[int], None]):
-        """`limiter` is what Tune asks, `fits` what the cluster has room for now; `on_growth` is told of more."""
+        """Take Tune's limiter, a count of trials that fit now, and a callback for growth."""
         self.limiter, self.fits, self.on_growth = limiter, fits, on_growth
         self.room = int(limiter.max_concurrent)
         self._over = threading.Event()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: see `CellSearcher.__getstate__`."""
         return {}
 
     def __enter__(self) -> Self:
@@ -156,13 +154,13 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
         self._over.set()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """In each round of Tune's loop, before it asks for trials."""
+        """Raise the limit before Tune asks for trials."""
         if self.room > self.limiter.max_concurrent:
             self.limiter.set_max_concurrency(self.room)
             self.on_growth(self.room)
 
     def look(self) -> None:
-        """Ask the cluster once; raises whatever it raises."""
+        """Count the trials that fit now; may raise errors of Ray's."""
         self.room = self.fits()
 
     def _keep_up(self) -> None:
@@ -172,7 +170,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
 
 
 def silence_tune() -> None:
-    """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
+    """Turn off Tune's screen, files and snapshots: the ledger and our live view replace them."""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line

@@ -1,7 +1,7 @@
 """Run, resume or extend a plan on Ray Tune.
 
-One idea serves all three: run what the ledger does not have yet. A finished trial is never rerun, an interrupted one goes
-on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing depends on Tune's own snapshots (ADR 0001).
+All three run what the ledger lacks. A finished trial is never rerun, an interrupted one continues from its checkpoint,
+and the searcher is rebuilt from the ledger; Tune's own snapshots are not used (ADR 1).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 _LAST_FETCHES = 20.0
-"""Seconds that a session which is interrupted waits for what its ended trials have left."""
+"""Seconds that an interrupted session waits for the files of its finished trials."""
 
 
 def execute(
@@ -70,9 +70,13 @@ def execute(
     progress: Progress,
     tracker: Tracker,
 ) -> tuple[bool, SyncReport]:
-    """Run what the ledger lacks of a sweep's plan, or of its confirmation's; none of how it is run changes a number.
+    """Run the trials of a sweep, or of its confirmation, that the ledger lacks.
 
-    Returns whether something of it is left, and what MLflow has. Raises ConfigError when no trial can ever fit.
+    Returns:
+        Whether trials remain, and the report of the MLflow sync.
+
+    Raises:
+        ConfigError: No trial can ever fit on the cluster.
     """
     silence_tune()
     _record_session(ledger, state, resources, session, intent)
@@ -104,7 +108,7 @@ def execute(
 
 
 def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
-    """The budget that has ended a session, in words; empty where none has."""
+    """Describe the budget that ended a session; empty where none did."""
     if recorder.spending.over:
         spent = recorder.spending.spent
         return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
@@ -113,7 +117,7 @@ def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
 
 @contextmanager
 def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
-    """An end without a table, by a second Ctrl-C or by one while storage is waited for, says how to go on."""
+    """Print the command to continue with when an interrupt ends the session without a table."""
     try:
         yield
     except KeyboardInterrupt:
@@ -126,7 +130,7 @@ def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progres
 def _record_session(
     ledger: Ledger, state: SweepState, resources: Resources, session: Session, intent: SessionIntent
 ) -> None:
-    """What a session says of itself before it runs anything."""
+    """Write the session's events, before any trial runs."""
     origin = provenance.collect()
     lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
     record_look(state.folder, intent.look)
@@ -199,8 +203,6 @@ def _fit(
 
 
 def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
-    """Return the callback that lets more trials run at once as nodes join."""
-
     def report_growth(trials: int) -> None:
         progress.slots = trials
         progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
@@ -211,7 +213,11 @@ def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[]
 def _trial(
     recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
 ) -> Callable[[dict[str, Any]], None]:
-    """What Tune runs of a trial; raises ConfigError where a node of a cluster lacks the pictures."""
+    """Return the function that Tune runs for each trial.
+
+    Raises:
+        ConfigError: A node of the cluster lacks the pictures.
+    """
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
     places = data_places(plan, session.cache, digests) if connection.has_others else None

@@ -1,4 +1,4 @@
-"""What a cluster may grow to, as its autoscaler has been told: by whoever runs it, by `ray up`, or by Kubernetes."""
+"""The nodes that a cluster's autoscaler may add."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tune_dml.text import one_line, shortened
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes tells a pod who it is."""
+"""Where Kubernetes describes a pod to itself."""
 _NOT_OURS = (401, 403, 404)
-"""Its answers where the resource is not this pod's to read."""
+"""Status codes where this pod may not read the resource."""
 
 
 def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
-    """The nodes that an autoscaler may start; none where there is no autoscaler, or it does not say.
+    """Return all nodes that an autoscaler may start; none without an autoscaler.
 
-    Some tell the cluster. Those of Ray itself do not: `ray up` leaves their limits in a file on the head, where a submitted
-    driver runs, and KubeRay in the resource that the cluster is made of, which the head's pod may read.
+    Some autoscalers announce their limits to the cluster. Ray's own do not: `ray up` writes them to a file on the head, and
+    KubeRay to the cluster's resource, which the head's pod can read.
 
-    Raises ConfigError where Kubernetes does not answer: without the limits a sweep would be refused, or train without GPUs.
+    Raises:
+        ConfigError: Kubernetes does not answer; without limits a sweep might be refused, or train without GPUs.
     """
     from ray.util.client import ray as client
 
@@ -54,10 +55,7 @@ def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[st
 
 
 def _limits_on_kubernetes() -> dict[str, Any] | None:
-    """The cluster as KubeRay's autoscaler reads it, from within the head's pod; None elsewhere, and where it has a fixed size.
-
-    KubeRay lets the head's pod read it where it grows, and names it in each pod.
-    """
+    """Return KubeRay's autoscaler configuration; None outside its head's pod or for a fixed size."""
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), _POD / "namespace"
     if not name or not namespace.exists():
         return None

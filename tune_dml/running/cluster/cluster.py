@@ -1,4 +1,4 @@
-"""Ray: connect, check that every trial can ever run, and count how many fit at once."""
+"""Connect to Ray, check that every trial can run, and count how many fit at once."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from tune_dml.running.cluster.start_checks import not_started, start_problems
 
 _Answer = TypeVar("_Answer")
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
-"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to: a minute in all.
+"""Seconds that the cluster's head has to answer, and how often in a row it may fail to: a minute in all.
 
-Ray's own processes wait as long for a head that is begun anew (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
-meanwhile. A driver that left sooner would lose them for nothing, and a command has three drivers in all.
+Ray's own processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
+meanwhile. A driver that left sooner would lose them, and a command has three drivers in all.
 """
 _LEAVING = 20.0
-"""Seconds that Ray may take to end."""
+"""Seconds that Ray may take to shut down."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the connected cluster has, per node and in all."""
+    """Resources of the connected cluster."""
 
     nodes: tuple[Mapping[str, float], ...]
     to_come: tuple[Mapping[str, float], ...] = ()
-    """All nodes, were a cluster that grows grown to its largest."""
+    """All nodes of a cluster that grows, at its largest."""
 
     def total(self, resource: str) -> float:
-        """Sum over nodes."""
+        """Return the sum over nodes."""
         return sum(node.get(resource, 0.0) for node in self.nodes)
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a node has a GPU, or one that may come."""
+        """Whether a node, present or to come, has a GPU."""
         return any(node.get("GPU") for node in (*self.nodes, *self.to_come))
 
     def workers_that_fit(self, resources: Resources) -> int:
-        """How many workers fit on the empty cluster, grown as far as it can; a worker lives on one node."""
+        """Return how many workers fit on the empty cluster, at its largest. A worker needs one node."""
         return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.to_come))
 
     def trials_that_fit(self, resources: Resources) -> int:
-        """How many trials fit at once; 0 when not even one does."""
+        """Return how many trials fit at once."""
         return self.workers_that_fit(resources) // resources.workers
 
 
@@ -68,7 +68,7 @@ def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
 
 
 def address_of(flag: str | None) -> tuple[str | None, str]:
-    """The Ray address and where it came from: flag, then RAY_ADDRESS, then a local cluster of this machine."""
+    """Return the Ray address and its origin: flag, then RAY_ADDRESS, then None for a local Ray."""
     if flag:
         return (None if flag == "local" else flag), option_place("address")
     if from_environment := os.environ.get("RAY_ADDRESS"):
@@ -83,11 +83,11 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
-    """What a trial asks for, in itself and of the cluster; one elsewhere is asked what it has, its nodes for this project.
+    """Return why trials cannot run: their request, the address, the cluster's size or its nodes.
 
     Args:
-        resources: what each trial needs.
-        address: from `address_of`.
+        resources: What each trial needs.
+        address: From `address_of`.
     """
     if problems := resources.problems() or address_problems(*address):
         return problems
@@ -105,7 +105,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
 
 
 def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
-    """What the cluster can never satisfy; Ray would wait for it without a word."""
+    """Return what the cluster can never satisfy; Ray would wait for it silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
@@ -122,15 +122,16 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
 
 
 def local_capacity() -> Capacity:
-    """What a local cluster on this machine would have, without starting it."""
+    """Return the capacity that a local Ray would have."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Capacity(({"CPU": float(cpus), "GPU": float(visible_gpus())},))
 
 
 def capacity_at(address: str | None, origin: str = "default") -> Capacity:
-    """What a cluster has: asked over a short connection, but worked out for a local one that is not started yet.
+    """Return a cluster's capacity; that of a local Ray is computed without starting it.
 
-    Raises ConfigError when what listens at the address is no cluster that this Ray can join.
+    Raises:
+        ConfigError: No cluster at that address can be joined.
     """
     if address is None and not _is_there():
         return local_capacity()
@@ -139,14 +140,14 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
 
 
 def _is_there() -> bool:
-    """Whether this process has a Ray already."""
+    """Return whether this process has a Ray already."""
     ray = sys.modules.get("ray")
     return bool(ray and ray.is_initialized())
 
 
 @contextmanager
 def joined(address: str | None, origin: str) -> Iterator[Capacity]:
-    """A short connection; raises ConfigError when what listens there is no cluster that this Ray can join."""
+    """Connect for a moment; raises ConfigError where no cluster can be joined."""
     connection = connected(address, engine="local")
     try:
         capacity = connection.__enter__()
@@ -159,7 +160,7 @@ def joined(address: str | None, origin: str) -> Iterator[Capacity]:
 
 
 def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
-    """The answer of a process that has a GPU of the cluster to itself; TimeoutError where none came free for so long."""
+    """Run a function on a GPU of the cluster; raises TimeoutError where none is free for so long."""
     import ray
 
     with joined(address, origin):
@@ -174,9 +175,9 @@ def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], 
 
 @contextmanager
 def connected(address: str | None, *, engine: str, preload: bool = False) -> Iterator[Capacity]:
-    """A Ray connection for the duration of a sweep; an existing one is used and left alone.
+    """Connect to Ray for the duration of a sweep; an existing connection is used and left open.
 
-    Where Ray is started, its processes import what a trial needs as they start, if `preload`.
+    With `preload`, the processes of a Ray that is started import what trials need.
     """
     import ray
 
@@ -215,23 +216,23 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
 
 class Connection:
-    """A Ray connection for the duration of a sweep, made and left while others import, plan and report.
+    """A Ray connection that is made and left while others import, plan and report.
 
-    with Connection(address, resources) as connection:
-        connection.begin(trials)    # where trials are known to be left; else the first question begins
-        ...
-        connection.capacity()       # waits for Ray
-        ...
-        connection.end()            # waits for nothing; the end of the block does
+        with Connection(address, resources) as connection:
+            connection.begin(trials)    # where trials are known to remain; else `capacity` begins
+            ...
+            connection.capacity()       # waits for Ray
+            ...
+            connection.end()            # returns at once; the end of the block waits
 
-    Where a Ray of this machine is started and each of its first processes gets a trial, they import what that needs meanwhile.
-    The connection is made in a thread that stays: Linux ends Ray's processes with the thread that started them.
+    Where a local Ray is started and each of its first processes gets a trial, they import what it needs meanwhile. The
+    thread stays alive: Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, address: str | None, resources: Resources):
         self._address, self._resources = address, resources
         self.has_others = address is not None or _is_there()
-        """Whether other sweeps may run on the same Ray."""
+        """Whether other sweeps may use the same Ray."""
         self._thread = ThreadPoolExecutor(1, "ray")
         self._ray = ExitStack()
         self._capacity: Future[Capacity] | None = None
@@ -251,16 +252,16 @@ class Connection:
         self._thread.shutdown(wait=False)
 
     def begin(self, trials: int) -> Future[Capacity]:
-        """Connect; `trials` is how many of them are known to run, at most as many as may at once where that is limited."""
+        """Connect in the background; `trials` is the known number of trials, up to the allowed concurrency."""
         self._capacity = self._thread.submit(self._connect, trials)
         return self._capacity
 
     def capacity(self) -> Capacity:
-        """What the cluster has."""
+        """Return the cluster's capacity."""
         return (self._capacity or self.begin(0)).result()
 
     def end(self) -> Future[None]:
-        """Leave Ray; what was started for the sweep ends with it."""
+        """Leave Ray; a Ray started for the sweep ends."""
         return self._thread.submit(self._ray.close)
 
     def _connect(self, trials: int) -> Capacity:
@@ -292,16 +293,16 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
 
 
 class NodeWatch:
-    """To a Ray node, looked at again and again."""
+    """Checks repeatedly whether this process's Ray node is lost."""
 
     def __init__(self) -> None:
         self._silences = 0
-        """Times in a row that the cluster's head did not answer."""
+        """Times in a row that the head did not answer."""
 
     def is_lost(self) -> bool:
-        """Whether the node's raylet is gone, its cluster takes it for dead, or the cluster's head has not answered for a minute.
+        """Return whether the raylet is gone, the node counts as dead, or the head was silent for a minute.
 
-        False where this process is attached to none.
+        False where this process is connected to no node.
         """
         ray: Any = sys.modules.get("ray")
         is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
@@ -331,7 +332,7 @@ def _listens(place: str) -> bool:
 
 
 def _protect_token() -> None:
-    """Ray writes its cluster token readable by all; keep it to the user."""
+    """Make Ray's token file readable by its owner alone."""
     with suppress(OSError, RuntimeError):  # nobody knows of a home, or it is somebody else's
         token = Path.home() / ".ray" / "auth_token"
         if token.exists() and token.stat().st_mode & 0o077:
@@ -339,14 +340,14 @@ def _protect_token() -> None:
 
 
 def _node_resources() -> tuple[Mapping[str, float], ...]:
-    """What the nodes of the connected cluster have that are alive."""
+    """Return the resources of the nodes that are alive."""
     import ray
 
     return tuple(node["Resources"] for node in ray.nodes() if node["Alive"])
 
 
 def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | None) -> int:
-    """How many trials fit at once on the nodes that are there by now, or may come; `most` at most."""
+    """Return how many trials fit on the present nodes and those to come, at most `most`."""
     now = replace(capacity, nodes=_node_resources()).trials_that_fit(resources)
     return min(now, most or now)
 

@@ -1,7 +1,6 @@
-"""What is wrong with a cluster file, before a machine is started: Ray's own schema, and what our sweeps need of it.
+"""Check a cluster file before a machine is started: Ray's schema, and what our sweeps need.
 
-The schema and the defaults are those of the installed Ray, whose loader raises four kinds of error and stops at the first;
-here each finding is a `Problem`, and all are shown together.
+Schema and defaults are those of the installed Ray, whose loader stops at the first error; here all are shown.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ _TYPES = {
     "number": "a number",
 }
 _PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
-"""What Ray reads there beside the keys of its schema; of other providers than these it reads more."""
+"""Keys that Ray reads beside those of its schema, for these providers."""
 _CHECKED_PROVIDERS = ("aws", "gcp", "local")
 _PROGRAMS = ("ssh", "rsync")
-"""What Ray's launcher runs here."""
+"""Programs that Ray's launcher runs here."""
 _LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
-"""Provider -> module that Ray's launcher imports here, and the package that has it."""
+"""Provider -> module that Ray's launcher imports here, and its package."""
 _TO_FILL = re.compile(r"\bYOUR-[A-Z-]+")
 _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
 _STARTS = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
-"""How the names of those types of machines begin that have GPUs, on AWS and Google's cloud."""
+"""Prefixes of machine types with GPUs, on AWS and Google Cloud."""
 
 
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
-    """Everything that keeps a file from being a cluster for sweeps; empty when nothing does.
+    """Return everything that keeps a file from being a cluster for sweeps.
 
     Args:
-        path: the file.
-        to_start: whether a cluster is to be started from it; else it only has to lead to the one that runs.
+        path: The file.
+        to_start: Whether a cluster is started from it; else it only has to lead to a running one.
     """
     try:
         config = read_mapping(path, "cluster file", _EXAMPLES)
@@ -79,14 +78,14 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
 
 
 def cluster_file_gaps(path: Path) -> list[Problem]:
-    """What is left to its user before a file in which nothing is wrong can be started: words to put in, a package."""
+    """Return what the user must still do before a correct file can be started: placeholders, packages."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
     packages = () if "apiVersion" in config else _package_problems(config)
     return [_at(path, problem) for problem in (*_unfilled(config), *packages)]
 
 
 def cluster_file_notes(path: Path) -> list[str]:
-    """What may be meant so, in a file in which nothing is wrong."""
+    """Return notes on a correct file."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
     if "apiVersion" in config:
         return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
@@ -141,6 +140,7 @@ def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
 
 
 def _key_problems(part: Any, place: str) -> Iterator[Problem]:
+    """Refuse keys that are no text, which the schema's checks cannot read."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     for key, inner in pairs:
         if isinstance(part, Mapping) and not isinstance(key, str):
@@ -151,7 +151,7 @@ def _key_problems(part: Any, place: str) -> Iterator[Problem]:
 
 
 def _about(part: Mapping[str, Any]) -> str:
-    """The first sentence of what Ray's schema says of a part of the file."""
+    """Return the first sentence of a description in Ray's schema."""
     return str(part.get("description", "")).partition(". ")[0]
 
 
@@ -160,7 +160,7 @@ def _unknown(place: str, known: Sequence[str]) -> Problem:
 
 
 def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What Ray's schema says nothing of: it takes any key under `provider`, and anything for the source of a mount."""
+    """Check what Ray's schema leaves open: keys under `provider`, sources of mounts."""
     provider, mounts = config.get("provider"), config.get("file_mounts")
     known = [*_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
     for key in provider if isinstance(provider, dict) and provider.get("type") in _CHECKED_PROVIDERS else ():
@@ -172,7 +172,7 @@ def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _ray_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What Ray's own loader refuses beyond its schema: a head that is no node type, more workers asked than allowed."""
+    """Return what Ray's loader refuses beyond its schema, such as a head that is no node type."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     printed, level = io.StringIO(), logging.root.manager.disable
@@ -198,7 +198,7 @@ def _package_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """A cluster that Ray would start, and on which a sweep would not run, or not safely."""
+    """Return why a sweep would not run, or not safely, on a cluster that Ray would start."""
     yield from _token_problems(config)
     yield from _dashboard_problems(config)
     yield from _head_problems(config)
@@ -240,7 +240,7 @@ def _dashboard_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _head_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """The head runs drivers and no trials: it offers no CPU and no GPU, and what each trial with several workers holds."""
+    """The head runs drivers, no trials: it offers no CPU and no GPU, but `trial_driver`."""
     types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
     if types and name not in types:
         return  # Ray says so
@@ -265,7 +265,7 @@ def _has_gpus(node: Mapping[str, Any]) -> bool:
 
 
 def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """An image where Ray's own is of no use."""
+    """Refuse Ray's default image on AWS, which is too old."""
     if config.get("provider", {}).get("type") != "aws":
         return
     for name, kind in (config.get("available_node_types") or {}).items():
@@ -277,7 +277,7 @@ def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _local_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What keeps the head from starting all of one's own machines; Ray says nothing, and goes on trying."""
+    """Check what the head needs to start one's own machines; Ray would retry silently."""
     key = (config.get("auth") or {}).get("ssh_private_key")
     if key and not expanded(key).exists():
         rule = "the key must be there, which Ray copies to the head and by which that starts the workers"
@@ -299,7 +299,7 @@ def _unfilled(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
-    """(place, text) of every text in a file."""
+    """Yield (place, text) for every text in a file."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     if isinstance(part, str):
         yield place, part

@@ -1,12 +1,11 @@
-"""A command of ours as a Ray job on a cluster's head: its name, its log, its end.
+"""Run a command of ours as a Ray job on a cluster's head.
 
     with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
         upload = collect_upload(files=[Path("mine.yaml")])
         job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
         for text in follow(client, job): ...
 
-Our packages travel with it, so driver and workers run one version whatever the nodes have, and need only what the project
-depends on.
+Our packages travel with the job, so the nodes need only the project's dependencies.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _TUNNEL_SECONDS = 120.0
 _PLACE = "cluster"
 _ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
 _REFUSED = "Request failed with status code"
-"""How Ray's client begins what a dashboard could not do."""
+"""How an error of Ray's job client begins."""
 _PROGRAM = "python -m tune_dml.cli"
 _SENT = "tune_dml.sent"
 _GO_ON = re.compile(r"Continue with: (.+)")
 _EXIT = re.compile(r"exit code (\d+)")
 _ENDS = {"3": "finished, with trials that failed", "130": "interrupted, resumable"}
-"""A command's exit codes that are no failure of its own."""
+"""Exit codes of a command that are no failure."""
 _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
@@ -59,9 +58,9 @@ class Job:
     sweep: str
     status: str
     message: str = ""
-    """Ray's own words on it."""
+    """Ray's message about it."""
     sent: str = field(default="", compare=False)
-    """What tells the command that began it, and the files that went with it, from others."""
+    """Digest of the command and the files that went with it."""
 
     def __str__(self) -> str:
         """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
@@ -73,15 +72,16 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended."""
         return self.status in _OVER
 
 
 @contextmanager
 def cluster_client(target: str) -> Iterator[Any]:
-    """A client of the cluster's job server; through an SSH tunnel where a cluster file is named.
+    """Connect to the cluster's job server, by an SSH tunnel for a cluster file.
 
-    Raises ConfigError when no job server answers, or it wants a token that is not here, or goes away meanwhile.
+    Raises:
+        ConfigError: No job server answers, a token is missing, or the connection breaks.
     """
     from ray.job_submission import JobSubmissionClient
     from ray.util.state.exception import RayStateApiException
@@ -116,7 +116,7 @@ def _cut_off(target: str, error: Exception) -> Problem:
 
 
 def _dashboard_of(address: str) -> str:
-    """Where jobs are sent to, http://HOST:PORT; raises ConfigError when nobody takes them there, in seconds."""
+    """Return the job server, http://HOST:PORT; raises ConfigError where none answers within seconds."""
     from ray.dashboard.utils import get_address_for_submission_client
 
     if not _ADDRESS.fullmatch(address):
@@ -137,7 +137,7 @@ def _dashboard_of(address: str) -> str:
 
 @contextmanager
 def _tunnel(target: str) -> Iterator[str]:
-    """The address itself, or of a cluster file the near end of a tunnel to its dashboard, for as long as it is needed."""
+    """Yield the address itself, or for a cluster file the near end of an SSH tunnel to its dashboard."""
     if not target.endswith((".yaml", ".yml")):
         yield target
         return
@@ -173,7 +173,7 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
 
 
 def _jobs_of(client: Any, sweep: str) -> list[Job]:
-    """Every job of a sweep, in the order of their start."""
+    """Return a sweep's jobs in the order of their start."""
     found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
     found.sort(key=lambda details: details.start_time or 0)
     return [
@@ -190,7 +190,7 @@ def _jobs_of(client: Any, sweep: str) -> list[Job]:
 
 
 def latest_job(client: Any, sweep: str, target: str) -> Job:
-    """The last job of a sweep; raises ConfigError when the cluster knows none."""
+    """Return the last job of a sweep; raises ConfigError where there is none."""
     jobs = _jobs_of(client, sweep)
     if not jobs:
         rule = "no job of this sweep on the cluster"
@@ -201,12 +201,22 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
 
 
 def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
-    """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
+    """Run `tune-dml WORDS` on the cluster's head.
 
-    A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
-    one gets the other's: a name is given once. `there` is the cluster as its user typed it, for the commands that are advised.
+    A job is named after its sweep. A running job is returned instead of a second one, also to two simultaneous callers.
 
-    Raises ConfigError where the one that runs was sent as another command: this one would be lost.
+    Args:
+        client: From `cluster_client`.
+        there: The cluster as its user typed it, for the commands that are advised.
+        sweep: The sweep's name.
+        words: The command.
+        upload: Files that travel with it.
+
+    Returns:
+        The job, and whether it is new.
+
+    Raises:
+        ConfigError: The running job was started by another command.
     """
     sent = _digest(words, upload)
     before = _jobs_of(client, sweep)
@@ -222,7 +232,7 @@ def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Up
 
 
 def _digest(words: Sequence[str], upload: Upload) -> str:
-    """Of a command and the user's files that go with it."""
+    """Return a digest of a command and the user's files."""
     found = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
     for place in sorted(upload.own):
         found.update(f"\0{place}\0".encode() + hashlib.sha256(upload.files[place].read_bytes()).digest())
@@ -230,7 +240,7 @@ def _digest(words: Sequence[str], upload: Upload) -> str:
 
 
 def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: str) -> list[Problem]:
-    """A sweep that runs can be gone on with, or sent again as it was sent once; what is new would not be done."""
+    """Return a problem where the running job differs from a command that is neither `resume` nor a repeat."""
     if words[0] == "resume" or any(job.sent in {sent, ""} for job in jobs):
         return []
     job, target = jobs[-1], shlex.quote(shlex.split(there)[0])
@@ -240,7 +250,7 @@ def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: 
 
 
 def continue_command(client: Any, job: Job) -> str | None:
-    """The command that goes on with a job: the one that its last words tell, else what had begun it, if it was stopped."""
+    """Return the command that continues a job: from its log, else the one that started it if it was stopped."""
     told = _GO_ON.findall(client.get_job_logs(job.id))
     if told or job.status != "STOPPED":
         return str(told[-1]).strip() if told else None
@@ -252,7 +262,7 @@ def continue_command(client: Any, job: Job) -> str | None:
 
 @contextmanager
 def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
-    """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
+    """Run `tune-dml WORDS` on the cluster's head for its output, and delete the job."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
     _start(client, name, words, upload, there=there, metadata={})
     try:
@@ -267,7 +277,7 @@ def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iter
 def _start(
     client: Any, name: str, words: Sequence[str], upload: Upload, *, there: str, metadata: dict[str, str]
 ) -> bool:
-    """Whether the cluster took it; not where the name is taken already."""
+    """Submit a job; False where its name is taken."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
     environment[SUBMITTED_TO] = there
     with upload.staged() as folder:
@@ -290,7 +300,7 @@ def _last_line(error: Exception) -> str:
 
 
 def capacity_of(client: Any) -> dict[str, float]:
-    """What the cluster's nodes offer now, in all; a cluster that grows may offer more later."""
+    """Return the present CPUs and GPUs of the cluster's nodes."""
     from ray.util.state import list_nodes
 
     nodes = list_nodes(
@@ -305,7 +315,7 @@ def capacity_of(client: Any) -> dict[str, float]:
 
 
 def follow(client: Any, job: Job) -> Iterator[str]:
-    """A job's log as it grows, from its start, until the job is over."""
+    """Yield a job's log as it grows, until the job ends."""
     lines: AsyncIterator[str] = client.tail_job_logs(job.id)
 
     async def part() -> str | None:
@@ -323,7 +333,7 @@ def follow(client: Any, job: Job) -> Iterator[str]:
 
 
 def answer(client: Any, job: Job) -> Iterator[str]:
-    """What a job's command says, without what Ray says before it; all there is where the command was never begun."""
+    """Yield a job's output without Ray's preamble; the whole log where the command never started."""
     begun, before = f"Running entrypoint for job {job.id}:", ""
     parts = follow(client, job)
     for text in parts:
@@ -337,7 +347,7 @@ def answer(client: Any, job: Job) -> Iterator[str]:
 
 
 def exit_code(client: Any, job: Job) -> int:
-    """Of a job that is over: its command's, else 1."""
+    """Return the exit code of an ended job."""
     details = client.get_job_info(job.id)
     code = getattr(details, "driver_exit_code", None)
     if code is not None:

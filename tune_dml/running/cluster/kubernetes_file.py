@@ -1,6 +1,6 @@
-"""What a RayJob for Kubernetes lacks of what our sweeps need, before it is applied.
+"""Check what our sweeps need of a RayJob for Kubernetes, before it is applied.
 
-Its shape is KubeRay's to check (`kubectl apply --dry-run=server`); what is said here Kubernetes would take without a word.
+KubeRay checks its schema (`kubectl apply --dry-run=server`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CLUSTER = "spec.rayClusterSpec"
 
 
 def rayjob_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """A job that would start, and in which a sweep would not run, or not safely."""
+    """Yield why a sweep would not run, or not safely, in a job that Kubernetes would start."""
     if config.get("kind") != "RayJob":
         yield Problem("kind", "must be a RayJob, whose cluster lives as long as its sweep", config.get("kind"))
         return
@@ -63,7 +63,7 @@ def _head_problems(head: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _storage_problems(words: Sequence[str], groups: Sequence[tuple[str, Any]]) -> Iterator[Problem]:
-    """The folder of the sweeps must be a volume of each pod, or, with a bucket, of the head's."""
+    """Check that the sweeps' folder is a volume of each pod or, with a bucket, of the head's."""
     values = dict(pairwise(words))
     storage = PurePosixPath(values.get("--storage", ""))
     if not storage.is_absolute():

@@ -1,7 +1,6 @@
-"""What every node of a connected cluster has: versions, clock, memory, GPUs, the shared storage or the bucket, data and cache.
+"""Report what each node of a cluster has: versions, clock, memory, GPUs, storage, pictures and cache.
 
-A probe runs once on each node, on no CPU and no GPU, as a function that travels by value: a node without this project
-answers too, and says so.
+A probe runs once on each node, on no CPU and no GPU. It is pickled by value: a node without this project answers too.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from trainables.bucket import Address
 
 _SECONDS = 60.0
 _SKEW = 5.0
-"""Seconds by which a node's clock may differ from ours before it is said."""
+"""Seconds by which a node's clock may differ before it is reported."""
 _NOT_TRIED = "the project is not there, so the bucket was not tried"
 _MIN_SHM = 1.0
-"""GiB of /dev/shm below which Ray's object store and the data loaders get short."""
+"""GiB of /dev/shm below which Ray's object store and data loaders run short."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that was found on the nodes."""
+    """One finding about the nodes."""
 
     subject: str
     found: str
@@ -34,14 +33,13 @@ class Fact:
 
 
 def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_root: Path | None = None) -> list[Fact]:
-    """What the nodes of the cluster that this process is connected to say of themselves.
+    """Probe all nodes of the connected cluster.
 
     Args:
-        storage: where sweeps would be kept; a file is written there on one node and read on all.
-        cache: where decoded pictures are kept on each node.
-        trial_files: where trials would leave their files in object storage, which every node must reach; no folder is shared
-            then.
-        data_root: a folder of pictures, which every node that runs trials must have.
+        storage: Where sweeps would be kept; one node writes a file there, and all read it.
+        cache: Where each node keeps decoded pictures.
+        trial_files: Address in object storage for trials' files, which replaces the shared folder.
+        data_root: A folder of pictures that every node with trials must have.
     """
     import ray
 
@@ -67,7 +65,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
 
 
 def _count(alive: Sequence[Mapping[str, Any]]) -> Fact:
-    """How many there are; whether more could come."""
+    """Return the number of nodes, and whether others could join."""
     places = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(place.startswith("127.") for place in places):
         return Fact("nodes", f"{len(alive)} alive")
@@ -145,7 +143,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
 
 
 def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
-    """Against those of this process, which would be a sweep's driver."""
+    """Compare the nodes' versions with those of this process."""
     from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
     ours = versions_here()
@@ -185,7 +183,7 @@ def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
 
 
 def _pictures(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
-    """On the nodes that run trials."""
+    """Check the nodes that run trials."""
     trains = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
     asked = [answer for answer in answers if answer["pictures"] and answer["node_id"] in trains]
     for answer in asked:

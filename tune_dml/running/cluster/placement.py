@@ -1,4 +1,4 @@
-"""Room for a trial's process on the cluster, which stays a trial's when its process is lost; what its workers held does not."""
+"""Placement groups of trials: reused when a trial's process is lost, freed when its workers' creator is gone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tune_dml.running.cluster.cluster import Capacity
 from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups
 
 _LOOK = 1.0
-"""Seconds between two looks at what the dead hold."""
+"""Seconds between two searches for orphaned placement groups."""
 
 
 def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
-    """What Tune reserves for a trial. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
+    """Return what Tune reserves for a trial. Under engine `train` the workers reserve their own CPUs."""
     if resources.engine == "train":
         has_drivers = capacity.total("trial_driver") > 0
         return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
@@ -29,27 +29,27 @@ def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFac
 
 
 class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
-    """Tune's own, but what a process leaves is kept for the next one that asks for as much, if that asks before Tune waits.
+    """Tune's own, but the next matching request gets a freed placement group.
 
-    Given back and asked for anew, room takes Ray .25 to 1.1 s: it hears of the one late, and tries the other again and again.
+    Freeing a group and requesting a new one takes Ray 0.25 to 1.1 s.
     """
 
     def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] = lambda: True):
-        """`keeps`: whether what a process leaves now is free; one that hangs is gone only seconds after it was killed."""
+        """Take a function that returns whether freed groups may be reused; a hanging process holds its group."""
         super().__init__(update_interval_s)
         self._keeps = keeps
         self._left: list[AcquiredResources] = []
-        """By processes that are no more; still counted as acquired, so that `clear` gives them back too."""
+        """Groups of ended processes; still counted as acquired, so that `clear` frees them too."""
 
     def free_resources(self, acquired_resource: AcquiredResources) -> None:
-        """A process is no more; what becomes of its place is seen when Tune waits the next time."""
+        """Keep a freed placement group until the next call of `get_resource_futures`."""
         if self._keeps():
             self._left.append(acquired_resource)
         else:
             super().free_resources(acquired_resource)
 
     def request_resources(self, resource_request: ResourceRequest) -> None:
-        """Room for a process: what another has left, where that is still there, else new room."""
+        """Give a request a kept placement group that still exists, or ask Ray for a new one."""
         left = next((left for left in self._left if left.resource_request == resource_request), None)
         if left is None or not _is_there(left):
             super().request_resources(resource_request)
@@ -59,13 +59,13 @@ class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
         self._request_to_ready_pgs[resource_request].add(left.placement_group)
 
     def clear(self) -> None:
-        """Give all back, and begin anew: Ray's own calls the constructor, with what it knows of."""
+        """Free everything and keep our setting: Ray's own method calls the constructor."""
         keeps = self._keeps
         super().clear()
         self._keeps = keeps
 
     def get_resource_futures(self) -> list[object]:
-        """What Tune waits for. Whoever wanted what was left has asked by now: the rest is given back."""
+        """Free the placement groups that no request claimed, then return Ray's futures."""
         left, self._left = self._left, []
         for place in left:
             super().free_resources(place)
@@ -73,14 +73,14 @@ class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
 
 
 def _is_there(place: AcquiredResources) -> bool:
-    """Whether its node is: the places of a lost one are to be found anew, for which Ray takes its time."""
+    """Return whether a placement group still has its node; Ray takes long to place one again."""
     return bool(placement_group_table(place.placement_group).get("state") == "CREATED")
 
 
 class OrphanedPlacements:
-    """What workers of engine `train` were to be placed on whose trial's process was lost first.
+    """Placement groups of workers whose trial's process was lost before they started.
 
-    The next group of workers would wait for that room for ever: Ray Train frees it only where they had begun.
+    Ray Train frees only those of workers that had started; the next workers would wait for the room for ever.
     """
 
     def __init__(self, resources: Resources):
@@ -88,7 +88,7 @@ class OrphanedPlacements:
         self._looked = 0.0
 
     def remove_placement_groups(self) -> None:
-        """Free what is there; looks once a second at most."""
+        """Free them; searches at most once a second."""
         if self._exist and time.monotonic() > self._looked + _LOOK:
             self._looked = time.monotonic()
             remove_placement_groups(orphaned_placement_groups())

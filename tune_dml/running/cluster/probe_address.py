@@ -1,4 +1,4 @@
-"""Whether it is a Ray that answers at an address, in seconds: Ray itself waits for minutes, and any server has an open port."""
+"""Check within seconds that a Ray cluster listens at an address; Ray itself waits for minutes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _NO_DASHBOARD = (
 
 
 def address_problems(address: str | None, origin: str) -> list[Problem]:
-    """Why no sweep can be run at an address: nobody answers, it is no Ray, another version, or it wants a token.
+    """Return why no sweep can run at an address: no answer, no Ray, another version, or a missing token.
 
     Args:
-        address: HOST:PORT of a head, ray://HOST:PORT of its client server; nothing is asked of `auto`. None: of here.
-        origin: where the address was given.
+        address: HOST:PORT of a head, or ray://HOST:PORT of its client server. `auto` is not checked; None is a local Ray.
+        origin: Where the address was given.
     """
     if problems := _token_file_problems():
         return problems
@@ -53,7 +53,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
 
 
 def _token_file_problems() -> list[Problem]:
-    """A file that RAY_AUTH_TOKEN_PATH names and that holds no token: Ray raises wherever it looks for one, in whatever mode."""
+    """Return why the file in RAY_AUTH_TOKEN_PATH holds no token; Ray raises wherever it looks for one."""
     name = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not name or os.environ.get("RAY_AUTH_TOKEN"):
         return []
@@ -66,7 +66,7 @@ def _token_file_problems() -> list[Problem]:
 
 
 def _loopback_problems() -> list[Problem]:
-    """A Ray's processes talk by way of the loopback, and wait for minutes where that is down, as in a bare network namespace."""
+    """Return why loopback does not work: Ray's processes use it, and wait for minutes without it."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=_SECONDS).close()
@@ -77,7 +77,7 @@ def _loopback_problems() -> list[Problem]:
 
 
 def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
-    """(rule, remedy) of what is wrong with whoever listens there."""
+    """Return (rule, remedy) for each problem of the server at an address."""
     import grpc
     from ray.core.generated import gcs_service_pb2, ray_client_pb2
 
@@ -100,11 +100,11 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
 
 
 def job_server_problems(address: str, origin: str) -> list[Problem]:
-    """Why no job can be sent to a dashboard, which also is a cluster's job server.
+    """Return why no job can be sent to a dashboard.
 
     Args:
         address: http://HOST:PORT or https://HOST:PORT.
-        origin: where the address was given.
+        origin: Where the address was given.
     """
     if problems := _token_file_problems():
         return problems
@@ -112,7 +112,6 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
 
 
 def _greet_dashboard(address: str) -> list[tuple[str, str]]:
-    """(rule, remedy) of what is wrong with whoever listens there."""
     try:
         request = urllib.request.Request(f"{address.rstrip('/')}/api/version", headers=dict(_token()))  # noqa: S310
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http or https
@@ -127,14 +126,14 @@ def _greet_dashboard(address: str) -> list[tuple[str, str]]:
 
 
 def _compare(theirs: str) -> list[tuple[str, str]]:
-    """(rule, remedy) where a cluster's Ray has another version than ours."""
+    """Return (rule, remedy) where the cluster has another version of Ray."""
     ours = importlib.metadata.version("ray")
     rule = f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}"
     return [] if theirs == ours else [(rule, "Install its version.")]
 
 
 def _no_token() -> tuple[str, str]:
-    """(rule, remedy) where a cluster takes no token, or not the one that was shown; Ray looks for one in this order."""
+    """Return (rule, remedy) where a cluster refuses the token; in the order in which Ray looks for one."""
     rule, own = "the Ray cluster asks for its token", "the head's ~/.ray/auth_token"
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return rule, f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']} shows none: set it to token."
@@ -147,7 +146,7 @@ def _no_token() -> tuple[str, str]:
 
 
 def _token() -> list[tuple[str, str]]:
-    """The header that proves who we are, where this user has a token."""
+    """Return the authorization header, where this user has a token."""
     from tune_dml.running.ray_internals import load_token
 
     token = load_token()

@@ -1,6 +1,6 @@
-"""Whether a Ray of this machine can start: what was set for this user, this container or this Python, and what is said if not.
+"""Check that a local Ray can start, and explain why one did not.
 
-Ray's daemons do not say it: they end without a word, or the driver waits for them for ever.
+Ray's daemons end silently, or the driver waits for them for ever.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from tune_dml.record.provenance import mask
 from tune_dml.text import one_line, shortened
 
 _THREADS, _THREADS_A_PLACE = 130, 30
-"""Of the driver and Ray's daemons, and of each process that trains: the least that will do. With two of them a limit of 180 lost
-trials and one of 200 held; 220 were counted where there was none."""
+"""Threads of the driver and Ray's daemons, and of each training process: the least that is enough.
+
+With two training processes a limit of 180 lost trials, and one of 200 did not.
+"""
 _LIMITS = {
     "-u": ("RLIMIT_NPROC", 1, ""),
     "-n": ("RLIMIT_NOFILE", 1, ""),
@@ -26,24 +28,24 @@ _LIMITS = {
     "-d": ("RLIMIT_DATA", 1 << 20, " MB"),
     "-f": ("RLIMIT_FSIZE", 1 << 20, " MB"),
 }
-"""`ulimit`'s letter -> name, unit."""
+"""Letter of `ulimit` -> name, bytes per unit, unit."""
 _USUAL = {"-u": 4096, "-n": 1024}
-"""Limits that every machine has; lower ones may be to blame."""
+"""Limits that every machine has; only lower ones are reported."""
 _REASON = 240
-"""Characters of what Ray says of itself."""
+"""Characters of Ray's own message that are shown."""
 _SOCKET = "ray/session_1999-12-31_23-59-59_999999_{}/sockets/plasma_store"
-"""Where Ray puts the socket with the longest name, below the folder of its temporary files; of the process with this number."""
+"""Longest socket path of Ray, below its temporary folder; the argument is the process id."""
 _LONGEST_SOCKET = 107
-"""Bytes of a name that the kernel takes."""
+"""Bytes of a socket's path that Linux allows."""
 
 
 def start_problems(places: int) -> list[Problem]:
-    """Why a Ray with places for so many processes that train would not start here."""
+    """Return why a Ray with so many training processes cannot start here."""
     return [*_switch_problems(), *_folder_problems(), *_thread_problems(places)]
 
 
 def not_started(error: Exception) -> Problem:
-    """That it did not, with what may be to blame."""
+    """Return the problem of a Ray that did not start, with what may be to blame."""
     logs = _folder() / "ray" / "session_latest" / "logs"
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
     needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits"
@@ -52,7 +54,7 @@ def not_started(error: Exception) -> Problem:
 
 
 def tight_limits() -> list[str]:
-    """The limits that were set for this process: `ulimit -f` is 20 MB."""
+    """Return the limits that were set for this process: `ulimit -f` is 20 MB."""
     tight = []
     for letter, (name, unit, suffix) in _LIMITS.items():
         limit = resource.getrlimit(getattr(resource, name))[0]
@@ -62,7 +64,7 @@ def tight_limits() -> list[str]:
 
 
 def _switch_problems() -> Iterator[Problem]:
-    """Python's own, with which what a sweep stands on cannot be imported or begun."""
+    """Return switches of Python under which Ray or MLflow cannot be imported."""
     if sys.flags.optimize > 1:
         rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) leaves out"
         yield Problem("PYTHONOPTIMIZE", rule, None, "Unset it, or set it to 1.")
@@ -73,7 +75,7 @@ def _switch_problems() -> Iterator[Problem]:
 
 
 def _folder_problems() -> Iterator[Problem]:
-    """A folder of temporary files, as batch systems name one for each job, in which Ray's sockets cannot lie."""
+    """Return why Ray's sockets cannot lie in the folder of temporary files."""
     folder = str(_folder())
     remedy = "Set RAY_TMPDIR to another one, such as /tmp."
     room = _LONGEST_SOCKET - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
@@ -86,12 +88,12 @@ def _folder_problems() -> Iterator[Problem]:
 
 
 def _folder() -> Path:
-    """The folder of Ray's temporary files, which it takes even where it cannot be used."""
+    """Return the folder of Ray's temporary files."""
     return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 
 def _thread_problems(places: int) -> Iterator[Problem]:
-    """Too few threads; processes that cannot start one are aborted, and others wait for them."""
+    """Return where too few threads are left; processes that get none are aborted."""
     need = _THREADS + _THREADS_A_PLACE * places
     for place, left, remedy in _threads_left():
         if left < need:
@@ -100,7 +102,7 @@ def _thread_problems(places: int) -> Iterator[Problem]:
 
 
 def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Iterator[tuple[str, int, str]]:
-    """What sets a limit to threads, how many may still begin, and what to do about it."""
+    """Yield each limit of threads, how many are left, and how to raise it."""
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     if limit != resource.RLIM_INFINITY and os.getuid() != 0 and proc.is_dir():  # root has none
         yield (
@@ -121,7 +123,6 @@ def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
 
 
 def _threads_of(user: int, proc: Path) -> int:
-    """How many threads a user has."""
     count = 0
     for process in proc.iterdir():
         try:

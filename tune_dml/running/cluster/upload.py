@@ -1,9 +1,9 @@
-"""What travels to a cluster with a job: our packages as they are installed here, and files that the user names.
+"""Collect what travels to a cluster with a job: our installed packages, and files that the user names.
 
     upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
     with upload.staged() as folder: ...
 
-Never a whole checkout, and nothing that looks like a secret.
+Files that look like secrets stay here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainables.files import expanded
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
 LIMIT = 50_000_000
-"""Bytes that may travel; Ray refuses 100 MB in words that name no file. Data belong on the cluster's storage."""
+"""Bytes that may travel; Ray refuses 100 MB without naming a file. Data belong on the cluster's storage."""
 
 _LEFT_OUT = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
@@ -52,16 +52,16 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True)
 class Upload:
-    """What travels: where each file comes from, by its place in the job's working directory."""
+    """Files that travel, by their place in the job's working directory."""
 
     files: dict[str, Path]
     kept_back: tuple[str, ...] = ()
     """Files that look like secrets."""
     left_out: tuple[str, ...] = ()
-    """Links that lead outside the folder, to a folder, or nowhere."""
+    """Links to folders, to other folders' files, or to nothing."""
 
     own: frozenset[str] = frozenset()
-    """Those of its places that are the user's."""
+    """Places of the user's files."""
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Upload:
 
     @contextmanager
     def staged(self) -> Iterator[Path]:
-        """A folder of its own that holds them, with the project's entry points: spaces are found by them."""
+        """Yield a temporary folder with all files and the project's entry points, by which spaces are found."""
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
             root = Path(folder)
             for place, path in self.files.items():
@@ -98,10 +98,11 @@ def _megabytes(size: int) -> str:
 
 
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
-    """What a job needs: our packages, the named files, and a folder of the user's if one is named.
+    """Collect our packages, the named files, and a folder of the user's.
 
-    Raises ConfigError for a folder that is not safe to send, or that would replace what is ours, and for more than Ray
-    takes; PermissionError for what cannot be read.
+    Raises:
+        ConfigError: The folder is unsafe or would replace our modules, or the upload is too large.
+        PermissionError: A file cannot be read.
     """
     chosen: dict[str, Path] = {}
     for name in _PACKAGES:
@@ -128,7 +129,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
 
 
 def _place(file: Path) -> str:
-    """Where a named file goes: the same relative path, so that the command's words hold there too."""
+    """Return a named file's place: its relative path, so that the command finds it there too."""
     if file.is_absolute() or ".." in file.parts:
         rule = "a file that travels must lie under the working directory, and be named from there"
         raise ConfigError(Problem("submit", rule, str(file), "Change to its folder first."))
@@ -136,7 +137,7 @@ def _place(file: Path) -> str:
 
 
 def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[tuple[str, Path]]:
-    """Every file that may travel; what looks like a secret is named instead, and so are links that lead elsewhere."""
+    """Yield the files that may travel; collect names of secrets and of links that lead elsewhere."""
     for above, folders, names in os.walk(folder, onerror=_raise):
         entries = sorted(Path(above, name) for name in (*folders, *names) if name not in _LEFT_OUT)
         folders.clear()
@@ -153,7 +154,7 @@ def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[t
 
 
 def _raise(error: OSError) -> None:
-    """A folder that cannot be read is said: without it, a module of it would be missing there."""
+    """Fail on an unreadable folder, whose modules would be missing there."""
     raise error
 
 
@@ -165,7 +166,7 @@ def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
 
 
 def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
-    """What Ray would leave out by its own file, of theirs and of ours, though it was said to travel."""
+    """Refuse .rayignore files, by which Ray would leave out files of theirs and ours."""
     for place in places:
         if place.rpartition("/")[2] == ".rayignore":
             rule = f"all that lies in the folder travels, and no .rayignore is followed (in {folder})"
@@ -173,7 +174,7 @@ def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Probl
 
 
 def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """A package that declares methods or spaces which would not be found there, for what says so does not lie at the top."""
+    """Refuse a package whose declared entry points no .egg-info at the top describes."""
     described = {place.partition("/")[0] for place in theirs if place.endswith("/entry_points.txt")}
     if "pyproject.toml" not in theirs or any(top.endswith(".egg-info") for top in described):
         return
@@ -192,7 +193,7 @@ def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[
 
 
 def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """A module of the user's that would take the place of one of ours; a checkout of the installed code may travel."""
+    """Refuse a user's module that would replace one of ours; a checkout of the same code may travel."""
     for place in ours.keys() & theirs.keys():
         if not filecmp.cmp(ours[place], theirs[place], shallow=False):
             rule = f"a folder of your own modules must not replace this project's (in {folder})"
@@ -202,7 +203,7 @@ def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], 
 
 
 def folder_problems(folder: Path) -> list[Problem]:
-    """Why a folder is not safe to send and run from: it holds a home or a system, or others can write into it."""
+    """Return why a folder is unsafe to send and run from: it holds a home or a system, or is writable by others."""
     place, there = "--working-dir", folder.resolve()
     if not there.is_dir():
         return [Problem(place, "must be a folder", str(folder))]

@@ -1,11 +1,11 @@
-"""Whether the nodes of a cluster have what this process has: the project's code, torch, packages, the folders of pictures.
+"""Check that a cluster's nodes have the project's code, torch, packages and picture folders of this process.
 
     with joined(address, origin):
-        version_problems(address, origin, resources)    # every node that runs trials is asked, all at once
+        version_problems(address, origin, resources)    # asks all nodes at once
         missing_data_problems(places, resources)
-    trial = with_node_check(trial, places)                # a node that comes later is asked by its first trial
+    trial = with_node_check(trial, places)              # a node that joins later is checked by its first trial
 
-What is sent to a node travels by value: one without the project answers too, and says so.
+This module is pickled by value: a node without the project answers too.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PictureFolders = Sequence[tuple[str, str]]
-"""Folders of pictures, each with where its decoded pictures are kept (`planning.data.data_places`)."""
+"""Pairs of a picture folder and its folder of decoded pictures (`planning.data.data_places`)."""
 _Answer = TypeVar("_Answer")
 _SECONDS = 30.0
-"""For all nodes together. One that does not answer may just be dying: the trials that it gets will tell."""
+"""Seconds for all nodes together; a node that does not answer may be dying."""
 NONE = "none"
 _BESIDE = ("PIL", "fsspec", "numpy", "pandas", "pyarrow", "pydantic", "rich")
-"""What a trial's process imports besides, before it can say anything, and a node can begin without. Any version will do."""
+"""Other packages that a trial's process imports early and a node can start without; any version will do."""
 _NAMED = 3
-"""Nodes that are named of those that lack the same."""
+"""Nodes that a message names."""
 
 
 def versions_here() -> dict[str, str]:
-    """Package -> version, `none` where it is not there; the project's with a digest of its code, which changes more often.
+    """Return package -> version; the project's with a digest of its code.
 
-    Of what a trial needs besides only what is not there is named.
+    Missing packages are `none`; of the other packages only the missing ones are listed.
     """
     found = {"python": platform.python_version()}
     for name in ("ray", "torch", "tune-dml"):
@@ -74,7 +74,6 @@ def _is_missing(module: str) -> bool:
 
 
 def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """What a node lacks or has otherwise."""
     pairs = [(name, ours[name], theirs[name]) for name in ("tune-dml", "torch")]
     pairs += [(name, "any", theirs.get(name, "any")) for name in _BESIDE if name not in ours]
     return [
@@ -85,18 +84,18 @@ def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str
 
 
 def same_version(here: str, there: str) -> bool:
-    """Whether two versions are one: builds for other devices are, and so is one code without metadata."""
+    """Return whether two versions are equal, apart from the build for a device and missing metadata."""
     return here.rsplit(maxsplit=1)[-1].partition("+")[0] == there.rsplit(maxsplit=1)[-1].partition("+")[0]
 
 
 def run_on_node(node: str, question: Callable[[], Any]) -> Any:
-    """Ray's reference to a node's answer, for which no CPU and no GPU is taken."""
+    """Run a function on a node, on no CPU and no GPU; return Ray's reference."""
     place = NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(num_cpus=0, scheduling_strategy=place, max_retries=0)(question).remote()
 
 
 def version_problems(address: str, origin: str, resources: Resources) -> list[Problem]:
-    """What the nodes lack on which trials may be placed, of the cluster that this process is connected to."""
+    """Return what the nodes that run trials lack, on the connected cluster."""
     ours, unlike = versions_here(), defaultdict[str, list[str]](list)
     for node, theirs in _answers(versions_here, resources):
         for difference in _differences(ours, theirs):
@@ -110,7 +109,7 @@ def version_problems(address: str, origin: str, resources: Resources) -> list[Pr
 
 
 def missing_data_problems(places: PictureFolders, resources: Resources) -> list[Problem]:
-    """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it."""
+    """Return the nodes that have neither a picture folder nor its decoded pictures."""
     if not places:
         return []
     lacking = defaultdict[str, list[str]](list)
@@ -126,7 +125,7 @@ def _folders_missing(places: PictureFolders) -> list[str]:
 
 
 def _answers(question: Callable[[], _Answer], resources: Resources) -> Iterator[tuple[str, _Answer]]:
-    """(node, answer) of each node on which trials may be placed; all are asked at once."""
+    """Yield (node, answer) for each node that runs trials; all are asked at once."""
     offers = {"CPU", *({"trial_driver"} if resources.engine == "train" else ())}
     nodes = {
         run_on_node(node["NodeID"], question): str(node["NodeManagerHostname"])
@@ -155,7 +154,7 @@ def _remedy(difference: str, command: str) -> str:
 def with_node_check(
     trial: Callable[[dict[str, Any]], None], places: PictureFolders = ()
 ) -> Callable[[dict[str, Any]], None]:
-    """A trial's function for a cluster: on a node that lacks something it says so; Ray would say that a process was lost."""
+    """Return a trial function that reports what its node lacks, where Ray would report a lost process."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[dict[str, Any]], None]] = []
 

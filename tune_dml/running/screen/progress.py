@@ -4,11 +4,11 @@
         progress.started(key, label, seed, steps)
         progress.report(key, row)
         progress.ended(key, "finished", metrics, "")
-        progress.note("what has to be said aloud")
+        progress.note("a retry")
 
-On a terminal one picture is redrawn: the running trials, the counts, the time left. Anywhere else (a file, CI, NO_COLOR, a
-dumb terminal, a job that its shell has in the background) there is one plain line for every trial that starts or ends. Nothing
-is drawn per trial of the whole sweep, so ten thousand of them cost no more than ten. Test metrics are sealed and never shown.
+On a terminal one picture is redrawn: running trials, counts, time left. Anywhere else (a file, CI, NO_COLOR, a dumb
+terminal, a background job) each start and end of a trial is one line. The cost does not depend on the sweep's size. Test
+metrics are never shown.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓
 PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
 _ENDS = ("finished", "diverged", "failed", "stopped")
 _UNHEARD = contextlib.suppress(OSError, SystemExit)
-"""A terminal that was closed, a pipe that nobody reads (where Rich ends the program), a full disk: the sweep goes on."""
+"""The sweep continues if the terminal was closed, the pipe has no reader (Rich exits then) or the disk is full."""
 
 
 @dataclass
 class _Running:
-    """A trial under way."""
+    """A running trial."""
 
     label: str
     seed: int
@@ -65,7 +65,7 @@ class _Running:
 
 @dataclass
 class _Counts:
-    """Which trials run, which have ended, and how long they take."""
+    """Which trials run and have ended, and how long they take."""
 
     total: int
     slots: int = 0
@@ -73,12 +73,12 @@ class _Counts:
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Of all finished trials together."""
+    """Sum over finished trials."""
     finished: int = 0
-    """How many those are."""
+    """Number of finished trials."""
 
     def seconds_left(self, now: float) -> float | None:
-        """Estimate from the mean time of a finished trial; None before the first one."""
+        """Estimate the time left from the mean of finished trials; None before the first."""
         if not self.finished:
             return None
         mean = self.seconds / self.finished
@@ -88,7 +88,7 @@ class _Counts:
         return max((waiting * mean + sum(rest)) / together, max(rest, default=0.0))
 
     def __str__(self) -> str:
-        """`7/12 done, 1 failed, 2 running`."""
+        """Return `7/12 done, 1 failed, 2 running`."""
         counts = Counter(self.ended.values())
         parts = [f"{len(self.ended)}/{max(self.total, len(self.ended))} done"]
         parts += [f"{counts[status]} {status}" for status in ("failed", "diverged", "stopped") if counts[status]]
@@ -98,7 +98,7 @@ class _Counts:
 
 
 class Progress:
-    """Fed by the driver while a sweep runs; safe to feed from several threads."""
+    """Shows a running sweep; its methods may be called from several threads."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Progress:
         plan: Plan | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Shows nothing yet.
+        """Create the view.
 
         Args:
-            state: the sweep as it stands.
-            console: where to show it; nowhere without one.
-            plan: what is run; the sweep's own by default.
-            clock: seconds that only grow.
+            state: The sweep.
+            console: Where to show it; None for nowhere.
+            plan: What is run; the sweep's own plan by default.
+            clock: Monotonic seconds.
         """
         self._state, self._confirmation = state, plan
         self._console = console
@@ -131,24 +131,24 @@ class Progress:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is run: the sweep's as it is now, or its confirmation's."""
+        """The plan that is run: the sweep's present one, or its confirmation's."""
         return self._confirmation or self._state.plan
 
     def _total(self) -> int:
-        """All trials that are known, and those of cells that a search is yet to propose."""
+        """Count the known trials and those of cells that the search has yet to propose."""
         if self._confirmation is not None:
             return len(self._confirmation.trials())
         to_come = self.plan.search.num_samples - len(self._state.proposed)
         return len(self._state.trials) + to_come * len(self.plan.seeds)
 
     def recount(self) -> None:
-        """A race has asked for further trials, or for no more."""
+        """Count the trials again, after a race added or dropped some."""
         with self._lock:
             self._counts.total = self._total()
 
     @property
     def slots(self) -> int:
-        """How many trials may run at once, which sharpens the estimate of the time left; 0 until it is known."""
+        """Number of concurrent trials, for the estimate of the time left; 0 until known."""
         return self._counts.slots
 
     @slots.setter
@@ -174,14 +174,14 @@ class Progress:
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
     def waiting(self, text: str) -> None:
-        """What the sweep waits for before its first trial begins: `starting Ray ...`."""
+        """Show what the sweep waits for, such as `starting Ray ...`."""
         with self._lock:
             self._waits_for = text
         if self._live is None:
             self._print(text)
 
     def started(self, key: str, label: str, seed: int, steps: int = 0) -> None:
-        """A trial of `steps` steps, where known, begins, or begins again after a lost process."""
+        """Show that a trial starts, or restarts after a lost process."""
         with self._lock:
             again = key in self._counts.running
             self._waits_for = ""
@@ -191,20 +191,20 @@ class Progress:
             self._say("started", f"{label}, seed {seed}")
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
-        """A trial's evaluation."""
+        """Show a trial's latest row."""
         with self._lock:
             if (trial := self._counts.running.get(key)) is not None:
                 trial.step = int(row.get("step", trial.step))
                 trial.value = self._visible(row)
 
     def paused(self, key: str) -> None:
-        """A trial waits for what is decided of its cell."""
+        """Show that a trial waits at a rung."""
         with self._lock:
             if (trial := self._counts.running.pop(key, None)) is not None:
                 self._counts.paused[key] = trial
 
     def ended(self, key: str, status: str, metrics: Mapping[str, Any], reason: str) -> None:
-        """A trial is over: finished, diverged, failed or stopped early. What went wrong is said aloud on a terminal too."""
+        """Show a trial's end; failures are printed on a terminal too."""
         with self._lock:
             trial = self._counts.running.pop(key, None)
             self._counts.ended[key] = status
@@ -223,11 +223,11 @@ class Progress:
         )
 
     def note(self, text: str) -> None:
-        """Say something aloud."""
+        """Print a note."""
         self._print(text, style="yellow")
 
     def seconds_left(self) -> float | None:
-        """Estimate from the mean time of a finished trial; None before the first one."""
+        """Estimate the time left from the mean of finished trials; None before the first."""
         return self._counts.seconds_left(self._clock())
 
     def __rich__(self) -> RenderableType:
@@ -254,12 +254,12 @@ class Progress:
         return "" if left is None else f", {duration(left)} left"
 
     def _visible(self, metrics: Mapping[str, Any]) -> float | None:
-        """The metric that the sweep is about, unless it is sealed."""
+        """Return the sweep's metric, unless it is sealed."""
         value = metrics.get(self.plan.metric)
         return float(value) if is_number(value) and not self.plan.metric.startswith("test/") else None
 
     def _say(self, event: str, *parts: str) -> None:
-        """A plain line for every event; beside a live picture, which shows the rest, only for what went wrong."""
+        """Print a line for each event; beside a live picture, only for failures."""
         text = f"{event}: {''.join(parts)}"
         if self._live is not None:
             if event in {"failed", "diverged"}:
@@ -271,7 +271,7 @@ class Progress:
         self._print(f"[{done:>{len(str(total))}}/{total}{left}] {text}")
 
     def _print(self, text: str, style: str | None = None) -> None:
-        """Never while holding our lock: the picture's thread takes the picture's lock first, then ours."""
+        """Print a line. Do not hold our lock: the picture's thread takes the picture's lock first."""
         if self._console is not None:
             line: str | Text = one_line(text)
             if _is_live(self._console):
@@ -293,7 +293,7 @@ def _running_table(trials: list[_Running], metric: str, now: float) -> Table:
 
 
 def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | None:
-    """Cells by seeds, where that fits on the screen; the counts say it otherwise. Nothing where a race asks for no trial."""
+    """Draw cells by seeds where that fits on the screen; counts alone otherwise."""
     plan = state.plan
     room = console.size.height - min(len(counts.running), _RUNNING_SHOWN) - 6
     if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
@@ -310,7 +310,7 @@ def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | Non
 
 
 def _is_live(console: Console) -> bool:
-    """Whether a picture can be redrawn in place, and is wanted."""
+    """Return whether a picture can be redrawn in place, and is wanted."""
     refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
     return console.is_terminal and not console.is_dumb_terminal and not refused and is_foreground(console.file)
 

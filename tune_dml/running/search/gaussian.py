@@ -1,14 +1,13 @@
-"""Proposals by a Gaussian process that is told the noise of each cell.
+"""Proposals by a Gaussian process that knows the noise of each cell.
 
-The mean of a cell over its seeds is known to s^2 / n, s being the spread of its numbers after the seeds' common effect; with few
-seeds s^2 is half the cell's own, half the typical cell's. Under one seed the process estimates one noise for all. The next
-cell is the one of largest expected improvement over the best that the process expects of any told cell (not over the
-luckiest number), among points drawn from the whole box and around the best; pending cells count as told what is expected of
-them (Ginsbourger et al. 2010).
+The variance of a cell's mean over n seeds is s^2 / n; s is its spread after removing the seeds' common effect, and s^2 is
+half the cell's own, half the mean over cells. With one seed the process estimates a common noise. The next cell maximizes
+the expected improvement over the best expected value of a told cell, among points of the whole box and around the best.
+Pending cells count as told their expectation (Ginsbourger et al. 2010).
 
-Scikit-learn's process costs the cube of its cells, and fitting its length scales a hundred times that. So they are fitted anew
-only when the told cells have grown by a quarter, and more than 300 cells are thinned out to their better half and
-every second or third ... of the rest: a proposal stays below 50 ms (benchmarks/search.py). All of it follows from the told cells.
+The cost of scikit-learn's process grows with the cube of its cells, and fitting length scales costs a hundred times more.
+So they are fitted only when the told cells have grown by a quarter, and beyond 300 cells the better half and an even
+selection of the others are used: a proposal takes less than 50 ms (benchmarks/search.py).
 """
 
 from __future__ import annotations
@@ -36,22 +35,19 @@ _STEPS = (0.03, 0.1)
 
 @dataclass
 class GaussianSearch:
-    """What the told cells suggest to try next; `points` is the space.
-
-    Keeps the kernel that was fitted last, to which the told cells alone lead.
-    """
+    """Proposes the next cell from the told ones; keeps the kernel that was fitted last."""
 
     points: Points
     _fitted: tuple[bytes, Any] | None = field(default=None, repr=False)
 
     def propose(self, told: Array, numbers: Array, pending: Array, seed: int) -> list[float]:
-        """The place in the box to try next.
+        """Return the place in the box to try next.
 
         Args:
             told: (cells, sides), at least `FIRST` places, in the order they were told.
             numbers: (cells, seeds), larger is better, all finite.
-            pending: (cells, sides), places that are being tried.
-            seed: of the places among which one is chosen.
+            pending: (cells, sides), places of running cells.
+            seed: Seed of the candidate places.
         """
         from scipy.stats import norm  # for a second, which only this search needs
 
@@ -80,14 +76,14 @@ class GaussianSearch:
         return [float(share) for share in places[np.argmax(spread * (gain * norm.cdf(gain) + norm.pdf(gain)))]]
 
     def _candidates(self, good: Array, rng: np.random.Generator) -> Array:
-        """Places in the whole box and around the good ones, (candidates, sides)."""
+        """Draw places in the whole box and around the good ones, (candidates, sides)."""
         steps = np.repeat(_STEPS, _AROUND // len(_STEPS))[:, None]
         around = [place + steps * rng.standard_normal((len(steps), len(place))) for place in good]
         drawn = np.concatenate([rng.random((_EVERYWHERE, self.points.sides)), *around])
         return np.asarray(np.clip(drawn, 0.0, math.nextafter(1.0, 0.0)))
 
     def _kernel(self, columns: Array, values: Array, noise: Array) -> Any:
-        """Fitted to these cells, unless it was."""
+        """Return the kernel fitted to these cells, cached."""
         key = values.tobytes()
         if self._fitted is None or self._fitted[0] != key:
             from sklearn.exceptions import ConvergenceWarning
@@ -101,7 +97,7 @@ class GaussianSearch:
 
 
 def _fitted_cells(told: int) -> int:
-    """How many of the told cells, the first ones, the kernel is fitted to."""
+    """Return to how many of the told cells the kernel is fitted."""
     count = FIRST
     while (more := max(count + 1, int(_GROWTH * count))) <= told:
         count = more
@@ -122,7 +118,7 @@ def _process(kernel: Any, noise: Array, *, fit: bool) -> Any:
 
 
 def _noise(numbers: Array) -> Array:
-    """Variance of each cell's mean, 0 where one seed cannot tell."""
+    """Return the variance of each cell's mean; 0 with one seed."""
     cells, seeds = numbers.shape
     if seeds < 2:
         return np.zeros(cells)
@@ -132,7 +128,7 @@ def _noise(numbers: Array) -> Array:
 
 
 def _thinned(values: Array, most: int) -> NDArray[np.intp]:
-    """At most this many of the cells: the better half of them all that may be kept, and as many of the others, evenly."""
+    """Return at most so many cells: the better ones, and an even selection of the others."""
     if len(values) <= most:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")

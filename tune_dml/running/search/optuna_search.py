@@ -1,16 +1,15 @@
-"""A plan -> a Tune Searcher on an Optuna study: cells in, seeds fanned out, means told back.
+"""Propose trials from one Optuna study, as a Tune Searcher.
 
-Where several arms are searched the study is conditional: the arm is a categorical parameter, and a knob is asked for only
-in arms that have it (one that an arm has for itself goes by the arm's name too, for it has other values there).
+The study's first trials are the grid's cells, each once; an adaptive method proposes the following ones. Each cell becomes
+one trial per seed, and the study is told the mean over seeds when all have ended. A cell with a diverged seed is told a
+value worse than all others, so that the search avoids its neighbourhood; one with a failed seed is told as failed. A
+known cell is never run again.
 
-`Proposals` is the search itself and knows no Ray: one Optuna study whose first trials are the grid's cells, each exactly
-once, followed by what an adaptive method proposes. Each cell becomes one trial per seed; the study is told the mean over
-seeds when all are in. A cell of which a seed diverged is told a value worse than every other, so that the search leaves
-where training breaks down; one of which a seed failed says nothing about its point. A cell that was already proposed is
-never run again.
+With several arms the study is conditional: the arm is a categorical parameter, and only its own knobs are suggested. A
+knob with other values in one arm carries the arm's name.
 
-Re-runs propose the same cells, also in parallel: proposal n is drawn by a sampler seeded with (search seed, n) from a study
-that has been told exactly the cells 0 .. n - window, in order, however early later cells came in (ADR 0003).
+Reruns propose the same cells, in parallel too: proposal n comes from a sampler seeded with (search seed, n) and a study
+that was told exactly the cells 0 to n - window, in order (ADR 3). `Proposals` knows no Ray.
 """
 
 from __future__ import annotations
@@ -47,22 +46,22 @@ class PendingCell:
 
     cell: Cell
     keys: tuple[str, ...]
-    """Of its trials, one a seed."""
+    """Keys of its trials, one per seed."""
     number: int
-    """Of its trial in the study."""
+    """Number of its trial in the study."""
     point: Sequence[float]
     """In the box of the search's points."""
 
 
 class Proposals:
-    """Which trials come next, and what the study has learnt.
+    """Chooses the next trials and tells the study their results.
 
     Args:
-        plan: the cells known in advance, the seeds, the search method.
-        known: values of trials that have ended, by key; infinite for those that diverged, NaN for those that failed.
-        proposed: cells that earlier sessions proposed, in order.
-        on_cell: told of every newly proposed cell before its trials start.
-        on_note: told what must be said aloud.
+        plan: The cells known in advance, the seeds, the search method.
+        known: Key -> value of trials that have ended; infinite where diverged, NaN where failed.
+        proposed: Cells that earlier sessions proposed, in order.
+        on_cell: Called with each new cell before its trials start.
+        on_note: Called with notes for people.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Proposals:
             self._queue([cell])
 
     def next_trial(self) -> Trial | None:
-        """The next trial to run; None when one must end first, or when `finished`."""
+        """Return the next trial; None while one must end first, or when `finished`."""
         while not self.waiting and not self.exhausted:
             if len(self.asked) - self._first_open() >= self.plan.search.window:
                 return None
@@ -109,26 +108,26 @@ class Proposals:
         return self.waiting.popleft() if self.waiting else None
 
     def until(self, trial: Trial) -> int | None:
-        """The step at which a trial is to pause; None where it is let finish, as here."""
+        """Return the step at which a trial pauses; None where it runs to its end."""
         return None
 
     @property
     def finished(self) -> bool:
-        """No trial is left to hand out, and none will come."""
+        """Whether no trial is left, and none will come."""
         return self.exhausted and not self.waiting
 
     def ended(self, key: str, value: float) -> None:
-        """A trial's metric; infinite when it diverged, NaN when it failed."""
+        """Take a trial's value; infinite where it diverged, NaN where it failed."""
         self.known[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
-        """Seed by seed, so that a search cut short leaves whole replicates."""
+        """Queue trials seed by seed, so that an interrupted search has whole replicates."""
         cells = list(cells)
         trials = [self.plan.trial(cell, seed) for seed in self.plan.seeds for cell in cells]
         self.waiting.extend(trial for trial in trials if trial.key not in self.known)
 
     def _propose(self) -> None:
-        """Ask the study for one more cell; ends the search when the budget is spent or nothing new is left."""
+        """Ask the study for one more cell; end the search when the budget is spent or nothing is new."""
         from optuna.trial import TrialState
 
         adaptive = len(self.asked) - self.planned
@@ -155,7 +154,7 @@ class Proposals:
         )
 
     def _point(self, adaptive: int) -> Point | None:
-        """The point that the method chooses by itself; None where the study's sampler does."""
+        """Return the point that `qmc` or `gp` chooses; None where the study's sampler does."""
         search, points = self.plan.search, self.points
         if search.method not in {"qmc", "gp"}:
             return None
@@ -182,7 +181,7 @@ class Proposals:
         self._queue([cell])
 
     def _ask_for(self, cell: Cell) -> None:
-        """Put a given cell into the study, as one that is running."""
+        """Add a given cell to the study as running."""
         from optuna.trial import TrialState, create_trial
 
         point = self.points.of(cell)
@@ -197,14 +196,14 @@ class Proposals:
         self.asked.append(PendingCell(cell, keys, number, self.points.place(self.points.of(cell))))
 
     def _first_open(self) -> int:
-        """The first cell that still lacks a seed: everything before it can be told."""
+        """Return the index of the first cell that lacks a seed."""
         for index in range(self.told, len(self.asked)):
             if self._value(self.asked[index]) is None:
                 return index
         return len(self.asked)
 
     def _tell_up_to(self, last: int) -> None:
-        """Tell the study cells 0 .. last, in order; they are all in."""
+        """Tell the study the cells up to `last`, in order."""
         while self.told <= last:
             asked = self.asked[self.told]
             value = self._value(asked)
@@ -227,7 +226,7 @@ class Proposals:
             self._tell_diverged()
 
     def _tell_diverged(self) -> None:
-        """Diverged cells have a value a tenth of the range below the worst; until there is a range, they count as running."""
+        """Tell diverged cells a value a tenth of the range beyond the worst; without a range they stay running."""
         low, high = min(self.values), max(self.values)
         step = 0.1 * (high - low) or 1.0
         penalty = low - step if self.plan.space.goal == "maximize" else high + step
@@ -240,7 +239,7 @@ class Proposals:
                 self.study.tell(number, penalty)
 
     def _value(self, asked: PendingCell) -> float | None:
-        """Mean over seeds; None while one is missing, NaN when one failed, else infinite when one diverged."""
+        """Return the mean over seeds; None while one is missing, NaN if one failed, infinite if one diverged."""
         values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):
             return None
@@ -248,7 +247,7 @@ class Proposals:
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is key, label, seed and flat settings (JSON)."""
+    """Adapts `Proposals` to Tune. A trial's configuration is key, label, seed and its settings as JSON."""
 
     def __init__(self, proposals: Proposals | RacingProposals):
         super().__init__()  # no metric: Tune would demand it in every report
@@ -256,11 +255,11 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         self.running: dict[str, Trial] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Tune pickles its parts for a restore of its own; ours are rebuilt from the ledger."""
+        """Return nothing: Tune pickles its parts for a restore that we do not use."""
         return {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The next trial's configuration, None to wait, or FINISHED."""
+        """Return the next trial's configuration, None to wait, or FINISHED."""
         trial = self.proposals.next_trial()
         if trial is None:
             return Searcher.FINISHED if self.proposals.finished else None
@@ -271,20 +270,20 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Rows do not concern the search."""
+        """Ignore rows."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """What a trial came to is in its closing report; a trial that ended without one has failed."""
+        """Count a trial that ended without a closing report as failed."""
         trial = self.running.pop(trial_id, None)
         closed = "ended" in read_message(result or {})
         if trial is not None and not closed and trial.key not in self.proposals.known:
             self.proposals.ended(trial.key, math.nan)
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the ledger holds all that `Proposals` needs."""
+        """Do nothing: the ledger holds all that `Proposals` needs."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: a resumed sweep builds its proposals from the ledger."""
+        """Do nothing: a resumed sweep builds its proposals from the ledger."""
 
 
 def _new_study(plan: Plan) -> optuna.Study:
@@ -295,7 +294,7 @@ def _new_study(plan: Plan) -> optuna.Study:
 
 
 def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
-    """The same study with these trials yet to be told: what a study was told cannot be taken back."""
+    """Return the same study with these trials running again: Optuna cannot take back a result."""
     from optuna.trial import TrialState, create_trial
 
     again = _new_study(plan)

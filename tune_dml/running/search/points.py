@@ -1,7 +1,7 @@
-"""The points of a search: its arms and knobs as the study knows them, and as places in a box.
+"""The points of a search: as parameters of the study, and as coordinates in a unit box.
 
-The box has a side from 0 to 1 for each knob (and one for the arm where there are several), along which equal lengths are
-equally likely values. A knob that an arm lacks has a side nevertheless, on which its cells are in the middle.
+The box has a side for each knob, and one for the arm where there are several; equal lengths are equally likely. On the side
+of a knob that an arm lacks, its cells lie in the middle.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Point = dict[str, Value]
-"""Parameters of the study by name, the arm's among them where there are several."""
+"""Parameters of the study by name; with several arms, the arm's among them."""
 _ARM = "arm"
-"""The parameter of a study of several arms that says which one a point is of."""
+"""Name of the study's parameter that holds the arm."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a search: each arm with its knobs, by the names that they have in the study."""
+    """The points of a search: each arm with its knobs, by their names in the study."""
 
     arms: Mapping[str, Mapping[str, Knob]]
     """Arm -> name in the study -> knob."""
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Points:
-        """The arms of a plan that a search proposes points in; of a grid, those that have knobs."""
+        """Return the arms of a plan that a search proposes points in; of a grid, those with knobs."""
         searched = [arm for arm in plan.arms if plan.knobs_of(arm.name) and not arm.baseline]
         own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
         return cls(
@@ -51,18 +51,18 @@ class Points:
         )
 
     def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
-        """The arm and the knobs that the study proposes."""
+        """Return the arm and the knobs that the study suggests."""
         names = list(self.arms)
         arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(_ARM, names))
         return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
 
     def of(self, cell: Cell) -> Point:
-        """A cell as a point."""
+        """Return a cell as a point."""
         knobs = {name: cell.knobs[knob.path] for name, knob in self.arms[cell.arm].items()}
         return {_ARM: cell.arm, **knobs} if len(self.arms) > 1 else knobs
 
     def distributions(self, point: Point) -> dict[str, optuna.distributions.BaseDistribution]:
-        """Those of the point's parameters."""
+        """Return the distributions of a point's parameters."""
         from optuna.distributions import CategoricalDistribution
 
         names = list(self.arms)
@@ -73,11 +73,11 @@ class Points:
 
     @property
     def sides(self) -> int:
-        """Of the box: one for the arm where there are several, and as many as the largest arm has knobs."""
+        """Number of the box's sides: the largest arm's knobs, and one for the arm where there are several."""
         return (len(self.arms) > 1) + max(map(len, self.arms.values()))
 
     def at(self, place: Sequence[float]) -> Point:
-        """The point at a place in the box, [0, 1) along each side."""
+        """Return the point at a place in the box, [0, 1) along each side."""
         names, shares = list(self.arms), list(place)
         several = len(names) > 1
         arm = names[int(shares.pop(0) * len(names))] if several else names[0]
@@ -87,16 +87,16 @@ class Points:
         return {_ARM: arm, **point} if several else point
 
     def place(self, point: Point) -> list[float]:
-        """Where a point lies in the box; of listed values, and on sides that its arm lacks, in the middle."""
+        """Return a point's place in the box; listed values lie in the middle of their interval."""
         names, arm = list(self.arms), self._arm(point)
         place = [(names.index(arm) + 0.5) / len(names)] if len(names) > 1 else []
         place += [_share_of(knob, point[name]) for name, knob in self.arms[arm].items()]
         return place + [0.5] * (self.sides - len(place))
 
     def columns(self, places: Array) -> Array:
-        """What a smooth function of the points at these places, (points, sides), is a function of, 0 to 1.
+        """Return the inputs, from 0 to 1, of a smooth function of points at these places.
 
-        Each arm and each category has a column of its own, each other knob has one by its name.
+        Each arm and each category gets a column of its own, each other knob one by its name.
         """
         several = len(self.arms) > 1
         of_arm = (places[:, 0] * len(self.arms)).astype(int) if several else np.zeros(len(places), dtype=int)
@@ -118,7 +118,7 @@ class Points:
         return str(point.get(_ARM, next(iter(self.arms))))
 
     def low_discrepancy(self, index: int, seed: int) -> Point:
-        """Point `index` of the Sobol sequence over the box, shifted as a whole by a draw of the search's seed."""
+        """Return point `index` of the Sobol sequence, shifted by a draw of the search's seed."""
         from numpy.random import default_rng
         from scipy.stats.qmc import Sobol
 
@@ -130,7 +130,7 @@ class Points:
 
 
 def _value_at(knob: Knob, share: float) -> Value:
-    """The value below which this share (0..1) of the knob's domain lies."""
+    """Return the value at this share (0 to 1) of a knob's domain."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return domain.values[int(share * len(domain.values))]
@@ -142,7 +142,7 @@ def _value_at(knob: Knob, share: float) -> Value:
 
 
 def _share_of(knob: Knob, value: Value) -> float:
-    """The inverse of `_value_at`; the middle of what leads to a listed value."""
+    """Return the inverse of `_value_at`; the middle of a listed value's interval."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return (domain.values.index(value) + 0.5) / len(domain.values)
@@ -152,7 +152,7 @@ def _share_of(knob: Knob, value: Value) -> float:
 
 
 def _rounded(knob: Knob, shares: Array) -> Array:
-    """The same for all shares that lead to one value."""
+    """Return the same share for all shares that lead to one value."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return np.asarray((np.floor(shares * len(domain.values)) + 0.5) / len(domain.values))

@@ -1,4 +1,4 @@
-"""Which trials a session is to run: a search's, a race's, or those of a sweep that stops cells early."""
+"""Choose which trials a session runs: a search's, a race's, or those of a sweep with early stopping."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def proposals_for(
     on_block: Callable[[], None],
     say: Say,
 ) -> Proposals | RacingProposals:
-    """Of a plan, the sweep's own or its confirmation's, from where its ledger stands.
+    """Return the proposals of a plan, the sweep's own or its confirmation's, from the ledger's state.
 
     Args:
-        state: the sweep.
-        plan: what is to be run of it.
-        record: writes an event to the ledger.
-        on_note: writes down what must be said aloud, and says it.
-        on_cell: told of a proposed cell.
-        on_stop: told how a trial ends that is stopped early.
-        on_block: told that a race asks for further trials.
-        say: says what the ledger has already.
+        state: The sweep.
+        plan: What is run of it.
+        record: Appends an event to the ledger.
+        on_note: Prints and records a note.
+        on_cell: Called with a proposed cell.
+        on_stop: Called with the end of a trial that is stopped early.
+        on_block: Called when a race asks for more trials.
+        say: Prints what the ledger has already.
     """
     ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
     diverged = diverged_value(state, plan)
@@ -68,12 +68,12 @@ def proposals_for(
 
 
 def diverged_value(state: SweepState, plan: Plan) -> float:
-    """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
+    """Return the value of a diverged trial: infinite for a search, NaN for a race."""
     return math.nan if state.race is not None and plan is state.plan else math.inf
 
 
 def value_of(end: TrialEnd, metric: str, diverged: float) -> float:
-    """What is told of a trial: `diverged` where it did, NaN where it failed, its metric at the rung where it was stopped."""
+    """Return a trial's value: its metric (at the rung where it was stopped), NaN where it failed."""
     if end.status == "diverged":
         return diverged
     if end.status == "stopped":

@@ -1,8 +1,8 @@
 """Trials of a sweep that stops when it is decided: paired blocks of seeds, and who gets the next one (`stats.sequential.racing`).
 
-After each block the table of cells x seeds is judged at the level that this look may spend. Settled cells stop, the others
-get the next block, until none is left open or a limit is reached. Every step is an event of the ledger, and a resumed race
-reads back its blocks and levels, so that it takes the same decisions wherever it was interrupted. Knows no Ray.
+After each block the table of cells x seeds is judged at this look's level. Settled cells stop, the others get the next
+block, until none is open or a limit is reached. Each step is an event of the ledger, so a resumed race takes the same
+decisions. Knows no Ray.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Record = Callable[[Event], None]
 
 
 class RacingProposals:
-    """Which trials of a race come next, and which cells have been settled.
+    """Chooses the next trials of a race, and settles cells.
 
     Args:
-        state: the sweep, with a race; kept up to date.
-        known: values of trials that have ended, by key; NaN for those that diverged or failed, which `state` tells apart.
-        record: writes an event to the ledger, as `Ledger.write` does.
-        on_note: told what must be said aloud.
-        on_block: told that further trials have been asked for.
+        state: The sweep, with a race; kept up to date.
+        known: Key -> value of trials that have ended; NaN where diverged or failed.
+        record: Appends an event to the ledger.
+        on_note: Called with notes for people.
+        on_block: Called when more trials were added.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class RacingProposals:
 
     @property
     def plan(self) -> Plan:
-        """The plan, with the seeds that the race has come to."""
+        """The plan with the race's present seeds."""
         return self.state.plan
 
     @property
     def finished(self) -> bool:
-        """No trial is left to hand out, and none will come."""
+        """Whether no trial is left, and none will come."""
         return bool(self._race.over) and not self.waiting
 
     def next_trial(self) -> Trial | None:
-        """The next trial to run; None when the block must end first, or when `finished`."""
+        """Return the next trial; None while the block must end first, or when `finished`."""
         if not self.waiting and not self._race.over and self._is_complete():
             self._judge()
         elif self.waiting and self._is_spent():
@@ -74,11 +74,11 @@ class RacingProposals:
         return self.waiting.popleft() if self.waiting else None
 
     def until(self, trial: Trial) -> int | None:
-        """The step at which a trial is to pause: none is."""
+        """Return None: no trial of a race pauses."""
         return None
 
     def ended(self, key: str, value: float) -> None:
-        """A trial's metric; NaN when it diverged or failed."""
+        """Take a trial's value; NaN where it diverged or failed."""
         self.known[key] = value
 
     @property
@@ -100,13 +100,13 @@ class RacingProposals:
         self.state.update()
 
     def _queue(self, trials: Sequence[Trial]) -> None:
-        """Seed by seed, so that a race cut short leaves whole replicates."""
+        """Queue trials seed by seed, so that an interrupted race has whole replicates."""
         order = {seed: number for number, seed in enumerate(self.plan.seeds)}
         missing = [trial for trial in trials if trial.key not in self.known]
         self.waiting.extend(sorted(missing, key=lambda trial: order[trial.seed]))
 
     def _judge(self) -> None:
-        """What follows from the blocks so far: a cell settled, another block, the end."""
+        """Judge the blocks so far: settle cells, then add a block or end the race."""
         self.state.update()
         seeds, race = len(self.plan.seeds), self._race
         if seeds < racing.FIRST_LOOK:
@@ -128,7 +128,7 @@ class RacingProposals:
             self._begin_block(min(race.rule.max_seeds, racing.next_look(seeds)), standing.runs)
 
     def _level(self) -> float:
-        """What this look may spend; it is on record before its result is known."""
+        """Return the level that this look may spend, recorded before its result is known."""
         self.state.record_look("race")
         looks = self.state.looks
         if not looks:  # nearly everything diverged: nothing will be claimed
@@ -136,7 +136,7 @@ class RacingProposals:
         return race_level([look.seeds for look in looks], planned=looks[0].planned)
 
     def _standing(self) -> racing.RaceState:
-        """Judge every look so far again, each at its level."""
+        """Judge all looks so far again, each at its level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
         keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
@@ -149,7 +149,7 @@ class RacingProposals:
         return racing.replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
 
     def _settle(self, standing: racing.RaceState) -> None:
-        """Write down which cells stop and which go on again."""
+        """Record which cells stop and which continue."""
         stopped = standing.settled | standing.lost
         for number, cell in enumerate(self.plan.cells):
             before = self._race.settled.get(cell.digest)
@@ -192,7 +192,7 @@ class RacingProposals:
 
 
 def _reason(standing: racing.RaceState, cell: int) -> tuple[Why, int | None, float | None]:
-    """Why a cell stops, the cell it was judged against, and by how much."""
+    """Return why a cell stops, the cell it was compared with, and by how much."""
     if standing.diverged[cell] or standing.lost[cell]:
         return "diverged" if standing.diverged[cell] else "failed", None, None
     leader = int(standing.leader)
@@ -211,7 +211,7 @@ def _hours_of(state: SweepState) -> float:
 
 
 def rule_of(state: SweepState, asked: Racing) -> RaceRule:
-    """The rule of the race that is asked for; raises ConfigError where the sweep cannot be raced so."""
+    """Return the rule of the requested race; raises ConfigError where the sweep cannot be raced so."""
     begun = state.race.rule.margin if state.race else state.plan.margin
     rule = RaceRule(state.plan.stated_margin or begun, asked.max_seeds or MAX_SEEDS, asked.budget)
     raise_if_any(_race_problems(state, rule))
@@ -219,7 +219,6 @@ def rule_of(state: SweepState, asked: Racing) -> RaceRule:
 
 
 def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
-    """Why a sweep cannot be raced."""
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":

@@ -1,7 +1,7 @@
-"""The samplers of a search: each a function of what its study has been told, and of the proposal's number.
+"""Optuna samplers that depend only on what the study was told and on the proposal's number.
 
-So none may keep a state of its own. TPE and the Gaussian process have none. NSGA-II counts generations in its trials, and they
-are counted again for cells that earlier sessions proposed. CMA-ES keeps an optimizer, so ours builds it from the told cells.
+None may keep a state. TPE and the Gaussian process have none. NSGA-II stores generations in its trials; they are assigned
+again for cells of earlier sessions. CMA-ES keeps an optimizer, so ours rebuilds it from the told cells.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tune_dml.planning.study import Search
 _Box = dict[str, FloatDistribution | IntDistribution]
 
 _POPULATION = 12
-"""Of NSGA-II: a search has tens of cells, and at Optuna's 50 most would be random."""
+"""Population of NSGA-II: a search has tens of cells, most of which Optuna's 50 would draw at random."""
 STEP = 0.25
-"""Of CMA-ES: its first standard deviation, as a share of each range."""
+"""First standard deviation of CMA-ES, as a share of each range."""
 
 
 def seed_of(search: Search, number: int, attempt: int = 0) -> int:
-    """Of a proposal: it depends on the proposal's number alone."""
+    """Return a proposal's seed, which depends on its number alone."""
     return int(SeedSequence([search.seed, number, attempt]).generate_state(1)[0])
 
 
 def sampler_for(search: Search, number: int, attempt: int, *, conditional: bool) -> BaseSampler:
-    """A fresh sampler whose seed depends on the proposal's number alone; after repeats it turns to random draws."""
+    """Return a fresh sampler; after repeats it draws at random."""
     seed = seed_of(search, number, attempt)
     if search.method in {"random", "qmc", "gp"} or attempt > 0:
         return RandomSampler(seed=seed)
@@ -45,18 +45,17 @@ def sampler_for(search: Search, number: int, attempt: int, *, conditional: bool)
 
 
 def _good_cells(told: int) -> int:
-    """How many cells TPE takes for the good ones: a quarter, at most 25.
+    """Return how many cells TPE counts as good: a quarter, at most 25.
 
-    Of Optuna's tenth one or two are left in a small search, and a density of two reaches far beyond where training breaks
-    down (docs/log.md).
+    Optuna's tenth leaves one or two in a small search; a density of two reaches far into the region that diverges.
     """
     return min(math.ceil(told / 4), 25)
 
 
 def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) -> None:
-    """Say which generation a cell belongs to, where the sampler has generations, and choose its parents.
+    """Assign a cell's generation and parents, where the sampler has generations.
 
-    Both depend on what the study has been told when the cell is asked for, so they are settled then.
+    Both depend on what the study was told when the cell was asked for.
     """
     if isinstance(sampler, NSGAIISampler):
         trial = study.get_trials(deepcopy=False)[number]
@@ -64,10 +63,9 @@ def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) 
 
 
 class _Evolution(BaseSampler):  # type: ignore[misc]
-    """CMA-ES over the knobs with ranges that every cell has; other knobs are drawn at random.
+    """CMA-ES over the ranges that every cell has; other knobs are drawn at random.
 
-    Told cells are its generations, in the order in which they were told, whoever proposed them; a point is drawn from the
-    distribution that they lead to.
+    The told cells are its generations, in order, whoever proposed them.
     """
 
     def __init__(self, seed: int):
@@ -75,7 +73,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
         self.others = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The knobs with ranges that every told cell has."""
+        """Return the knobs with ranges that every told cell has."""
         common = optuna.search_space.intersection_search_space(study.get_trials(deepcopy=False))
         return {
             name: one
@@ -86,7 +84,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """A draw of the present generation; nothing where no knob has a range."""
+        """Draw from the present generation; empty where no knob has a range."""
         from cmaes import CMA  # type: ignore[import-untyped] # with scipy, which no other sampler needs
 
         box = {name: one for name, one in search_space.items() if isinstance(one, (FloatDistribution, IntDistribution))}
@@ -104,17 +102,17 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """At random."""
+        """Draw at random."""
         return self.others.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _shares(trial: FrozenTrial, box: _Box) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Where a cell lies in the ranges, from 0 to 1."""
+    """Return a cell's coordinates, from 0 to 1."""
     return np.array([_share(one, float(trial.params[name])) for name, one in box.items()])
 
 
 def _ends(one: FloatDistribution | IntDistribution) -> Sequence[float]:
-    """A range's ends, by what its samples are equally likely in; a whole number stands for all that rounds to it."""
+    """Return a range's ends on its scale; an integer stands for all numbers that round to it."""
     half = 0.5 if isinstance(one, IntDistribution) else 0.0
     low, high = one.low - half, one.high + half
     return (math.log(low), math.log(high)) if one.log else (low, high)

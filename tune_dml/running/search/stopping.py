@@ -1,10 +1,9 @@
-"""Cells that are behind at a rung stop, the others go on from their checkpoints (`planning.stopping`). Knows no Ray.
+"""Stop cells that are behind at a rung; the others continue from their checkpoints (`planning.stopping`).
 
-A trial trains to its cell's next rung and waits there, holding no worker. A cell is compared by the mean over its paired
-seeds, once all of them have come: the cells that were known in advance all together, a cell that a search has proposed with
-those before it, in the order of proposals. The best third goes on. Nothing depends on which trial is faster, and what was
-decided is read back from the ledger and from the trials' rows, so that an interruption changes nothing. The baseline is let
-finish.
+A trial trains to its cell's next rung and pauses without a worker. Cells are compared by the mean over paired seeds when
+all seeds have arrived: those known in advance together, a proposed cell with all before it. The best third continues. The
+decisions do not depend on the trials' speed, and are read back from the ledger and the trials' rows after an interruption.
+The baseline is never stopped. Knows no Ray.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tune_dml.running.search.optuna_search import PendingCell, Proposals
 from tune_dml.stats.verdicts.selection import best_first
 
 ValueAt = Callable[[str], Mapping[int, float]]
-"""Key of a trial -> the sweep's metric at each step that it has reported."""
+"""Trial key -> the metric at each step that the trial has reported."""
 
 
 @dataclass
@@ -34,34 +33,34 @@ class _Entrant:
 
     cell: Cell
     keys: tuple[str, ...]
-    """Of its trials, one a seed."""
+    """Keys of its trials, one per seed."""
     bracket: int
     rungs: tuple[int, ...]
     batch: int
     """Cells of one batch are compared together."""
     passed: int = 0
-    """How many of its rungs it has passed."""
+    """Number of rungs that it has passed."""
     stopped: int | None = None
     """The rung at which it was stopped."""
 
     @property
     def next_rung(self) -> int | None:
-        """None where it is let finish."""
+        """The rung at which it pauses next; None where it runs to its end."""
         return self.rungs[self.passed] if self.passed < len(self.rungs) else None
 
     def takes_part(self, rung: int) -> bool:
-        """Whether it was not stopped before this rung."""
+        """Return whether it was not stopped before this rung."""
         return self.stopped is None or self.stopped >= rung
 
 
 class StoppingProposals(Proposals):
-    """The search of a sweep whose cells may be stopped.
+    """Proposals of a sweep with early stopping.
 
     Args:
-        plan: as for `Proposals`, like the arguments that are not listed here.
-        stopped: key -> the rung at which an earlier session stopped the trial; `known` has the metric there.
-        values: what trials have reported so far; asked for again when a trial pauses.
-        on_stop: called with the key and the end of a trial that is stopped.
+        plan: As for `Proposals`, like the arguments not listed here.
+        stopped: Key -> the rung at which an earlier session stopped the trial; `known` has the metric there.
+        values: Returns what a trial has reported so far.
+        on_stop: Called with the key and the end of a trial that is stopped.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class StoppingProposals(Proposals):
         super().__init__(plan, known=known, proposed=proposed, on_cell=on_cell, on_note=on_note)
 
     def next_trial(self) -> Trial | None:
-        """A trial that goes on before one that begins."""
+        """Return the next trial; one that continues comes before one that begins."""
         if self._news:
             self._news = False
             self._decide()
@@ -95,21 +94,21 @@ class StoppingProposals(Proposals):
 
     @property
     def finished(self) -> bool:
-        """No trial is left to hand out, and none waits for a decision."""
+        """Whether no trial is left, and none waits for a decision."""
         open_ = any(key not in self.known for key in self._of)
         return super().finished and not self._goes_on and not open_
 
     def until(self, trial: Trial) -> int | None:
-        """The rung at which it is to wait; None where it is let finish."""
+        """Return the rung at which a trial pauses; None where it runs to its end."""
         entrant = self._of.get(trial.key)
         return entrant.next_rung if entrant else None
 
     def paused(self, key: str) -> None:
-        """A trial has come to its rung."""
+        """Note that a trial reached its rung."""
         self._at[key], self._news = self._values(key), True
 
     def ended(self, key: str, value: float) -> None:
-        """A trial's metric; infinite when it diverged, NaN when it failed."""
+        """Take a trial's value; infinite where it diverged, NaN where it failed."""
         super().ended(key, value)
         if key in self._of:
             self._at[key], self._news = self._values(key), True
@@ -137,12 +136,12 @@ class StoppingProposals(Proposals):
             entrant.passed = max(entrant.passed, sum(reached > rung for rung in entrant.rungs))
 
     def _waits(self, key: str) -> bool:
-        """Whether a trial has come to a rung at which nothing is decided yet, or was stopped without having been told."""
+        """Return whether a trial waits at an undecided rung, or was stopped before its end was recorded."""
         entrant = self._of.get(key)
         return entrant is not None and (entrant.stopped is not None or entrant.next_rung in self._at[key])
 
     def _decide(self) -> None:
-        """Take the decisions for which everything is known."""
+        """Decide all rungs for which every result is known."""
         for entrant in self._entrants:
             if entrant.stopped is not None and any(key not in self.known for key in entrant.keys):
                 self._stop(entrant, entrant.stopped, f"at step {entrant.stopped}, with its other seeds")
@@ -161,7 +160,7 @@ class StoppingProposals(Proposals):
         return entrant.passed > index or entrant.stopped == rung or (entrant.passed == index and come)
 
     def _judge(self, there: list[_Entrant], waiting: list[_Entrant], rung: int) -> None:
-        """Whether those that wait are in the best third of all that have come to the rung."""
+        """Let the waiting cells continue that are in the best third at this rung; stop the others."""
         if not waiting:
             return
         ranks = {row: rank for rank, row in enumerate(best_first(self._table(there, rung)), start=1)}
@@ -187,7 +186,7 @@ class StoppingProposals(Proposals):
                 self.on_stop(key, TrialEnd("stopped", reason, step=rung, at_rung=value))
 
     def _table(self, there: list[_Entrant], rung: int) -> np.ndarray:
-        """Cells x seeds at a rung, larger is better; a cell of which a seed diverged by then has no number."""
+        """Return cells x seeds at a rung, larger is better; NaN rows for cells with a diverged seed."""
         sign = 1.0 if self.plan.space.goal == "maximize" else -1.0
         rows = [[sign * self._at[key].get(rung, math.nan) for key in entrant.keys] for entrant in there]
         table = np.array(rows, dtype=float)
@@ -198,7 +197,7 @@ class StoppingProposals(Proposals):
         return math.isinf(self.known.get(key, 0.0)) and rung not in self._at[key]
 
     def _tell(self, asked: PendingCell, value: float) -> None:
-        """A stopped cell is told as if it had gained as much from its rung to the end as those that went on and are told."""
+        """Tell a stopped cell's value plus the mean gain, from its rung to the end, of those that finished."""
         rungs = {self.stopped[key] for key in asked.keys if key in self.stopped}
         if rungs and math.isfinite(value):
             gain = self._mean_gain(min(rungs))
@@ -208,7 +207,7 @@ class StoppingProposals(Proposals):
         super()._tell(asked, value)
 
     def _mean_gain(self, rung: int) -> float:
-        """From a rung to the end, over the trials of the cells that were told so far; 0 where none has finished."""
+        """Return the mean gain from a rung to the end over finished trials; 0 without any."""
         told = [key for asked in self.asked[: self.told] for key in asked.keys if key not in self.stopped]
         gains = [self.known[key] - self._at[key][rung] for key in told if rung in self._at[key]]
         finite = [gain for gain in gains if math.isfinite(gain)]
@@ -216,6 +215,6 @@ class StoppingProposals(Proposals):
 
 
 def _batches(entrants: Iterable[_Entrant]) -> Iterator[list[_Entrant]]:
-    """Those that are compared together."""
+    """Group the entrants that are compared together."""
     for _, members in groupby(entrants, key=lambda entrant: entrant.batch):
         yield list(members)

@@ -1,4 +1,4 @@
-"""The device that a worker trains on, and whether it can train there once more."""
+"""The device of a worker, and whether it still works."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 def device_of(resources: Resources) -> torch.device:
-    """The GPU that Ray gave this process, else the CPU. Ray hides the node's GPUs from nobody, so who has none must not look."""
+    """Return the GPU that Ray gave this process, else the CPU. Ray hides GPUs from no process."""
     import torch
 
     return torch.device("cuda" if resources.share and torch.cuda.is_available() else "cpu")
 
 
 def missing_device(resources: Resources, device: torch.device) -> str:
-    """What is to be said of a worker that was given a GPU and has none; nothing of any other."""
+    """Return a note where a worker was given a GPU that torch does not find; else an empty text."""
     if not resources.share or device.type != "cpu":
         return ""
     return "was given a GPU, but torch finds no CUDA device there: it trains on the CPU (tune-dml doctor)"
 
 
 def cuda_error(device: torch.device) -> RuntimeError | None:
-    """What a device says to every call of this process, as long as that lives; None where it does what it is asked.
+    """Return the error that a CUDA device raises at every call of this process; None for a healthy device.
 
-    So it is on a GPU after an index out of range or an illegal access, and not after too little memory. What noticed it first
-    (a convolution, the next copy) often says something else.
+    A device fails so after an index out of range or an illegal access, but not for lack of memory. The first error reported is
+    often another one, of a later call.
     """
     import torch
 
@@ -43,9 +43,9 @@ def cuda_error(device: torch.device) -> RuntimeError | None:
 
 
 def keep_allocated(error: BaseException) -> None:
-    """Keep an error, and with its traceback the tensors of every call that it went through, for as long as the process lives.
+    """Keep an error and the tensors of its traceback until the process ends.
 
-    Where a device is sick torch ends the process, by a signal, as soon as pinned memory is given back: the trial
-    would be a lost one, tried again, and nobody would learn why. At the process's end, too, hence more than a list.
+    On a failed device torch aborts the process as soon as pinned memory is freed: the trial would be lost, retried, and its
+    reason unknown. A list would be freed at the process's end, hence the extra reference.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))

@@ -1,8 +1,7 @@
-"""How much of a GPU each worker gets: one where there are any, else what was asked for.
+"""GPUs per worker: 1 if the cluster has GPUs, otherwise the requested number.
 
-Whether trials that share one fit into its memory, and gain by it, is measured before anything is written.
-
-A share of a GPU only places trials; nothing holds a process to its part of the memory or of the time.
+Trials that share a GPU are measured before anything is written: they must fit into its memory, and gain by sharing. A
+fraction of a GPU only places trials; it limits neither memory nor time.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ if TYPE_CHECKING:
     from tune_dml.planning.request import Resources, Session
 
 _SPARE = 0.05
-"""Part of a GPU's memory that is left alone: what is freed in pieces cannot all be used again."""
+"""Fraction of a GPU's memory that is not planned for, because of fragmentation."""
 _GAIN = 1.05
-"""Steps of all trials at once over those of one, below which they had better come one after the other."""
+"""Least ratio of steps: all trials at once over one alone."""
 _SECONDS = 4.0
-"""Over which steps are counted."""
+"""Seconds over which steps are counted."""
 _MEETING = 300.0
-"""For processes to come to their first step."""
+"""Seconds that the processes have to reach their first step."""
 _WAIT = 600.0
 """For a GPU of the cluster that is free, or that an autoscaler starts."""
 
 
 @dataclass(frozen=True)
 class _Shared:
-    """What was seen of so many trials on one GPU."""
+    """Measurement of several trials on one GPU."""
 
     trials: int
     bytes_each: int
-    """Of the trial that holds most."""
+    """Memory of the largest trial."""
     room: int
-    """Memory of the GPU that others do not hold."""
+    """Free memory of the GPU."""
     gain: float | None = None
     """Steps a second of all at once over those of one alone; None where they do not fit."""
 
     def text(self) -> str:
-        """One line."""
+        """Return the measurement in one line."""
         gain = "" if self.gain is None else f", {self.gain:.2f} times the steps of one alone"
         return (
             f"{self.trials} trials share a GPU: {self.bytes_each / 1e9:.2f} GB each of {self.room / 1e9:.2f} GB{gain}"
@@ -60,9 +59,9 @@ class _Shared:
 
 
 def resolve_gpus(resources: Resources, address: str | None) -> Resources:
-    """Where the GPUs of a worker were left open: one, if the machine or the cluster that trials run on has any, or may grow to.
+    """Set the GPUs per worker where they were left open: 1 if machine or cluster has any, or may get any.
 
-    A cluster that cannot be asked is taken to have none; why it cannot is a problem of `cluster.resource_problems`.
+    A cluster that does not answer counts as one without GPUs; `cluster.resource_problems` reports why it does not.
     """
     if resources.gpus_per_worker is not None:
         return resources
@@ -75,10 +74,10 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
 
 
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
-    """What is to be said of trials that share a GPU; nothing where each has its own.
+    """Measure trials that share a GPU; return a line about them, none where each has its own.
 
-    Raises ConfigError where they do not fit into its memory, or train no faster than one after the other, and where a cluster
-    has no GPU to measure it on.
+    Raises:
+        ConfigError: They do not fit into memory, gain nothing, or no GPU is free to measure.
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
@@ -121,7 +120,7 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
 
 
 def _measured(kinds: Sequence[Settings], trials: int, threads: int, cache_dir: Path | None) -> _Shared:
-    """Memory of each kind alone; then, where as many fit as are to, the steps of those that take longest, at once."""
+    """Measure the memory of each kind alone, then the steps of the slowest kind at once."""
     probes = [probed(settings, threads, cache_dir) for settings in kinds]
     each, room = max(item.gpu_bytes for item in probes), min(item.gpu_room for item in probes)
     if trials * each > (1 - _SPARE) * room:
@@ -132,7 +131,7 @@ def _measured(kinds: Sequence[Settings], trials: int, threads: int, cache_dir: P
 
 
 def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
-    """Of so many processes at once, in all."""
+    """Return the steps a second of so many processes together."""
     processes = get_context("spawn")
     with ProcessPoolExecutor(trials, processes, _meet, (processes.Barrier(trials),)) as pool:
         counts = [pool.submit(_count, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
@@ -140,7 +139,7 @@ def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: 
 
 
 _meeting: Barrier
-"""Of the processes that count at once."""
+"""Barrier of the processes that count at once."""
 
 
 def _meet(barrier: Barrier) -> None:

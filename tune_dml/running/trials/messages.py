@@ -1,6 +1,6 @@
-"""What a trial has to say to its driver, sent by a thread of its own: a trial that is heard trains on meanwhile.
+"""Send a trial's rows and notes to its driver from a thread, so that training goes on meanwhile.
 
-with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has taken it
+with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has it
     messages.row({"step": 25, "train/loss": 0.7})
     messages.at_work()
     messages.note("storage is away")
@@ -23,53 +23,52 @@ if TYPE_CHECKING:
     from tune_dml.record.events import TrialEnd
 
 Message = dict[str, Any]
-"""`rows`, a `note`, the step that the trial was `resumed` at, how it `ended`, whether its process is `spent`; an empty one
-says that steps are made."""
+"""Keys: `rows`, `note`, `resumed` (a step), `ended`, `spent`, `placed`. An empty one says that steps are made."""
 
 _PAUSE = 1.0
-"""Seconds between two messages of rows: the driver has other trials, too."""
+"""Seconds between two messages of rows."""
 _SIGNS = 4
-"""Signs of life that a trial gives within the time that it may take for a step."""
+"""Messages that a trial sends within the stall limit."""
 
 
 def as_text(message: Mapping[str, Any]) -> dict[str, str]:
-    """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
+    """Return a message as one JSON text: of each number that it sees, Tune keeps 2 kB of statistics."""
     return {"message": json.dumps(message, default=float)}
 
 
 def read_message(result: Mapping[str, Any]) -> Message:
-    """What was reported."""
+    """Return the message in one of Tune's results."""
     message: Message = json.loads(result.get("message", "{}"))
     return message
 
 
 class _Unsent:
-    """What was said and not sent yet, and when its next message may go. Rows that come faster than that go together."""
+    """Rows and notes that wait to be sent, and when the next message may go."""
 
     def __init__(self, stall_limit: float | None):
         self._longest = stall_limit / _SIGNS if stall_limit else math.inf
-        """Seconds of silence while the trial is at work."""
+        """Seconds without a message while the trial makes steps."""
         self._said: deque[Row | str] = deque()
         """Rows and notes, in order."""
         self._is_sign_due = False
         self._sent = -math.inf
         self.resumed: int | None = None
-        """The step, until it is sent."""
+        """The step that the trial resumed at, until it is sent."""
 
     def say(self, what: Row | str) -> None:
-        """A row or a note."""
+        """Add a row or a note."""
         self._said.append(what)
 
     def is_silent(self, now: float) -> bool:
-        """Whether nothing was sent for so long that somebody may take the trial for one that hangs."""
+        """Return whether the trial may soon be taken for stalled."""
         return now - self._sent > self._longest
 
     def give_a_sign(self) -> None:
-        """Something is to be sent, be it empty."""
+        """Send the next message at once, even an empty one."""
         self._is_sign_due = True
 
     def seconds_left(self, now: float) -> float:
-        """Until the next message may go; infinite where there is nothing to send."""
+        """Return the seconds until the next message; infinite without anything to send."""
         if self._is_sign_due or self.has_notes:
             return 0.0
         return max(self._sent + _PAUSE - now, 0.0) if self._said else math.inf
@@ -80,7 +79,7 @@ class _Unsent:
         return any(isinstance(what, str) for what in self._said)
 
     def take(self, now: float) -> Message:
-        """The next message: rows as far as the next note, and that."""
+        """Return the next message: the rows up to the next note, and that note."""
         message: Message = {} if self.resumed is None else {"resumed": self.resumed}
         self.resumed = None
         while self._said and "note" not in message:
@@ -94,9 +93,9 @@ class _Unsent:
 
 
 class Messages:
-    """Sends what a trial says. What is lost with the process is said again from its checkpoint, or comes again.
+    """Sends a trial's messages. What is lost with the process is sent again after the restart.
 
-    An error of sending (Ray ends a trial so) is raised where the trial says the next thing.
+    An error while sending (Ray ends a trial so) is raised by the next call.
     """
 
     def __init__(self, send: Callable[[Message], None], stall_limit: float | None):
@@ -119,19 +118,19 @@ class Messages:
             self._send_rest({})
 
     def row(self, row: Row) -> None:
-        """An evaluation, or figures of training."""
+        """Send a row of metrics."""
         self._say(row)
 
     def note(self, text: str) -> None:
-        """Something that a person should know."""
+        """Send a note for people."""
         self._say(text)
 
     def resumed(self, step: int) -> None:
-        """The trial goes on from its checkpoint of this step; said with its rows up to there, which it says again."""
+        """Send the step that the trial resumed at, with its next rows."""
         self._unsent.resumed = step
 
     def at_work(self) -> None:
-        """A step was made: nothing is said of it as long as something was said lately, or nobody asks."""
+        """Note a step; sends an empty message where nothing was sent for long."""
         if self._unsent.is_silent(time.monotonic()):
             with self._changed:
                 self._unsent.give_a_sign()
@@ -139,9 +138,11 @@ class Messages:
         self._raise_error()
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
-        """The closing report, after all else; by the trial's own thread, which Ray may end in it.
+        """Send the closing report, from the trial's own thread: Ray may end the trial within it.
 
-        `spent`: this process can train no other trial.
+        Args:
+            end: How the trial ended.
+            spent: Whether this process can train no other trial.
         """
         self._stop()
         self._raise_error()
@@ -165,21 +166,20 @@ class Messages:
             self._error = error
 
     def _next(self) -> Message | None:
-        """Waits for it; None when the trial is over."""
+        """Wait for the next message; None when the trial is over."""
         with self._changed:
             while not self._is_over and (left := self._unsent.seconds_left(time.monotonic())):
                 self._changed.wait(None if left == math.inf else left)
             return None if self._is_over else self._unsent.take(time.monotonic())
 
     def _stop(self) -> None:
-        """The thread sends no more."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
         self._thread.join()
 
     def _send_rest(self, last: Message) -> None:
-        """Notes that wait, each with the rows before it, then the other rows with `last`."""
+        """Send each waiting note with the rows before it, then the other rows with `last`."""
         while self._unsent.has_notes:
             self._send(self._unsent.take(0.0))
         if message := {**self._unsent.take(0.0), **last}:

@@ -1,6 +1,6 @@
-"""All that a trial's process imports, at once, while nobody looks for garbage: that takes a third of the time.
+"""Import all that a trial needs, without garbage collection, which takes a third of the time.
 
-Ray's processes of this machine import it as they start (`cluster.Connection`), elsewhere a process's first trial does.
+Local Ray processes import it when they start (`cluster.Connection`), others with their first trial.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan's cost before it runs: a few timed steps of each distinct shape of its cells, in processes of their own, without Ray."""
+"""Measure a plan's cost: a few timed steps of each shape of its cells, in fresh processes, without Ray."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ Settings = Mapping[str, Any]
 _Shape = tuple[object, ...]
 
 _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
-"""Sections whose numbers do not change what a step costs."""
+"""Sections whose numbers do not change the cost of a step."""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a plan's trials cost."""
+    """Cost of a plan's trials."""
 
     seconds: float
-    """Of one trial, on average over cells."""
+    """Mean over cells, of one trial."""
     memory_bytes: int
-    """Of the largest."""
+    """Largest over cells."""
     checkpoint_bytes: int
-    """Of the largest; a trial under way has two."""
+    """Largest over cells; a running trial keeps two checkpoints."""
     gpu_bytes: int
     shapes: int
-    """How many kinds of cells were tried."""
+    """Number of shapes measured."""
 
 
 def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> ProbeResult | None:
-    """Probe one cell of each shape; None where no cell is known before a search proposes one."""
+    """Measure one cell of each shape; None if the plan has no cells yet."""
     if not plan.cells:
         return None
     counts = Counter(_shape_of(cell.settings) for cell in plan.cells)
@@ -58,7 +58,7 @@ def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> Prob
 
 
 def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:
-    """The first cell of each shape as a worker trains it."""
+    """Return the first cell of each shape, with the settings that a worker uses."""
     held = {} if resources.micro_batch is None else {"training.micro_batch": resources.micro_batch}
     kinds: dict[_Shape, Settings] = {}
     for settings in cells:
@@ -67,7 +67,7 @@ def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict
 
 
 def _shape_of(settings: Settings) -> _Shape:
-    """What decides the cost: methods, sizes and lengths, not the numbers of loss, regularizer or optimizer."""
+    """Return what decides the cost: methods, sizes and lengths, but no numbers of loss, regularizer or optimizer."""
     deciding = (
         (path, str(value))
         for path, value in sorted(settings.items())
@@ -77,7 +77,7 @@ def _shape_of(settings: Settings) -> _Shape:
 
 
 def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
-    """In a fresh process: its memory is the trial's."""
+    """Measure one cell in a fresh process, whose memory is the trial's."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
 

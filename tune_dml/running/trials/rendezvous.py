@@ -1,9 +1,9 @@
-"""Where the workers of a trial meet: at the address of the first one's node alone, at a port that is its own from the start.
+"""Let a trial's workers meet at the address of the first one's node, at a port reserved from the start.
 
-Ray Train's own way chooses a port that is free, which another program may take before torch does; and torch then listens at
-every address of the machine, to whoever asks: its store knows no token.
+Ray Train chooses a free port, which another program may take before torch does, and torch then listens on all addresses
+without asking for a token.
 
-All of this travels by value, with its imports in functions: workers on a node without this project begin too, and say so.
+This module is pickled by value, with imports in functions: workers on a node without this project start too, and report it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @dataclass
 class Rendezvous(TorchConfig):  # type: ignore[misc]
-    """For `TorchTrainer(torch_config=...)`: nccl where a worker has a GPU, else gloo."""
+    """`torch_config` of a `TorchTrainer`: nccl where workers have GPUs, else gloo."""
 
     @property
     def backend_cls(self) -> type:
-        """What brings the workers together, in Ray Train's words."""
+        """Backend that Ray Train starts the workers with."""
         return _Backend
 
 
 class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        """All are in one process group; called by Ray Train whenever a trial's workers have been placed.
+        """Join all workers into one process group.
 
-        Where the node of one lacks this project they meet in Ray Train's own way: what they run then says what is missing.
+        Where a node lacks this project they meet in Ray Train's own way; their training function reports what is missing.
         """
         if not all(worker_group.execute(_knows_us)):
             super().on_start(worker_group, backend_config)
@@ -46,7 +46,6 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
 
 
 def _knows_us() -> bool:
-    """Whether a worker's node has what it needs to meet the others."""
     try:
         from trainables.distributed import join, open_store  # noqa: F401
     except ImportError:
@@ -62,7 +61,7 @@ def _opened() -> tuple[str, int]:
 
 
 def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
-    """Enter the group, with the variables that torchrun would set."""
+    """Join the process group, with the variables that torchrun would set."""
     from trainables.distributed import join
 
     context = ray.train.get_context()
@@ -76,7 +75,7 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
 
 
 def _interface_of(address: str) -> str | None:
-    """The network interface that has an address; None of one that is translated on its way here."""
+    """Return the network interface that has an address; None where the address is translated."""
     import psutil  # type: ignore[import-untyped]  # which Ray brings along
 
     for name, held in psutil.net_if_addrs().items():

@@ -1,12 +1,11 @@
-"""One trial interface, two engines.
+"""Run one trial, by one of two engines.
 
-    local    the trial trains inside its Tune actor; actors are reused, so a short trial costs about a second of overhead
-    train    the Tune actor holds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl), trial after trial
+    local    train inside the Tune actor, which Tune reuses: a short trial costs about a second more than its training
+    train    train on Ray Train workers (DDP, gloo or nccl) that the Tune actor keeps from trial to trial
 
-A trial with a method of another package is its processes' last one: what that leaves there would be in the next one's numbers.
-
-Both run the same `trainables.training.train`; only the context differs. A trial ends with one closing report that says
-how: finished, diverged, failed or paused. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
+Both call `trainables.training.train` with a context of their own. A trial that uses a third-party method runs in its own
+process, which then exits. A trial ends with one closing report: finished, diverged, failed or paused. Only errors that
+a retry can help are raised to Ray.
 """
 
 from __future__ import annotations
@@ -38,14 +37,16 @@ if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
 
 _TRACEBACK = 8000
-"""Characters that the ledger keeps of one: a message may hold a whole tensor."""
+"""Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> TrialEnd:
-    """Train one trial and say how it ended: status, reason, metrics (test metrics are the context's to keep), step, seconds.
+    """Train one trial and return how it ended.
 
-    It is `paused` where the context lets it go no further. Raises only what a retry can mend; everything else is the trial's
-    own end, with the reason in words.
+    The status is `paused` if the context stops the trial before its last step. Test metrics stay with the context.
+
+    Raises:
+        BaseException: An error that a retry may help. Any other error ends the trial as `failed`, with a reason.
     """
     from trainables.context import is_cut_off
     from trainables.training import train
@@ -71,14 +72,14 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
 
 
 def _ends_by_ray(error: BaseException) -> bool:
-    """Whether Ray ends the trial: by what is no `Exception`, from within a report. From elsewhere that is a method's mistake."""
+    """Return whether Ray ended the trial, by a `BaseException` raised within a report."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return not isinstance(error, Exception) and frames[-1].partition(".")[0] == "ray"
 
 
 @dataclass(frozen=True)
 class TrialRuntime:
-    """How the trials of a session are run, whatever they are."""
+    """What all trials of a session share."""
 
     sweep: Path
     storage: Path | str
@@ -87,9 +88,9 @@ class TrialRuntime:
     cache_dir: Path | None = None
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of the data sets that the trials read (`planning.data.known_digests`)."""
+    """Digests of the data sets that the trials read (`planning.data.known_digests`)."""
     folders: Sequence[tuple[str, str]] | None = None
-    """Folders of pictures for which each node is asked (`planning.data.data_places`); None where all is this machine."""
+    """Picture folders that each node must have (`planning.data.data_places`); None for a local Ray."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -104,7 +105,7 @@ def _run_here(
     rank: int = 0,
     world_size: int = 1,
 ) -> None:
-    """Train a trial in this process, as one of `world_size`; rank 0 posts its rows and its end, every rank its failure."""
+    """Train a trial in this process; rank 0 posts its rows and its end, every rank its failure."""
     from trainables.context import FolderContext
 
     settings = json.loads(config["settings"])
@@ -136,7 +137,7 @@ def _run_here(
 
 
 def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
-    """Where rows go; with the first one a note, where there is any: until then nothing counts as a sign of life."""
+    """Return where rows go. A note is sent with the first row: earlier it would count as a sign of life."""
     notes = [note] if note else []
 
     def take(row: Row) -> None:
@@ -148,8 +149,6 @@ def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
 
 
 def _local_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
-    """A Tune function that trains in its own actor."""
-
     def trial(config: dict[str, Any]) -> None:
         import tune_dml.running.trials.preload  # noqa: F401, I001 - first, and quickly
 
@@ -161,8 +160,6 @@ def _local_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
 
 
 def _train_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
-    """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
-
     def train_one(config: dict[str, Any], post: Callable[[Message], None]) -> None:
         import ray.train
 
@@ -182,5 +179,5 @@ def _train_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
 
 
 def engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
-    """The Tune function of the engine that trials are to be run by."""
+    """Return the Tune function that runs trials."""
     return _train_engine(runtime) if runtime.resources.engine == "train" else _local_engine(runtime)

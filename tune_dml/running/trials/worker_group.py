@@ -1,11 +1,10 @@
-"""A group of Ray Train workers that stays for many trials: what a trial of engine `train` costs over its training.
+"""Ray Train workers that are kept from trial to trial.
 
-A Ray Train run takes 9 s and more to begin: a controller, a placement group, a process with torch for each worker, a process
-group. So a trial's actor, which Tune uses again for the next trial, holds one TorchTrainer whose training function takes
-trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
-those that are lost; what was under way goes on from its own checkpoint.
+A Ray Train run takes 9 s and more to start: a controller, a placement group, processes with torch, a process group. So a
+trial's actor, which Tune reuses, keeps one TorchTrainer whose training function takes trial after trial from a mailbox.
+Ray Train still places the workers together and replaces lost ones; their trial continues from its checkpoint.
 
-    for message in get_worker_group(train_one, books, resources, folders).run(config): ...    # the last one has "ended" in it
+    for message in get_worker_group(train_one, books, resources, folders).run(config): ...    # the last has "ended"
 """
 
 from __future__ import annotations
@@ -25,45 +24,42 @@ from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.trials.messages import Message
 
 TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
-"""(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
+"""Called in each worker with a trial's configuration and a function that posts messages, the end among them."""
 
 _LOOK = 1.0
-"""Seconds after which somebody who waits looks whether the others still live."""
+"""Seconds between two checks of whether the others still live."""
 _ALL_FAIL = 5.0
-"""Seconds within which the other ranks fail too where what one has met meets all."""
+"""Seconds within which all ranks fail if the cause meets all of them."""
 
 
 class _Mailbox:
-    """Between a trial's driver and its workers; an actor without CPU. One trial at a time, under a number that grows.
+    """Passes trials to the workers and their messages back; an actor without CPU.
 
-    A trial is given to workers that have all come: one that cannot train would leave the others waiting for it.
+    One trial at a time, numbered. It is handed out when all workers are there: a missing one would block the others.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.come: set[int] = set()
-        """Ranks that are in the place."""
+        """Ranks in the current placement group."""
         self.number = 0
         self.config: dict[str, Any] | None = None
         self.taken: dict[int, int] = {}
-        """Rank -> how often it has taken the trial under way."""
+        """Rank -> how often it took the current trial."""
         self.place = ""
         """The workers' placement group."""
         self.nodes: set[str] = set()
-        """On which workers took the trial under way, since they were placed."""
+        """Nodes of the workers that took the current trial, since they were placed."""
         self.left: list[set[str]] = []
-        """Those of workers that have been replaced since the trial began."""
+        """Nodes of each replaced group of workers, since the trial began."""
         self.messages: deque[Message] = deque()
         self.refusal = ""
-        """What a node lacks on which workers were placed."""
+        """What a worker's node lacks."""
         self.failed: dict[int, Message] = {}
-        """Rank -> how the trial under way ended for it, where no other try would help; in the order of their coming."""
+        """Rank -> its closing report, where no retry would help; in order of arrival."""
         self.failed_at = 0.0
         self.is_torn = False
-        """Whether one rank has failed alone: the others wait for it, and would go on waiting into the next trial.
-
-        Or one is spent: it could not train the next trial, which would fail for this one's fault.
-        """
+        """Whether the workers must restart: one failed alone and the others wait for it, or one is spent."""
 
     async def give(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
@@ -73,9 +69,10 @@ class _Mailbox:
         self.messages.clear()
 
     async def take(self, rank: int, last: int, place: str, node: str) -> tuple[int, dict[str, Any]] | None:
-        """The trial under way, to a rank that has not ended it; None when there is none yet.
+        """Return the current trial for a rank that has not ended it; None when there is none yet.
 
-        Raises where another's node lacks something, and, so that Ray Train begins all anew, where one has failed alone.
+        Raises:
+            RuntimeError: A node lacks something, or one rank failed alone and Ray Train must restart all of them.
         """
         self._enter(rank, place)
         for _ in range(100):
@@ -92,7 +89,7 @@ class _Mailbox:
         return None
 
     async def post(self, number: int, rank: int, message: Message) -> None:
-        """Something that a rank has to say of its trial."""
+        """Add a message of a rank."""
         if number != self.number:
             return
         if message.get("ended", {}).get("status") != "failed":
@@ -102,7 +99,7 @@ class _Mailbox:
         self.failed[rank] = message
 
     async def refuse(self, reason: str, rank: int, place: str) -> None:
-        """A worker was placed where it cannot train: none of them does."""
+        """Stop all workers, since the node of one lacks something."""
         self._enter(rank, place)
         self.refusal = reason
 
@@ -114,11 +111,11 @@ class _Mailbox:
         self.come.add(rank)
 
     async def nodes_left(self) -> list[set[str]]:
-        """Of each group of workers that took the trial under way and was lost: its nodes."""
+        """Return the nodes of each group of workers that the current trial lost."""
         return self.left
 
     async def next(self) -> tuple[Message | None, int, str, str]:
-        """The next message, if one comes soon; how often the workers began with this trial, where they are, what they lack."""
+        """Return the next message, the attempts of this trial, the placement group, and what a node lacks."""
         for _ in range(100):
             if self.messages or self.refusal or self._has_failed():
                 break
@@ -154,13 +151,13 @@ class WorkerGroup:
 
     @property
     def lives(self) -> bool:
-        """Whether its run has not ended; it never does by itself."""
+        """Whether its run goes on; it never ends by itself."""
         return self._thread.is_alive()
 
     def run(self, config: dict[str, Any]) -> Iterator[Message]:
-        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often, or cannot train.
+        """Yield a trial's messages, the last of which says how it ended.
 
-        Whenever the workers have been placed anew it says where first: the places must be freed when nobody needs them.
+        A message `placed` follows each new placement, so that the driver can free it. Raises when workers are lost too often.
         """
         import ray
 
@@ -182,7 +179,7 @@ class WorkerGroup:
                 raise ConnectionError(f"the workers were lost {lost} times")
 
     def _lost(self) -> int:
-        """How often workers were lost to the trial under way; a node that was taken away with notice does not count."""
+        """Count the losses of workers under the current trial; preempted nodes do not count."""
         import ray
 
         from tune_dml.running.ray_internals import preempted_nodes
@@ -191,7 +188,7 @@ class WorkerGroup:
         return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
     def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
-        """A Ray Train run; another one where there was no room for its workers, which Ray Train calls a failure too."""
+        """Run Ray Train; again where its workers found no room, which Ray Train counts as a failure."""
         from tune_dml.running.ray_internals import is_placement_timeout
 
         while self.error is None:
@@ -257,9 +254,9 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
 
 
 def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    """Workers that say so where the node of one lacks something, and leave: an error Ray Train would try again for ever.
+    """Report what a node lacks and leave; Ray Train would retry an error for ever.
 
-    Like the function it runs it travels by value, to a node without this project too.
+    The function is pickled by value, for nodes without this project.
     """
 
     def run(config: dict[str, Any]) -> None:
@@ -279,15 +276,19 @@ def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any
 
 
 _GROUPS: list[WorkerGroup] = []
-"""Of this process, which is a trial's actor and serves one sweep: at most one."""
+"""The group of this process, which is a trial's actor and serves one sweep."""
 
 
 def get_worker_group(
     train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None
 ) -> WorkerGroup:
-    """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder.
+    """Return this process's running group, or start one.
 
-    `folders`: those of pictures for which a node is asked on which workers are placed; None to ask nothing of it.
+    Args:
+        train_one: Trains one trial in one worker.
+        books: Folder for Ray Train's own files.
+        resources: What each worker gets.
+        folders: Picture folders that each worker's node must have; None to check nothing.
     """
     if not _GROUPS or not _GROUPS[-1].lives:
         _GROUPS[:] = [WorkerGroup(train_one, books, resources, folders)]
