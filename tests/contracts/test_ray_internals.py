@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tune_dml.running import ray_internals
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
     fast_start,
@@ -129,6 +130,17 @@ def of_token():
     )
 
 
+def of_cluster_launcher():
+    from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    return (
+        {"provider", "available_node_types", "file_mounts"} <= ray_internals.cluster_file_schema()["properties"].keys()
+        and all(map(callable, (prepare_config, validate_config, node_provider.KubernetesHttpApiClient.get)))
+        and callable(autoscaling_config._derive_autoscaling_config_from_ray_cr)
+    )
+
+
 def of_usage():
     from ray.air._internal import usage
     from ray.tune import tune
@@ -156,7 +168,7 @@ def of_places():
     "names",
     [
         *(of_controller, of_actor_manager, of_train, of_nodes_that_are_gone, of_node, of_processes),
-        *(of_cluster, of_token, of_usage, of_places),
+        *(of_cluster, of_cluster_launcher, of_token, of_usage, of_places),
     ],
 )
 def test_ray_has_the_names_that_we_use(names):

@@ -146,6 +146,16 @@ def test_a_circle_would_be_noticed():
     assert set(circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
+def test_private_names_of_ray_are_used_in_one_file():
+    assert not [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sources("tune_dml")
+        if path.name != "ray_internals.py"
+        for module in imports(path)
+        if module.partition(".")[0] == "ray" and "._" in module
+    ]
+
+
 def test_the_room_of_sweeps_has_few_files_beside_its_rooms():
     assert len(list((ROOT / "tune_dml/running").glob("*.py"))) <= 8
 

@@ -5,9 +5,10 @@ tests/contracts/test_ray_internals.py fails where a version of Ray lacks one of 
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -27,7 +28,7 @@ from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 if TYPE_CHECKING:
-    from ray.air.execution import ResourceManager
+    from ray.air.execution import PlacementGroupResourceManager, ResourceManager, ResourceRequest
     from ray.tune.experiment import Trial as TuneTrial
 
 _START, _LOOK = 10.0, 0.02
@@ -297,6 +298,46 @@ def has_autoscaler() -> bool:
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
     return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
+
+
+def cluster_file_schema() -> dict[str, Any]:
+    """Return the JSON schema of Ray's cluster launcher."""
+    import ray.autoscaler
+
+    schema: dict[str, Any] = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text())
+    return schema
+
+
+def validate_cluster_file(config: Mapping[str, Any]) -> None:
+    """Raise whatever Ray's cluster launcher raises for a file; it prints first."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(dict(config)))
+
+
+def kuberay_limits(namespace: str, cluster: str) -> dict[str, Any] | None:
+    """Return the autoscaler configuration of a KubeRay cluster; None where its size is fixed. Raises RequestException."""
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+    from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
+
+    resource = KubernetesHttpApiClient(namespace).get(f"rayclusters/{cluster}")
+    if not resource["spec"].get("enableInTreeAutoscaling"):
+        return None
+    limits: dict[str, Any] = _derive_autoscaling_config_from_ray_cr(resource)
+    return limits
+
+
+def preload_argument(module: str) -> dict[str, Any]:
+    """Return the argument of `ray.init` that makes each process import a module when it starts."""
+    return {"_system_config": {"preload_python_modules": [module]}}
+
+
+def transfer_placement_group(
+    manager: PlacementGroupResourceManager, group: PlacementGroup, request: ResourceRequest
+) -> None:
+    """Give a request a placement group that the manager counts as acquired; public calls free it first."""
+    manager._acquired_pgs.remove(group)
+    manager._request_to_ready_pgs[request].add(group)
 
 
 def orphaned_placement_groups() -> list[str]:

@@ -59,19 +59,15 @@ def _limits_on_kubernetes() -> dict[str, Any] | None:
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), _POD / "namespace"
     if not name or not namespace.exists():
         return None
-    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
-    from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
     from requests import RequestException
 
+    from tune_dml.running.ray_internals import kuberay_limits
+
     try:
-        resource = KubernetesHttpApiClient(namespace.read_text().strip()).get(f"rayclusters/{name}")
+        return kuberay_limits(namespace.read_text().strip(), name)
     except (OSError, RequestException) as error:
         if getattr(getattr(error, "response", None), "status_code", None) in _NOT_OURS:
             return None
         rule = f"Kubernetes must say what the cluster may grow to ({shortened(one_line(str(error)), 120)})"
         remedy = f"Ask again; `kubectl get raycluster {name}` shows whether it answers."
         raise ConfigError(Problem("RAY_CLUSTER_NAME", rule, name, remedy)) from error
-    if not resource["spec"].get("enableInTreeAutoscaling"):
-        return None
-    limits: dict[str, Any] = _derive_autoscaling_config_from_ray_cr(resource)
-    return limits

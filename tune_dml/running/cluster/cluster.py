@@ -281,6 +281,8 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
     if engine == "train":
         os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # many a profile still says 0; trials stand on the second version
+    from tune_dml.running.ray_internals import preload_argument
+
     capacity = local_capacity()
     return {
         **common,
@@ -288,7 +290,7 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
         "num_cpus": int(capacity.total("CPU")),
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": _DRIVERS_PER_NODE} if engine == "train" else None,
-        "_system_config": {"preload_python_modules": ["tune_dml.running.trials.preload"]} if preload else None,
+        **(preload_argument("tune_dml.running.trials.preload") if preload else {}),
     }
 
 

@@ -6,7 +6,6 @@ Schema and defaults are those of the installed Ray, whose loader stops at the fi
 from __future__ import annotations
 
 import io
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,18 +103,12 @@ def _at(path: Path, problem: Problem) -> Problem:
     return Problem(f"{path.name}: {problem.place}", problem.rule, problem.value, problem.remedy)
 
 
-def _schema() -> dict[str, Any]:
-    import ray.autoscaler
-
-    text = (Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text()
-    schema: dict[str, Any] = json.loads(text)
-    return schema
-
-
 def _schema_errors(config: Mapping[str, Any]) -> list[Any]:
     from jsonschema import Draft7Validator
 
-    return list(Draft7Validator(_schema()).iter_errors(config))
+    from tune_dml.running.ray_internals import cluster_file_schema
+
+    return list(Draft7Validator(cluster_file_schema()).iter_errors(config))
 
 
 def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
@@ -161,8 +154,10 @@ def _unknown(place: str, known: Sequence[str]) -> Problem:
 
 def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """Check what Ray's schema leaves open: keys under `provider`, sources of mounts."""
+    from tune_dml.running.ray_internals import cluster_file_schema
+
     provider, mounts = config.get("provider"), config.get("file_mounts")
-    known = [*_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
+    known = [*cluster_file_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
     for key in provider if isinstance(provider, dict) and provider.get("type") in _CHECKED_PROVIDERS else ():
         if key not in known:
             yield _unknown(f"provider.{key}", known)
@@ -173,13 +168,13 @@ def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _ray_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """Return what Ray's loader refuses beyond its schema, such as a head that is no node type."""
-    from ray.autoscaler._private.util import prepare_config, validate_config
+    from tune_dml.running.ray_internals import validate_cluster_file
 
     printed, level = io.StringIO(), logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with redirect_stdout(printed), redirect_stderr(printed):  # it prints before it raises
-            validate_config(prepare_config(dict(config)))
+            validate_cluster_file(config)
     except Exception as error:  # KeyError, AssertionError, ValueError, click's own: whatever it is, the file is wrong
         words = str(error).strip() or printed.getvalue().strip() or type(error).__name__
         yield Problem("the file", f"Ray refuses it: {one_line(words.splitlines()[0]).rstrip('.')}")

@@ -11,7 +11,7 @@ from ray.util.placement_group import placement_group_table
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.cluster import Capacity
-from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups
+from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups, transfer_placement_group
 
 _LOOK = 1.0
 """Seconds between two searches for orphaned placement groups."""
@@ -55,8 +55,7 @@ class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
             super().request_resources(resource_request)
             return
         self._left.remove(left)
-        self._acquired_pgs.remove(left.placement_group)
-        self._request_to_ready_pgs[resource_request].add(left.placement_group)
+        transfer_placement_group(self, left.placement_group, resource_request)
 
     def clear(self) -> None:
         """Free everything and keep our setting: Ray's own method calls the constructor."""
