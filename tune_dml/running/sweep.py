@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ray import tune
 from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
@@ -47,6 +47,7 @@ from tune_dml.running.ray_internals import (
 from tune_dml.running.recorder import Recorder
 from tune_dml.running.scheduler import GrowingConcurrency, NullReporter, TuneScheduler, silence_tune
 from tune_dml.running.search.optuna_search import CellSearcher
+from tune_dml.running.trials.messages import TrialFunction
 from tune_dml.running.trials.trial import TrialRuntime, engine
 from tune_dml.text import counted, duration
 
@@ -210,9 +211,7 @@ def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[]
     return GrowingConcurrency(searcher, fits, report_growth)
 
 
-def _trial(
-    recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
-) -> Callable[[dict[str, Any]], None]:
+def _trial(recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session) -> TrialFunction:
     """Return the function that Tune runs for each trial.
 
     Raises:

@@ -12,11 +12,13 @@ from typing import Any
 
 from trainables.errors import Problem
 
+_Part = Mapping[str, Any]
+"""A mapping of the file, whose schema KubeRay checks."""
 _GPU = "nvidia.com/gpu"
 _CLUSTER = "spec.rayClusterSpec"
 
 
-def rayjob_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+def rayjob_problems(config: _Part) -> Iterator[Problem]:
     """Yield why a sweep would not run, or not safely, in a job that Kubernetes would start."""
     if config.get("kind") != "RayJob":
         yield Problem("kind", "must be a RayJob, whose cluster lives as long as its sweep", config.get("kind"))
@@ -34,21 +36,21 @@ def rayjob_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _storage_problems(str(spec.get("entrypoint") or "").split(), groups)
 
 
-def _part(of: Any, key: str) -> Mapping[str, Any]:
+def _part(of: Any, key: str) -> _Part:
     part = of.get(key) if isinstance(of, Mapping) else None
     return part if isinstance(part, Mapping) else {}
 
 
-def _list(of: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def _list(of: _Part, key: str) -> list[_Part]:
     items = of.get(key)
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
-def _containers(group: Any) -> list[Mapping[str, Any]]:
+def _containers(group: Any) -> list[_Part]:
     return _list(_part(_part(group, "template"), "spec"), "containers")
 
 
-def _head_problems(head: Mapping[str, Any]) -> Iterator[Problem]:
+def _head_problems(head: _Part) -> Iterator[Problem]:
     place, start = f"{_CLUSTER}.headGroupSpec", _part(head, "rayStartParams")
     if str(start.get("num-cpus")) != "0":
         rule = "the head must offer no CPU: trials there would share it with the sweep's driver"

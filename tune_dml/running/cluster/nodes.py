@@ -14,6 +14,10 @@ from typing import Any
 
 from trainables.bucket import Address
 
+_Node = Mapping[str, Any]
+"""A node as `ray.nodes()` lists it."""
+_Answer = dict[str, Any]
+"""What a node found: plain values, since a class of ours would not travel to a node without the project."""
 _SECONDS = 60.0
 _SKEW = 5.0
 """Seconds by which a node's clock may differ before it is reported."""
@@ -47,7 +51,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     mark = storage / f".tune-dml-{uuid.uuid4().hex}"
     store = None if trial_files is None else str(Address.read(trial_files))
     asked = _Asked(str(mark), str(cache), store, None if data_root is None else str(data_root))
-    answers: list[dict[str, Any]] = []
+    answers: list[_Answer] = []
     facts = [_count(alive)]
     try:
         for node in alive:  # one after the other: the first writes the mark, the others read it
@@ -64,7 +68,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     return [*facts, *_versions(answers), *kept, *_pictures(answers, alive), *_clocks(answers), *_each(answers, alive)]
 
 
-def _count(alive: Sequence[Mapping[str, Any]]) -> Fact:
+def _count(alive: Sequence[_Node]) -> Fact:
     """Return the number of nodes, and whether others could join."""
     places = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(place.startswith("127.") for place in places):
@@ -74,7 +78,7 @@ def _count(alive: Sequence[Mapping[str, Any]]) -> Fact:
     return Fact("nodes", f"{len(alive)} alive, at {', '.join(places)}, which no other machine reaches", remedy)
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def _name(node: _Node) -> str:
     return str(node["NodeManagerHostname"])
 
 
@@ -90,7 +94,7 @@ class _Asked:
     pictures: str | None
 
 
-def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
+def _ask(node_id: str, asked: _Asked, *, writes: bool) -> _Answer:
     import ray
 
     from tune_dml.running.cluster.versions import run_on_node, versions_here
@@ -135,14 +139,14 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
         return found
 
     before = time.time()
-    answer: dict[str, Any] = ray.get(run_on_node(node_id, probe), timeout=_SECONDS)
+    answer: _Answer = ray.get(run_on_node(node_id, probe), timeout=_SECONDS)
     # The probe's time was taken between these two: what lies outside is skew.
     answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
     answer["node_id"] = node_id
     return answer
 
 
-def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+def _versions(answers: Sequence[_Answer]) -> Iterator[Fact]:
     """Compare the nodes' versions with those of this process."""
     from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
@@ -162,7 +166,7 @@ def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
             yield Fact(subject, f"{each}; {here} here", remedy, wrong=True)
 
 
-def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fact]:
+def _shared(answers: Sequence[_Answer], storage: Path) -> Iterator[Fact]:
     lacking = [answer for answer in answers if "storage" not in answer]
     if not lacking:
         yield Fact("shared storage", f"{storage}: written on one node, read on {len(answers)}")
@@ -171,7 +175,7 @@ def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fac
         yield Fact("shared storage", f"{storage} on {answer['host']}: {answer['storage_error']}", remedy, wrong=True)
 
 
-def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+def _stored(answers: Sequence[_Answer]) -> Iterator[Fact]:
     for answer in answers:
         for problem in answer["store"]:
             remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
@@ -182,7 +186,7 @@ def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
         yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")
 
 
-def _pictures(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+def _pictures(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
     """Check the nodes that run trials."""
     trains = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
     asked = [answer for answer in answers if answer["pictures"] and answer["node_id"] in trains]
@@ -194,14 +198,14 @@ def _pictures(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str,
         yield Fact("pictures", f"{asked[0]['pictures'][0]}: on {len(asked)} that run trials")
 
 
-def _clocks(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+def _clocks(answers: Sequence[_Answer]) -> Iterator[Fact]:
     worst = max(answers, key=lambda answer: answer["skew"], default=None)
     if worst is not None:
         late = worst["skew"] > _SKEW
         yield Fact("clocks", f"at most {worst['skew']:.1f} s apart", "Run chrony or ntpd." if late else "", wrong=late)
 
 
-def _each(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+def _each(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
     offered = {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
     for answer in answers:
         place, shm = f"node {answer['host']}", answer["shm"]

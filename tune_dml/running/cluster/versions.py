@@ -34,6 +34,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PictureFolders = Sequence[tuple[str, str]]
 """Pairs of a picture folder and its folder of decoded pictures (`planning.data.data_places`)."""
 _Answer = TypeVar("_Answer")
+_Config = TypeVar("_Config")
 _SECONDS = 30.0
 """Seconds for all nodes together; a node that does not answer may be dying."""
 NONE = "none"
@@ -151,14 +152,12 @@ def _remedy(difference: str, command: str) -> str:
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
-def with_node_check(
-    trial: Callable[[dict[str, Any]], None], places: PictureFolders = ()
-) -> Callable[[dict[str, Any]], None]:
+def with_node_check(trial: Callable[[_Config], None], places: PictureFolders = ()) -> Callable[[_Config], None]:
     """Return a trial function that reports what its node lacks, where Ray would report a lost process."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
-    unpickled: list[Callable[[dict[str, Any]], None]] = []
+    unpickled: list[Callable[[_Config], None]] = []
 
-    def run(config: dict[str, Any]) -> None:
+    def run(config: _Config) -> None:
         if not unpickled:  # a process's first trial
             differences = _differences(ours, versions_here())
             differences += [f"no folder {folder}" for folder in _folders_missing(places)]

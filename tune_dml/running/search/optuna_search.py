@@ -29,7 +29,7 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.running.search.gaussian import FIRST, GaussianSearch
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
-from tune_dml.running.trials.messages import read_message
+from tune_dml.running.trials.messages import TrialRequest, read_message
 
 if TYPE_CHECKING:
     import optuna
@@ -258,21 +258,20 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         """Return nothing: Tune pickles its parts for a restore that we do not use."""
         return {}
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> TrialRequest | str | None:
         """Return the next trial's configuration, None to wait, or FINISHED."""
         trial = self.proposals.next_trial()
         if trial is None:
             return Searcher.FINISHED if self.proposals.finished else None
         self.running[trial_id] = trial
-        # One text: Tune copies, flattens and keeps what it is given, entry by entry.
         settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
         until = self.proposals.until(trial)
         return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: dict[str, object]) -> None:
         """Ignore rows."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, object] | None = None, error: bool = False) -> None:
         """Count a trial that ended without a closing report as failed."""
         trial = self.running.pop(trial_id, None)
         closed = "ended" in read_message(result or {})

@@ -16,14 +16,42 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 if TYPE_CHECKING:
     from trainables.context import Row
     from tune_dml.record.events import TrialEnd
 
-Message = dict[str, Any]
-"""Keys: `rows`, `note`, `resumed` (a step), `ended`, `spent`, `placed`. An empty one says that steps are made."""
+
+class Message(TypedDict, total=False):
+    """What a trial sends to its driver; an empty message says that steps are made."""
+
+    rows: list[Row]
+    note: str
+    resumed: int
+    """The step of the checkpoint that the trial continues from."""
+    ended: dict[str, Any]
+    """`TrialEnd.to_json`."""
+    spent: bool
+    """Whether the process can train no other trial."""
+    placed: str
+    """The placement group of a trial's workers."""
+
+
+class TrialRequest(TypedDict):
+    """What Tune hands to a trial's function."""
+
+    key: str
+    label: str
+    seed: int
+    settings: str
+    """Settings of the cell and the seed, as JSON: Tune copies and flattens a mapping entry by entry."""
+    until: int | None
+    """The step at which the trial pauses; None to run to its end."""
+
+
+TrialFunction = Callable[[TrialRequest], None]
+
 
 _PAUSE = 1.0
 """Seconds between two messages of rows."""
@@ -31,14 +59,14 @@ _SIGNS = 4
 """Messages that a trial sends within the stall limit."""
 
 
-def as_text(message: Mapping[str, Any]) -> dict[str, str]:
+def as_text(message: Message) -> dict[str, str]:
     """Return a message as one JSON text: of each number that it sees, Tune keeps 2 kB of statistics."""
     return {"message": json.dumps(message, default=float)}
 
 
-def read_message(result: Mapping[str, Any]) -> Message:
+def read_message(result: Mapping[str, object]) -> Message:
     """Return the message in one of Tune's results."""
-    message: Message = json.loads(result.get("message", "{}"))
+    message: Message = json.loads(str(result.get("message", "{}")))
     return message
 
 

@@ -30,7 +30,7 @@ from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
 from tune_dml.running.failures import classify
 from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
-from tune_dml.running.trials.messages import Message, Messages, as_text
+from tune_dml.running.trials.messages import Message, Messages, TrialFunction, TrialRequest, as_text
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TrialRuntime:
 
 
 def _run_here(
-    config: Mapping[str, Any],
+    config: TrialRequest,
     runtime: TrialRuntime,
     post: Callable[[Message], None],
     rank: int = 0,
@@ -148,8 +148,8 @@ def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
     return take
 
 
-def _local_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
-    def trial(config: dict[str, Any]) -> None:
+def _local_engine(runtime: TrialRuntime) -> TrialFunction:
+    def trial(config: TrialRequest) -> None:
         import tune_dml.running.trials.preload  # noqa: F401, I001 - first, and quickly
 
         from ray import tune
@@ -159,14 +159,14 @@ def _local_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
     return trial
 
 
-def _train_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
-    def train_one(config: dict[str, Any], post: Callable[[Message], None]) -> None:
+def _train_engine(runtime: TrialRuntime) -> TrialFunction:
+    def train_one(config: TrialRequest, post: Callable[[Message], None]) -> None:
         import ray.train
 
         ranks = ray.train.get_context()
         _run_here(config, runtime, post, ranks.get_world_rank(), ranks.get_world_size())
 
-    def trial(config: dict[str, Any]) -> None:
+    def trial(config: TrialRequest) -> None:
         from ray import tune
 
         from tune_dml.running.trials.worker_group import get_worker_group
@@ -178,6 +178,6 @@ def _train_engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
     return trial
 
 
-def engine(runtime: TrialRuntime) -> Callable[[dict[str, Any]], None]:
+def engine(runtime: TrialRuntime) -> TrialFunction:
     """Return the Tune function that runs trials."""
     return _train_engine(runtime) if runtime.resources.engine == "train" else _local_engine(runtime)

@@ -21,9 +21,9 @@ from typing import Any
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.versions import PictureFolders, with_node_check
 from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
-from tune_dml.running.trials.messages import Message
+from tune_dml.running.trials.messages import Message, TrialRequest
 
-TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
+TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
 """Called in each worker with a trial's configuration and a function that posts messages, the end among them."""
 
 _LOOK = 1.0
@@ -43,7 +43,7 @@ class _Mailbox:
         self.come: set[int] = set()
         """Ranks in the current placement group."""
         self.number = 0
-        self.config: dict[str, Any] | None = None
+        self.config: TrialRequest | None = None
         self.taken: dict[int, int] = {}
         """Rank -> how often it took the current trial."""
         self.place = ""
@@ -61,14 +61,14 @@ class _Mailbox:
         self.is_torn = False
         """Whether the workers must restart: one failed alone and the others wait for it, or one is spent."""
 
-    async def give(self, config: dict[str, Any]) -> None:
+    async def give(self, config: TrialRequest) -> None:
         """Begin a trial."""
         self.number += 1
         self.config, self.taken, self.failed = config, {}, {}
         self.nodes, self.left = set(), []
         self.messages.clear()
 
-    async def take(self, rank: int, last: int, place: str, node: str) -> tuple[int, dict[str, Any]] | None:
+    async def take(self, rank: int, last: int, place: str, node: str) -> tuple[int, TrialRequest] | None:
         """Return the current trial for a rank that has not ended it; None when there is none yet.
 
         Raises:
@@ -123,9 +123,8 @@ class _Mailbox:
         message = self.messages.popleft() if self.messages else None
         if message is None and self._has_failed():
             told = self.failed.get(0) or next(iter(self.failed.values()))
-            message = {
-                name: value for name, value in told.items() if name != "spent"
-            }  # a worker is, and not its driver
+            message = told.copy()
+            message.pop("spent", None)  # a worker is, and not its driver
             is_spent = any("spent" in failure for failure in self.failed.values())
             self.is_torn = is_spent or len(self.failed) < self.workers
         if message is not None and "ended" in message:
@@ -154,7 +153,7 @@ class WorkerGroup:
         """Whether its run goes on; it never ends by itself."""
         return self._thread.is_alive()
 
-    def run(self, config: dict[str, Any]) -> Iterator[Message]:
+    def run(self, config: TrialRequest) -> Iterator[Message]:
         """Yield a trial's messages, the last of which says how it ended.
 
         A message `placed` follows each new placement, so that the driver can free it. Raises when workers are lost too often.
