@@ -1,4 +1,4 @@
-"""Trials of a sweep that stops when it is decided: paired blocks of seeds, and who gets the next one (`stats.sequential.racing`).
+"""Propose trials of a race: paired blocks of seeds, until every question is decided (`stats.sequential.racing`).
 
 After each block the table of cells x seeds is judged at this look's level. Settled cells stop, the others get the next
 block, until none is open or a limit is reached. Each step is an event of the ledger, so a resumed race takes the same
@@ -205,7 +205,7 @@ def _reason(standing: racing.RaceState, cell: int) -> tuple[Why, int | None, flo
 
 
 def _hours_of(state: SweepState) -> float:
-    """What all trials have taken, lost attempts included: GPU-hours, or worker-hours where trials have no GPU."""
+    """Return the GPU-hours or worker-hours of all trials, lost attempts included."""
     seconds = sum(trial.worker_seconds for trial in state.recorded.values())
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)
 

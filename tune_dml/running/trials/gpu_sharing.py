@@ -35,7 +35,7 @@ _SECONDS = 4.0
 _MEETING = 300.0
 """Seconds that the processes have to reach their first step."""
 _WAIT = 600.0
-"""For a GPU of the cluster that is free, or that an autoscaler starts."""
+"""Seconds to wait for a free GPU of the cluster."""
 
 
 @dataclass(frozen=True)
