@@ -11,7 +11,7 @@ from pages import by_id, read
 
 from tune_dml.report import seed_table, summary, write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.report.drawing.paper import printed
+from tune_dml.report.drawing.paper import render_file
 from tune_dml.report.export.schema import Verdicts, json_schema
 from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown_text
 from tune_dml.report.export.verdicts import SCHEMA
@@ -138,7 +138,7 @@ def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
 @pytest.mark.parametrize("form", ["pdf", "png"])
 def test_a_figure_has_the_same_bytes_each_time(steep, form):
     canvas = figures_of(answers(analyse(steep.results)))[0].views[0].draw(False)
-    assert printed(canvas, form) == printed(canvas, form)
+    assert render_file(canvas, form) == render_file(canvas, form)
 
 
 def test_markdown_has_the_rows_of_latex(steep):

@@ -1,4 +1,4 @@
-"""A sweep as the report sees it: every cell with its numbers, each knob with its curve, and what several questions need, once."""
+"""Analysis of a sweep: the numbers of each cell, the curve of each knob, and the comparisons that questions share."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped
 
 @dataclass(frozen=True)
 class BaselineDifference:
-    """A cell minus the baseline, within seeds, with its simultaneous interval; infinite where the data say nothing."""
+    """Difference of a cell to the baseline, with its simultaneous interval; infinite without a noise estimate."""
 
     label: str
     n: int
-    """Seeds that both have."""
+    """Number of seeds that both cells have."""
     difference: float
     low: float
     high: float
@@ -39,47 +39,47 @@ class BaselineDifference:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Everything the questions of the report ask."""
+    """Results of a sweep with every comparison that the questions of the report use."""
 
     results: Results
     metric: MetricName
     margin: float
     cells: tuple[CellAnalysis, ...]
     paper_sd: float | None = None
-    """Run-to-run standard deviation of the papers' numbers, as the user gives it; None: not known."""
+    """Run-to-run standard deviation of published numbers, given by the user; None if unknown."""
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
-        """What is better."""
+        """Whether larger or smaller values are better."""
         return self.results.plan.space.goal
 
     @property
     def sign(self) -> float:
-        """1 when more is better, -1 when less is."""
+        """1 if larger is better, else -1."""
         return 1.0 if self.goal == "maximize" else -1.0
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The planned seeds."""
+        """Planned seeds."""
         return self.results.plan.seeds
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Status -> number of trials, those that occur."""
+        """Number of trials by status; statuses without trials are left out."""
         return {status: count for status in _STATUSES if (count := self.results.count(status))}
 
     @cached_property
     def settings(self) -> Mapping[str, Value]:
-        """Of the first cell that is not the baseline."""
+        """Settings of the first cell that is not a baseline."""
         return next((cell.cell.settings for cell in self.cells if not cell.cell.baseline), {})
 
     def settings_of(self, arm: str) -> Mapping[str, Value]:
-        """Of the first cell of an arm."""
+        """Return the settings of the first cell of an arm."""
         return next((cell.cell.settings for cell in self.cells if cell.cell.arm == arm), {})
 
     @cached_property
     def arms(self) -> tuple[ArmAnalysis, ...]:
-        """The methods that were compared, in their order, with their cells; of a space without arms, it and its baseline."""
+        """Arms in their order, with their cells; for a space without arms, the space and its baseline."""
         plan = self.results.plan
         return tuple(
             ArmAnalysis(
@@ -93,7 +93,7 @@ class Analysis:
 
     @cached_property
     def baseline(self) -> CellAnalysis | None:
-        """The baseline cell, if the space has one; the one with the best mean, where something was tuned in it too."""
+        """Baseline cell with the best mean; None if the space has no baseline."""
         cells = [cell for cell in self.cells if cell.cell.baseline]
         return (
             max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
@@ -101,51 +101,51 @@ class Analysis:
 
     @cached_property
     def baselines(self) -> tuple[CellAnalysis, ...]:
-        """Every baseline cell with a number: several where something was tuned in the baseline too."""
+        """Baseline cells with results; several if the baseline was tuned."""
         return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
     @cached_property
     def looks(self) -> Looks:
-        """Looks at the sweep: those on record, and the present one."""
+        """Interim analyses of the sweep: the recorded ones and this one."""
         found, imported = self.results, self.results.imported is not None
         return looks_of(found.looks, found.trials, imported=imported, share=self._share_left)
 
     @cached_property
     def confirmation_looks(self) -> Looks:
-        """Looks at the fresh seeds of the confirmation: those on record, and the present one."""
+        """Interim analyses of the confirmation's fresh seeds: the recorded ones and this one."""
         return looks_of(self.results.confirmation_looks, self.results.confirmed)
 
     @property
     def _share_left(self) -> float:
-        """The cells with a number, less the one that others are compared with, of all that there would be."""
+        """Share of the comparisons with one cell that early stopping left."""
         left = sum(bool(cell.values) for cell in self.cells)
         return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
 
     @cached_property
     def stopped(self) -> tuple[CellAnalysis, ...]:
-        """The cells that were stopped early, behind others, and have no number at the end."""
+        """Cells that were stopped early."""
         return tuple(cell for cell in self.cells if cell.stopped is not None)
 
     @cached_property
     def race(self) -> RaceFindings | None:
-        """What the sweep's race has found; None where there was none."""
+        """Findings of the sweep's race; None if the sweep was no race."""
         return race_findings(self.results, self.cells)
 
     @cached_property
     def resolution(self) -> float:
-        """What one query moves the metric by; 0 where it is as good as continuous, or not known."""
+        """Step by which one query changes the metric; 0 if continuous or unknown."""
         return self.results.resolution_of(self.metric.key)
 
     @cached_property
     def table(self) -> SeedTable:
-        """Cells x seeds of every cell with a number, the baseline included; those that lost every seed are named."""
+        """Cells x seeds of all cells with results, baseline included; cells that lost every seed are listed as excluded."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
         excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
         return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
 
     @cached_property
     def pairs(self) -> Bounds | None:
-        """Intervals of all differences between the table's cells, which hold at once; None without a noise estimate."""
+        """Simultaneous intervals of all differences between cells; None without a noise estimate."""
         if not self.table.testable:
             return None
         bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
@@ -154,19 +154,19 @@ class Analysis:
 
     @cached_property
     def bars(self) -> Mapping[str, float]:
-        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+        """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly."""
         if self.pairs is None:
             return {}
         return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
-        """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""
+        """Return the ends of a cell's comparison bar; percentages are clipped to 0 and 100."""
         half = self.bars.get(cell.label, math.nan)
         return self.metric.level_ends(cell.mean - half, cell.mean + half)
 
     @cached_property
     def against_baseline(self) -> tuple[BaselineDifference, ...] | None:
-        """Every other cell against the best of the baseline's; None without one, or when it has no numbers."""
+        """Differences of all other cells to the best baseline cell; None without baseline results."""
         if self.baseline is None or not self.baseline.values:
             return None
         by_label = {cell.label: cell for cell in self.cells}
@@ -184,7 +184,7 @@ class Analysis:
         return tuple(rows)
 
     def against(self, cell: CellAnalysis) -> BaselineDifference | None:
-        """A cell's difference to the baseline; None for the baseline itself and where there is none."""
+        """Return a cell's difference to the baseline; None for the baseline itself or without one."""
         return self._against.get(cell.label)
 
     @cached_property
@@ -193,7 +193,10 @@ class Analysis:
 
     @cached_property
     def knobs(self) -> tuple[KnobAnalysis, ...]:
-        """The scientific knobs of each arm (all of them when none is scientific); they share the error (Bonferroni)."""
+        """Analyses of the scientific knobs of each arm, or of all knobs if none is scientific.
+
+        The knobs share the error (Bonferroni).
+        """
         space = self.results.plan.space
         searched = [
             (arm, knob) for arm in self.arms if not arm.baseline for knob in space.scientific_of(space.arm(arm.name))
@@ -202,18 +205,18 @@ class Analysis:
 
     @cached_property
     def baseline_point(self) -> CurvePoint | None:
-        """The baseline with the comparison bar it has among all cells."""
+        """Baseline as a point of a curve, with its comparison bar among all cells."""
         if self.baseline is None:
             return None
         label = self.baseline.label
         return point_of(label, None, [self.baseline], self.baseline.mean, self.bars.get(label, math.nan))
 
     logged = cached_property(lambda self: LoggedRows(self.results))
-    """What trials logged, each trial read once."""
+    """Logged rows of trials; each trial is read once."""
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
-        """Key of a knob -> what the trials behind its curve logged while they trained."""
+        """Training histories of the trials behind each knob's curve, by knob key."""
         rows = self.logged.of([trial.key for trial in self.results.trials])
         baseline = self.baseline.label if self.baseline else None
         return {
@@ -223,7 +226,7 @@ class Analysis:
 
     @cached_property
     def pair(self) -> Pair:
-        """The baseline (the worst cell where there is none) and the best other cell, with what they left to look at."""
+        """Evidence of the baseline (or the worst cell) and of the best other cell."""
         ranked = sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean)
         baseline, missing = self.baseline, []
         if baseline is not None and not baseline.values:
@@ -239,7 +242,7 @@ class Analysis:
 
 
 def analyse(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Analysis:
-    """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
+    """Analyse the results of a sweep; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
     margin = plan.margin if margin is None else margin
     raise_if_any([*margin_problems(margin), *paper_sd_problems(paper_sd)])
@@ -251,7 +254,7 @@ def analyse(results: Results, margin: float | None = None, paper_sd: float | Non
 
 
 def _differences(analysis: Analysis) -> tuple[Difference, ...]:
-    """Every other cell minus the baseline's only cell, or minus the best of several."""
+    """Compare every other cell with the baseline cell, or with the best of several."""
     table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
     raced = analysis.race.of(table.labels) if analysis.race else None
     if len(labels) > 1:

@@ -1,4 +1,4 @@
-"""Cells that trained to the same numbers: what tells them apart was not used, or other settings switch it off."""
+"""Cells with identical results, whose differing settings had no effect."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _LOSS = "train/loss"
 
 
 def alike(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]:
-    """Groups of two and more cells that have the same numbers, to the last digit, under every seed that two of them share.
+    """Return groups of cells with exactly equal results under every seed that they share.
 
-    Judged by what validation measured of the network, and its last loss: rounded counts alone may agree by chance, a loss of 0
-    says that nothing was learnt (`questions.untrained`).
+    Both the validation metrics and the last loss must agree, because rounded metrics alone may agree by chance.
     """
     first: dict[tuple[object, ...], int] = {}
     groups: dict[int, list[CellAnalysis]] = {}
@@ -31,14 +30,14 @@ def alike(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]
 
 
 def _same_numbers(one: CellAnalysis, other: CellAnalysis) -> bool:
-    """Whether two cells share a seed, and have the same numbers under all that they share."""
+    """Whether two cells share a seed and have equal results under all shared seeds."""
     here, there = ({trial.seed: mark for trial in cell.trials if (mark := _mark(trial))} for cell in (one, other))
     shared = here.keys() & there.keys()
     return bool(shared) and all(here[seed] == there[seed] for seed in shared)
 
 
 def changes_nothing(arm: ArmAnalysis, knob: Knob) -> bool:
-    """Whether all values of a knob, the other knobs as they are, trained to the same numbers: at least two did."""
+    """Whether at least two values of a knob gave results, and all of them the same."""
     at_others: dict[tuple[str, ...], list[CellAnalysis]] = {}
     for cell in arm.cells:
         if knob.path in cell.cell.knobs and cell.values:
@@ -49,7 +48,7 @@ def changes_nothing(arm: ArmAnalysis, knob: Knob) -> bool:
 
 
 def _mark(trial: TrialResult) -> tuple[object, ...]:
-    """What the numbers of a finished trial are known by; empty where they might agree by chance."""
+    """Return a finished trial's results as a key; empty if they could agree by chance."""
     if trial.status != "finished" or not trial.metrics.get(_LOSS):
         return ()
     figures = (item for item in trial.metrics.items() if item[0].startswith("val/"))

@@ -1,4 +1,4 @@
-"""A cell with what its trials gave, which cells validation selects, and what a race has decided of them."""
+"""Results of cells and arms, the ranking of cells by validation, and the findings of a race."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tune_dml.stats.verdicts.selection import best_first
 
 @dataclass(frozen=True)
 class CellAnalysis:
-    """A cell with what its trials gave."""
+    """A cell with its trials and their values."""
 
     cell: Cell
     trials: tuple[TrialResult, ...]
     values: Mapping[int, float]
-    """Seed -> the sweep's metric, of the trials that have it."""
+    """The sweep's metric by seed."""
     failures: tuple[tuple[TrialResult, str], ...]
-    """The trials that failed or diverged, or finished without the metric, and why."""
+    """Trials without a value, each with the reason."""
 
     @property
     def label(self) -> str:
-        """The cell's name."""
+        """Name of the cell."""
         return self.cell.label
 
     @property
     def lost(self) -> str:
-        """The seeds without a number, and why; empty when none was lost."""
+        """Seeds without a value and the reasons; empty if none was lost."""
         return "; ".join(f"seed {trial.seed} {why}" for trial, why in self.failures)
 
     @property
@@ -45,34 +45,34 @@ class CellAnalysis:
 
     @property
     def stopped(self) -> int | None:
-        """The step at which it was stopped, behind others; None where it was let finish."""
+        """Step at which the cell was stopped early; None if it was not."""
         return next((trial.step for trial in self.trials if trial.status == "stopped"), None)
 
     @cached_property
     def mean(self) -> float:
-        """Over the seeds that have a number; NaN without any."""
+        """Mean over the seeds with a value; NaN without any."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Training time of each trial that has run."""
+        """Training seconds of each trial that ran."""
         return tuple(trial.seconds for trial in self.trials if trial.seconds > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class ArmAnalysis:
-    """An arm with what its cells gave."""
+    """An arm with the analyses of its cells."""
 
     name: str
-    """Empty for that of a space without arms."""
+    """Empty in a space without arms."""
     baseline: bool
     knobs: tuple[Knob, ...]
-    """Those that are searched in it, scientific first."""
+    """Knobs searched in the arm, scientific ones first."""
     cells: tuple[CellAnalysis, ...]
 
     @property
     def trained(self) -> tuple[CellAnalysis, ...]:
-        """The cells of which some trial has a number and none diverged: those that can be its best."""
+        """Cells with a value of which no trial diverged."""
         return tuple(cell for cell in self.cells if cell.values and not cell.diverged)
 
     @property
@@ -82,9 +82,9 @@ class ArmAnalysis:
 
 
 def best_cells(results: Results) -> list[Cell]:
-    """The cells that have a finished trial, the best by validation first, the baseline among them.
+    """Return the cells with a finished trial, best validation first, the baseline included.
 
-    A cell of which a trial diverged is not selected; a lost or missing trial is a hole.
+    Cells of which a trial diverged are left out; lost and missing trials count as holes.
     """
     metric, goal = results.plan.metric, results.plan.space.goal
     cells = {trial.cell.digest: trial.cell for trial in results.trials}
@@ -101,16 +101,19 @@ def best_cells(results: Results) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class RaceFindings:
-    """Where a sweep's race stands: its looks once more, each at its level, so that verdicts agree with it."""
+    """State of a sweep's race after replaying its looks, so that verdicts agree with the race."""
 
     race: RaceState
     rows: dict[str, int]
-    """Label -> the cell's row."""
+    """Row of each cell, by label."""
     margin: float
     sign: float
 
     def of(self, labels: Sequence[str], *, signed: bool = False) -> RaceStanding | None:
-        """What it has found of these cells, on the metric's own scale; `signed`: larger is better. None where it lacks one."""
+        """Return the findings about these cells; None if the race lacks one of them.
+
+        Values are on the metric's own scale, or with larger values better if `signed`.
+        """
         if any(label not in self.rows for label in labels):
             return None
         rows = [self.rows[label] for label in labels]
@@ -118,12 +121,12 @@ class RaceFindings:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The cells that got no more seeds because their trials failed, before they were settled."""
+        """Cells that left the race unsettled because their trials failed."""
         return tuple(label for label, row in self.rows.items() if self.race.lost[row])
 
 
 def race_findings(results: Results, cells: Sequence[CellAnalysis]) -> RaceFindings | None:
-    """None without a race that has judged."""
+    """Replay the race of a sweep; return None if it has no looks yet."""
     race, plan = results.race, results.plan
     if race is None or not race.judged:
         return None

@@ -1,4 +1,4 @@
-"""One knob of a sweep with the others out of the way: its curve, and what the statistics say of it."""
+"""Analysis of one knob of a sweep: its curve and sensitivity verdict, isolated from the other knobs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.record.results import Results
 from tune_dml.report.analysis.alike import changes_nothing
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, SensitivityVerdict, isolate, judge_sensitivity
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.text import is_number
+
+if TYPE_CHECKING:
+    from tune_dml.report.analysis import Analysis
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
@@ -29,96 +31,96 @@ _CHOSEN = "configurations were stopped early by what they were worth, and the ot
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One value of a knob."""
+    """One value of a knob on its curve."""
 
     label: str
     value: Value
     seeds: tuple[tuple[int, float], ...]
-    """(seed, metric) behind the mean, the other knobs removed; every number there is where values cannot be compared."""
+    """(seed, metric) behind the mean, with the other knobs averaged or tuned away."""
     mean: float
-    """NaN when the value has no number, or cannot be compared."""
+    """NaN without results, or if the values cannot be compared."""
     half_bar: float
     """Half the comparison bar; NaN without a noise estimate."""
     failures: tuple[tuple[int, str, str], ...]
     """(seed, status, reason)."""
     trials: tuple[str, ...]
-    """Keys of the trials behind it."""
+    """Keys of the trials of this value."""
     stopped: int = 0
-    """How many of its cells were stopped early."""
+    """Number of cells that were stopped early."""
 
     @property
     def diverged(self) -> int:
-        """How many of its trials diverged."""
+        """Number of trials that diverged."""
         return sum(status == "diverged" for _, status, _ in self.failures)
 
 
 @dataclass(frozen=True, eq=False)
 class KnobAnalysis:
-    """One knob with the others out of the way: its curve, and what the statistics say of it."""
+    """A knob's curve and its sensitivity verdict."""
 
     knob: Knob
     axis: Axis
     levels: tuple[Value, ...]
-    """Every value tried, in the order of the axis, those without results included."""
+    """All values tried, in axis order, including those without results."""
     labels: tuple[str, ...]
-    """One for each level; the rows of `isolated.table` are named by them."""
+    """Labels of the levels, as in `isolated.table`."""
     isolated: IsolatedKnob
     better: SeedTable
     """`isolated.table` with larger numbers better."""
     raced: RaceStanding | None
-    """What a race has found of the table's rows."""
+    """Findings of a race about the rows of the table."""
     sensitivity: SensitivityVerdict
     points: tuple[CurvePoint, ...]
     baseline: CurvePoint | None
     published: tuple[PublishedCurve, ...]
-    """The papers' curves for this knob, those on the same data set first."""
+    """Published curves of this knob, same data set first."""
     arm: str = ""
-    """The arm within which it was moved; empty in a space without arms."""
+    """Arm in which the knob was varied; empty in a space without arms."""
     cells: tuple[str, ...] = ()
-    """The label of the cell behind each level; empty where some level has several cells."""
+    """Cell label of each level; empty if a level has several cells."""
     failed: tuple[str, ...] = ()
-    """The values that a race could not settle, because their trials failed."""
+    """Values that a race left unsettled because their trials failed."""
     unused: bool = False
-    """Whether its values trained to the same numbers, to the last digit: nothing was varied, so nothing is found of it."""
+    """Whether all values gave identical results, so that the knob had no effect."""
 
     @property
     def key(self) -> str:
-        """What tells it from the other knobs, and from itself in other arms."""
+        """Unique key: arm and path."""
         return f"{self.arm} {self.path}".strip()
 
     @property
     def path(self) -> str:
-        """The knob's dotted path."""
+        """Dotted path of the knob."""
         return self.knob.path
 
     @property
     def symbol(self) -> str:
-        """What sentences call it."""
+        """Name of the knob in sentences."""
         return f"{symbol_of(self.knob)} of {self.arm}" if self.arm else symbol_of(self.knob)
 
     @property
     def slug(self) -> str:
-        """The key as part of an anchor and of file names."""
+        """Key as used in anchors and file names."""
         return slug(self.key)
 
     @property
     def numeric(self) -> bool:
-        """Whether the levels are numbers."""
+        """Whether all levels are numbers."""
         return all(is_number(level) for level in self.levels)
 
     @property
     def points_and_baseline(self) -> tuple[CurvePoint, ...]:
-        """The curve, and the baseline behind it."""
+        """Points of the curve, followed by the baseline."""
         return self.points if self.baseline is None else (*self.points, self.baseline)
 
     @property
     def seeds(self) -> int:
-        """Seeds that carry numbers."""
+        """Number of seeds with results."""
         return int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """The values that were stopped early, in some cell."""
+        """Values of which a cell was stopped early."""
         return tuple(point.label for point in self.points if point.stopped)
 
     @property
@@ -129,7 +131,7 @@ class KnobAnalysis:
         return f"Among the {len(self.points) - len(self.stopped)} of {len(self.points)} values that finished training: "
 
     def level(self, label: str) -> Value:
-        """The knob's value behind a label."""
+        """Return the knob's value of a label."""
         return self._levels[label]
 
     @cached_property
@@ -137,48 +139,8 @@ class KnobAnalysis:
         return dict(zip(self.labels, self.levels, strict=True))
 
 
-class SweepFigures(Protocol):
-    """What a knob is measured in; `Analysis` is one."""
-
-    @property
-    def results(self) -> Results:
-        """What is on record."""
-
-    @property
-    def cells(self) -> tuple[CellAnalysis, ...]:
-        """Every cell."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The planned seeds."""
-
-    @property
-    def margin(self) -> float:
-        """Smaller differences do not matter."""
-
-    @property
-    def sign(self) -> float:
-        """1 when more is better, -1 when less is."""
-
-    @property
-    def resolution(self) -> float:
-        """What one query moves the metric by."""
-
-    @property
-    def race(self) -> RaceFindings | None:
-        """What its race has found."""
-
-    @property
-    def bars(self) -> Mapping[str, float]:
-        """Cell -> half its comparison bar."""
-
-    @property
-    def baseline_point(self) -> CurvePoint | None:
-        """The baseline, if there is one."""
-
-
-def analyse_knob(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
-    """Isolate a knob within an arm and judge whether it matters there, at the error `alpha`."""
+def analyse_knob(analysis: Analysis, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
+    """Isolate a knob within an arm and judge its sensitivity at the error level `alpha`."""
     tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
     labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
@@ -212,7 +174,7 @@ def analyse_knob(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, alpha: fl
     )  # fmt: skip
 
 
-def _isolated(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
+def _isolated(analysis: Analysis, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
     space = analysis.results.plan.space
     paths = [other.path for other in arm.knobs if other.path != knob.path]
     if paths and any(cell.stopped for cell in arm.cells):
@@ -232,17 +194,15 @@ def _isolated(analysis: SweepFigures, arm: ArmAnalysis, knob: Knob, labels: Mapp
     return isolate(points, labels, analysis.seeds, analysis.sign, analysis.resolution)
 
 
-def _raced(
-    analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]
-) -> RaceStanding | None:
-    """What a race has found of the values in `rows`, where each is one cell."""
+def _raced(analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]) -> RaceStanding | None:
+    """Return the race's findings about the values in `rows`, if each is one cell."""
     if analysis.race is None or any(len(cells) > 1 for cells in at_level.values()):
         return None
     return analysis.race.of([at_level[row][0].label for row in rows])
 
 
-def _failed_in_race(analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
-    """The values that a race could not settle because trials of a cell failed again and again, or all of them."""
+def _failed_in_race(analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
+    """Return the values that a race left unsettled because their trials failed."""
     if analysis.race is None:
         return []
     lost, failed = analysis.race.lost, []
@@ -253,9 +213,9 @@ def _failed_in_race(analysis: SweepFigures, at_level: Mapping[str, list[CellAnal
 
 
 def _bars(
-    analysis: SweepFigures, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
+    analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
 ) -> dict[str, float]:
-    """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
+    """Return half a comparison bar for each value; the bar of its cell if it has a single one."""
     if all(len(cells) == 1 for cells in at_level.values()):
         return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
     if matters.bounds is None:
@@ -285,10 +245,10 @@ def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]
     return dict(zip(table.labels, numbers, strict=True))
 
 
-def _published(analysis: SweepFigures, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
-    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol.
+def _published(analysis: Analysis, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+    """Return the published curves whose hyperparameter is the knob's last name or symbol.
 
-    A curve of a method that is an arm's name belongs to that arm.
+    A curve of a method named like an arm belongs to that arm.
     """
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = analysis.results.plan
@@ -308,7 +268,7 @@ def _letters(name: str) -> str:
 
 
 def _ordered(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
-    """The values that were tried: numbers ascending, names in the order of the grid."""
+    """Return the tried values: numbers ascending, names in grid order."""
     tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
     numbers = [value for value in tried if is_number(value)]
     if len(numbers) == len(tried):
@@ -320,7 +280,7 @@ def _ordered(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
 
 
 def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
-    """Logarithmic only where all values are positive; a log grid with 0 is drawn at equal steps in order."""
+    """Return the axis scale; a log grid that contains 0 is drawn at equal steps."""
     numbers = [level for level in levels if is_number(level)]
     if knob.domain.scale == "category" or len(numbers) < len(levels):
         return "ordered"
@@ -330,18 +290,18 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
 
 
 def level_key(value: Value) -> tuple[str, str]:
-    """A hashable stand-in for a knob's value: 1 and 1.0 are one value, True is another."""
+    """Return a hashable key of a value; 1 and 1.0 are equal, True differs."""
     return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
 
 
 def same_value(value: Value, x: float | str) -> bool:
-    """Whether a knob's value is the one a paper printed."""
+    """Whether a knob's value equals a published one."""
     if is_number(value) and is_number(x):
         return math.isclose(value, x, rel_tol=1e-9)
     return str(value) == str(x)
 
 
 def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
-    """Labels that rounding made equal get their full value."""
+    """Give labels that rounding made equal their full value."""
     times = Counter(labels.values())
     return {key: text if times[text] == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()}

@@ -1,4 +1,4 @@
-"""The looks at a growing set of trials, and the error level that the present one may use."""
+"""Interim analyses (looks) of a growing sweep, and the error level of the current one."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from tune_dml.record.results import TrialResult
 from tune_dml.stats.sequential.looks import error_spent, level_left
 
 ALPHA = 0.05
-"""The error that all looks at a sweep may spend together, for each family of statements."""
+"""Total error of all looks at a sweep, for each family of statements."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks at a sweep, or at its confirmation, while it grew."""
+    """Looks at a sweep or at its confirmation."""
 
     seeds: tuple[float, ...]
-    """Mean seeds per cell at each look; the present one is the last."""
+    """Mean seeds per cell at each look; the current look is the last."""
     planned: int
-    """Seeds per cell that were planned before the first look."""
+    """Seeds per cell planned before the first look."""
     recorded: bool = True
-    """Looks at results of other programs are not: one is assumed, which spends all of the error."""
+    """False for imported results: a single look that spends all of the error is assumed."""
     share: float = 1.0
-    """The share of the cells that were not stopped early: they were chosen by their own numbers, so they get only their share
-    of the error (benchmarks/verdict_stopping.py)."""
+    """Share of cells not stopped early; they get this share of the error because their own results chose them."""
     grown: frozenset[int] = frozenset()
     """Positions of the looks before which cells were added."""
 
     @cached_property
     def level(self) -> float:
-        """The error level of the present look."""
+        """Error level of the current look."""
         if not self.recorded:
             return ALPHA
         return self.share * (level_left(self.seeds, planned=self.planned, alpha=ALPHA, grown=self.grown) or ALPHA)
 
     @property
     def spent(self) -> float:
-        """The error of all looks together."""
+        """Error spent by all looks together."""
         return error_spent(self.seeds, planned=self.planned, alpha=ALPHA) if self.recorded else ALPHA
 
     @property
     def confidence(self) -> str:
-        """The confidence of the present look's intervals: `96%`."""
+        """Confidence of the current look's intervals, e.g. `96%`."""
         return f"{100 * (1 - self.level):.3g}%"
 
     def level_at(self, seeds: float) -> float:
@@ -62,7 +61,7 @@ def looks_of(
     imported: bool = False,
     share: float = 1.0,
 ) -> Looks:
-    """Return the looks on record and the present one.
+    """Return the recorded looks and the current one.
 
     Args:
         past: the looks on record, in order.

@@ -1,4 +1,4 @@
-"""What trials logged while they trained, and what they left to look at: read once, for every question about it."""
+"""Training histories and evidence of trials, read once for all questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.text import is_number
 
 Rows = Sequence[Mapping[str, float]]
-"""What one trial logged, in order of step; numbers that are not finite are left out."""
+"""Logged rows of one trial in order of step, without numbers that are not finite."""
 
 _MOST_LINES = 6
 
@@ -35,19 +35,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Change:
-    """What a value of the knob came to by its last evaluation, from an earlier one."""
+    """Change of a metric from an earlier evaluation to the last one, at one value of the knob."""
 
     label: str
     first: int
     last: int
     """Steps."""
     size: float
-    """Mean over the trials that have both: means of other trials differ by more than training."""
+    """Mean over the trials that have both evaluations."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One logged figure over training, a line for each value of the knob."""
+    """One logged metric over training, with a line for each value of the knob."""
 
     metric: MetricName
     lines: tuple[Line, ...]
@@ -58,29 +58,29 @@ class Histories:
     """The rows of every trial behind a knob's curve, the baseline included."""
 
     by_label: Mapping[str, Sequence[Rows]]
-    """Value of the knob, or baseline -> its trials' rows."""
+    """Rows of the trials, by value of the knob or baseline."""
     shown: tuple[str, ...]
-    """The values that are drawn, the baseline last."""
+    """Values that are drawn, the baseline last."""
     omitted: tuple[str, ...]
-    """Values whose lines are left out so that panels can be read."""
+    """Values left out so that panels stay readable."""
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Every figure that some row has."""
+        """Names of all logged metrics."""
         return frozenset(key for trials in self.by_label.values() for rows in trials for row in rows for key in row)
 
     def panels(self, keys: Sequence[str]) -> tuple[Panel, ...]:
-        """Logged figures over training, with the values that are drawn; a figure that nobody logged is left out."""
+        """Return a panel for each of the metrics that was logged."""
         panels = [Panel(metric_name(key), tuple(self.lines(key, self.shown).values())) for key in keys]
         return tuple(panel for panel in panels if panel.lines)
 
     def lines(self, key: str, labels: Sequence[str] | None = None) -> dict[str, Line]:
-        """A figure over training by value of the knob: all that logged it, or those of some labels."""
+        """Return a metric's line for each label (default: all) that logged it."""
         lines = ((label, self._line(label, key)) for label in labels or self.by_label)
         return {label: line for label, line in lines if line is not None}
 
     def changes(self, key: str, share: float) -> tuple[Change, ...]:
-        """Of each value with an evaluation at least `share` of training before its last one, the change since the latest such."""
+        """Return each value's change since its latest evaluation at least `share` of training before the last."""
         found = (self._change(label, key, share) for label in self.by_label)
         return tuple(change for change in found if change is not None)
 
@@ -114,7 +114,7 @@ class LoggedRows:
         self._read: dict[str, Rows] = {}
 
     def of(self, keys: Sequence[str]) -> dict[str, Rows]:
-        """Trial key -> its rows."""
+        """Return the rows of trials, by trial key."""
         for key in keys:
             if key not in self._read:
                 self._read[key] = [_finite(row) for row in self._results.history(key)]
@@ -130,7 +130,7 @@ def _finite(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
-    """Rows by value of the knob; `levels` has the trials behind each label, `baseline` is one of the labels."""
+    """Group rows by value of the knob; `levels` maps each label to its trials."""
     labels = [label for label in levels if label != baseline]
     shown = _thinned(labels)
     return Histories(
@@ -141,7 +141,7 @@ def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], 
 
 
 def _thinned(labels: list[str]) -> list[str]:
-    """Ends and evenly spaced values between, when there are too many to tell apart."""
+    """Keep the ends and evenly spaced values between if there are too many lines."""
     if len(labels) <= _MOST_LINES:
         return labels
     return [labels[i] for i in np.linspace(0, len(labels) - 1, _MOST_LINES).round().astype(int)]
@@ -149,14 +149,14 @@ def _thinned(labels: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class ShownCell:
-    """One of two cells that are shown side by side."""
+    """One of two cells shown side by side."""
 
     label: str
     role: str
     """`baseline`, `best`, `worst`, `best of the others`."""
     evidence: Evidence
     key: str
-    """Of the trial that left it."""
+    """Key of the trial that wrote the evidence."""
 
     @property
     def title(self) -> str:
@@ -170,14 +170,14 @@ class Pair:
 
     sides: tuple[ShownCell, ...]
     seed: int | None
-    """The seed whose trials are shown; None where no trial left anything."""
+    """Seed whose trials are shown; None without evidence."""
     missing: tuple[str, ...]
-    """What cannot be shown, and why."""
+    """Sentences about evidence that is missing."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cell that is to be shown, and as what."""
+    """A cell to show, and its role."""
 
     label: str
     role: str
@@ -185,7 +185,7 @@ class Candidate:
 
 
 def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence[str]) -> Pair:
-    """The candidates under the first seed for which most of them left evidence; `missing` is said before the rest."""
+    """Return the candidates' evidence under the first seed for which most of them have some."""
     seeds = results.plan.seeds
     by_seed = {
         seed: tuple(side for cell in candidates if (side := _side(results, cell, seed)) is not None) for seed in seeds

@@ -23,7 +23,7 @@ _WIDTHS = {
     **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.78),
     **dict.fromkeys("mMW%@", 1.0),
 }
-"""Of letters, in font sizes, after the widest of the usual fonts; any other takes `_LETTER`."""
+"""Widths of letters in font sizes, for the widest usual font; other letters take `_LETTER`."""
 _LETTER = 0.66
 FONT = 12.0
 """Pixels of the axes' text."""
@@ -31,10 +31,10 @@ FONT = 12.0
 
 @dataclass(frozen=True)
 class Pen:
-    """How something is drawn."""
+    """Colour, width and style of a mark."""
 
     colour: str
-    """A role of `colours.PALETTE`."""
+    """Role in `colours.PALETTE`."""
     width: float = 1.4
     dash: str = ""
     opacity: float = 1.0
@@ -42,7 +42,7 @@ class Pen:
 
 @dataclass(frozen=True)
 class Mark:
-    """One thing on the canvas."""
+    """One line, area, dot or text of a canvas."""
 
     kind: Literal["line", "area", "dot", "text"]
     points: tuple[tuple[float, float], ...]
@@ -52,19 +52,19 @@ class Mark:
     size: float = 0.0
     """A dot's radius, a text's font size."""
     text: str = ""
-    """A text; else what is said when it is pointed at."""
+    """The text, or the tooltip of another mark."""
     anchor: Anchor = "start"
     bold: bool = False
     halo: bool = False
     link: str = ""
-    """The anchor of a row of the page that says more."""
+    """Anchor of a row of the page with details."""
     group: str = ""
-    """What can be shown and hidden together."""
+    """Group of marks that are shown and hidden together."""
 
 
 @dataclass
 class Canvas:
-    """Marks in the order in which they lie on each other."""
+    """Marks in drawing order."""
 
     width: float
     height: float
@@ -73,27 +73,27 @@ class Canvas:
 
     @contextmanager
     def group(self, name: str) -> Iterator[None]:
-        """What is drawn within can be shown and hidden together."""
+        """Draw the marks of this context into a group that can be hidden."""
         before, self._group = self._group, name
         yield
         self._group = before
 
     def line(self, points: Points, pen: Pen, text: str = "") -> None:
-        """A line through points."""
+        """Draw a line through points."""
         self.marks.append(Mark("line", tuple(points), pen, text=text, group=self._group))
 
     def area(self, points: Points, pen: Pen, text: str = "") -> None:
-        """The area within points, filled."""
+        """Fill the area within points."""
         self.marks.append(Mark("area", tuple(points), pen, text=text, group=self._group))
 
     def box(self, left: float, top: float, right: float, bottom: float, pen: Pen, *, text: str = "") -> None:
-        """A filled rectangle."""
+        """Fill a rectangle."""
         self.area([(left, top), (right, top), (right, bottom), (left, bottom)], pen, text)
 
     def dot(
         self, x: float, y: float, pen: Pen, shape: str = "circle", *, size: float = 3.0, text: str = "", link: str = ""
     ) -> None:
-        """A marker."""
+        """Draw a marker."""
         mark = Mark("dot", ((x, y),), pen, shape=shape, size=size, text=text, link=link, group=self._group)
         self.marks.append(mark)
 
@@ -101,18 +101,18 @@ class Canvas:
         self, x: float, y: float, text: str, colour: str = "soft", *, size: float = FONT, anchor: Anchor = "start",
         bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """A line of text whose baseline is at y; a `halo` keeps it readable on lines."""
+        """Draw a line of text whose baseline is at y; a `halo` keeps it readable on lines."""
         line, pen = one_line(text), Pen(colour)
         self.marks.append(
             Mark("text", ((x, y),), pen, size=size, text=line, anchor=anchor, bold=bold, halo=halo, group=self._group)
         )
 
     def svg(self) -> str:
-        """An `<svg>` element for the page, whose style sheet has the colours."""
+        """Return an `<svg>` element for the page, whose style sheet has the colours."""
         return f'<svg viewBox="0 0 {_n(self.width)} {_n(self.height)}" focusable="false">{self._body()}</svg>'
 
     def document(self) -> str:
-        """The same as a file of its own, in the colours of a light page."""
+        """Return an SVG file in light colours."""
         used = sorted({mark.pen.colour for mark in self.marks})
         style = " ".join(f".k-{name} {{ color: {PALETTE[name][0]}; }}" for name in used)
         size = f'width="{_n(self.width)}" height="{_n(self.height)}" viewBox="0 0 {_n(self.width)} {_n(self.height)}"'
@@ -138,22 +138,22 @@ SVG_STYLE = (
     ".h { fill: none; stroke: currentColor; stroke-width: 1.2; } .t { fill: currentColor; stroke: none; } "
     ".halo { stroke: var(--paper, white); stroke-width: 4px; paint-order: stroke; stroke-linejoin: round; }"
 )
-"""Of lines, areas, hollow dots and texts: for the page and for single files."""
+"""Style of lines, areas, hollow dots and texts, for pages and files."""
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """About how many pixels a text takes, rather too many than too few."""
+    """Estimate the width of a text in pixels, rather too large."""
     return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
 def fitted(text: str, width: float, size: float = FONT) -> str:
-    """The text, cut where it would take more than `width` pixels."""
+    """Shorten a text to at most `width` pixels."""
     cuts = (shortened(text, letters) for letters in range(len(text), 4, -1))
     return next((cut for cut in cuts if text_width(cut, size) <= width), shortened(text, 4))
 
 
 def _n(number: float) -> str:
-    """A coordinate to a tenth of a pixel."""
+    """Format a coordinate to a tenth of a pixel."""
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
@@ -197,7 +197,7 @@ def _dot(mark: Mark, title: str, faint: str) -> str:
 
 
 def outline(shape: str, x: float, y: float, size: float) -> list[tuple[float, float]]:
-    """The corners of a marker."""
+    """Return the corners of a marker."""
     wide = 1.25 * size
     thin = 0.45 * size
     corners = {

@@ -1,4 +1,4 @@
-"""Figures that several questions share: lines over training, bars, whiskers, heat maps."""
+"""Charts that several questions share: lines over training, bars, intervals, heat maps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
 
 _TALL = 195.0
-"""Pixels of the vertical axis of lines."""
+"""Height of a line chart in pixels."""
 _WIDE, _NARROW = 860.0, 358.0
-"""Pixels of a figure at a desk and on a telephone; a page may stretch them a little."""
+"""Widths of a figure in pixels, on a desktop and on a phone."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line with a band."""
+    """A line with a band."""
 
     label: str
     colour: str
@@ -29,12 +29,12 @@ class Series:
 
 
 def width_of(narrow: bool) -> float:
-    """The width of a figure."""
+    """Return the width of a figure."""
     return _NARROW if narrow else _WIDE
 
 
 def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
-    """Means as lines and ranges as bands; names at the lines' ends, or below where there is no room."""
+    """Draw means as lines and ranges as bands; names stand at the lines' ends, or below on a phone."""
     width = width_of(narrow)
     rows = _legend_rows(series, width) if narrow else []
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
@@ -103,7 +103,7 @@ def _legend(canvas: Canvas, series: Sequence[Series], rows: Sequence[Sequence[in
 
 
 def apart(wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
-    """Heights moved apart until none is nearer than `gap` to another, within the frame as far as there is room."""
+    """Move heights apart by at least `gap`, within the frame as far as there is room."""
     placed: list[tuple[float, int]] = []
     for height, index in sorted(wanted):
         least = placed[-1][0] + gap if placed else top
@@ -118,18 +118,18 @@ def apart(wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: f
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of one."""
+    """A bar for a share between 0 and 1."""
 
     label: str
     share: float
     colour: str = "mean"
     note: str = ""
-    """Said beside it."""
+    """Text beside the bar."""
     tip: str = ""
 
 
 def bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
-    """Horizontal bars of shares between 0 and 1, each with its percentage."""
+    """Draw horizontal bars of shares, each with its percentage."""
     width, row = width_of(narrow), 22.0
     left = min(max((text_width(item.label) for item in items), default=0.0) + 14, width * 0.4)
     notes = max((text_width(item.note) for item in items), default=0.0)
@@ -165,7 +165,7 @@ class Whisker:
 def whiskers(
     items: Sequence[Whisker], x_title: str, *, narrow: bool, band: float | None = None, zero: bool = True
 ) -> Canvas:
-    """Estimates with intervals below one another on one axis; `band` shades so much on both sides of 0."""
+    """Draw estimates with intervals on one axis; `band` shades that much on both sides of 0."""
     width, row = width_of(narrow), 24.0
     left = min(max((text_width(item.label) for item in items), default=0.0) + 16, width * 0.42)
     canvas = Canvas(width, 14 + row * len(items) + 50)
@@ -194,10 +194,10 @@ def whiskers(
 
 @dataclass(frozen=True)
 class HeatCell:
-    """One field of a heat map."""
+    """One cell of a heat map."""
 
     value: float
-    """NaN where there is none."""
+    """NaN without a value."""
     text: str
     tip: str = ""
 

@@ -26,19 +26,19 @@ _ROOM = 168.0
 
 @dataclass(frozen=True)
 class SeedDot:
-    """One trial on a curve."""
+    """A trial on a curve."""
 
     seed: int
     difference: float
-    """To the baseline under the same seed, or to the seed's mean; NaN where there is nothing to compare with."""
+    """Difference to the baseline under the same seed, or to the seed's mean; NaN without a reference."""
     absolute: float
     trial: str
-    """Its key; empty where several trials are averaged."""
+    """Key of the trial; empty if several trials are averaged."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One value of the knob."""
+    """One value of the knob with its results."""
 
     value: Value
     dots: tuple[SeedDot, ...]
@@ -50,15 +50,15 @@ class Level:
     half_bar: float
     """Half the comparison bar of the absolute mean; NaN without one."""
     lost: tuple[tuple[str, int], ...]
-    """(status, how many trials gave no number)."""
+    """(status, number of trials without a value)."""
 
 
 @dataclass(frozen=True)
 class CurveArm:
-    """A line of levels: the sweep's own, or one for each of its arms."""
+    """The curve of one arm of the sweep."""
 
     name: str
-    """Empty for the only one."""
+    """Empty if there is one arm only."""
     colour: str
     levels: tuple[Level, ...]
 
@@ -68,18 +68,18 @@ class PublishedLine:
     """A published curve."""
 
     name: str
-    """Short, for the curve's end."""
+    """Short name, written at the curve's end."""
     points: tuple[tuple[float | str, float], ...]
     baseline: float | None
-    """What differences are taken to; to the curve's mean where the table has none."""
+    """Reference of differences; None if the table has no baseline, then the curve's mean is used."""
     y_title: str
     comparable: bool
     place: int
-    """Its number among the figure's printed curves: the same on every view."""
+    """Index among the published curves of the figure."""
 
     @property
     def differences(self) -> list[tuple[float | str, float]]:
-        """To its own baseline."""
+        """Differences to the curve's own baseline."""
         numbers = [y for _, y in self.points]
         zero = self.baseline if self.baseline is not None else sum(numbers) / len(numbers)
         return [(x, y - zero) for x, y in self.points]
@@ -87,28 +87,28 @@ class PublishedLine:
 
 @dataclass(frozen=True)
 class CurvePicture:
-    """Everything that Figure 1 shows."""
+    """Content of Figure 1."""
 
     metric: MetricName
     knob: str
-    """The name of the horizontal axis."""
+    """Title of the horizontal axis."""
     axis: Axis
     values: tuple[Value, ...]
-    """Ours and the printed ones, in order."""
+    """Values of the sweep and of the published curves, in order."""
     connected: bool
-    """Whether a line between values means something."""
+    """Whether values are connected by lines."""
     arms: tuple[CurveArm, ...]
     printed: tuple[PublishedLine, ...]
     baseline: str
-    """Empty where differences are to the mean over values."""
+    """Name of the baseline; empty if differences are to the mean over values."""
     baseline_mean: float
     margin: float
     floors: tuple[tuple[str, float], ...] = ()
-    """What is reached without training, by name."""
+    """Scores reached without training, by name."""
 
 
 def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
-    """The levels with so few seeds drawn that a page can hold them; means and intervals are of all."""
+    """Drop the dots of some seeds if there are too many; means and intervals keep all seeds."""
     most = max(2, _MOST_DOTS // max(1, len(levels)))
     if len(seeds) <= most:
         return tuple(levels)
@@ -117,7 +117,7 @@ def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
 
 
 def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
-    """One vertical axis: difference to the baseline, for us and for the papers to their own."""
+    """Draw the differences to the baseline; published curves show differences to their own baseline."""
     width = width_of(narrow)
     kinds = [kind for kind in ("diverged", "failed", "stopped") if any(_lost(level, kind) for level in _levels(shown))]
     room = 14.0 if narrow else _ROOM + 8
@@ -161,7 +161,7 @@ def _lost(level: Level, kind: str) -> int:
 
 
 def _span(shown: CurvePicture) -> AxisRange:
-    """Seeds, means and printed curves whole; intervals as far as they do not squeeze the rest."""
+    """Return an axis range for all seeds, means and published curves; wide intervals are clipped."""
     core = [dot.difference for level in _levels(shown) for dot in level.dots]
     core += [y for curve in shown.printed for _, y in curve.differences]
     core = [0.0, -shown.margin, shown.margin, *(number for number in core if math.isfinite(number))]
@@ -183,7 +183,7 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
 
 
 def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
-    """A dotted line for each floor that lies within the axis, which no floor stretches; `zero`: the axis's origin."""
+    """Draw a dotted line for each floor within the axis range; `zero` is the axis's origin."""
     for name, value in shown.floors:
         height = frame.up(value - zero)
         if not (math.isfinite(height) and frame.top <= height <= frame.bottom):
@@ -194,7 +194,7 @@ def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
 
 
 def _draw_printed(frame: Frame, axis: KnobAxis, curve: PublishedLine) -> float:
-    """Where the curve ends."""
+    """Draw a published curve and return the height of its end."""
     colour = f"printed{curve.place % 4}"
     placed = [(axis.share(x), x, y) for x, y in curve.differences]
     at = [(frame.at(share), frame.up(y), x, y) for share, x, y in placed if math.isfinite(share)]
@@ -210,7 +210,7 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: PublishedLine) -> float:
 
 
 def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: CurveArm, shift: float) -> None:
-    """`shift`: pixels by which it stands beside its values, so that the intervals of several arms do not cover each other."""
+    """Draw an arm, shifted by `shift` pixels so that intervals of several arms do not overlap."""
     placed = [(frame.at(axis.share(level.value)) + shift, level) for level in arm.levels]
     canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
     seeds = sorted({dot.seed for level in arm.levels for dot in level.dots})
@@ -258,7 +258,7 @@ def _interval(shown: CurvePicture, level: Level) -> str:
 
 
 def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]) -> None:
-    """A row for each way to be lost: a mark and a count at each value, below the axis and no number on it."""
+    """Draw a row of counts below the axis for each status of lost trials."""
     for row, kind in enumerate(kinds):
         height = frame.bottom + 20 * row + 12
         frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end")
@@ -275,7 +275,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
 
 
 def _letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
-    """The letter that each printed curve has in the boxes above, where there is no room for its name."""
+    """Write the letter of each published curve, where its name has no room."""
     wanted = [(height, index) for index, (height, _) in enumerate(ends)]
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 4, 14.0):
         place = ends[index][1].place
@@ -284,7 +284,7 @@ def _letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
 
 
 def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
-    """What each line is, at its right end."""
+    """Write the name of each line at its right end."""
     names: list[tuple[str, str, str, str]] = []
     wanted: list[tuple[float, int]] = []
 
@@ -318,7 +318,7 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Publis
 
 
 def draw_absolute(shown: CurvePicture, *, narrow: bool) -> Canvas:
-    """Values as they are: this sweep, and each printed curve in a panel of its own, whose levels cannot be compared."""
+    """Draw absolute values: the sweep, and each published curve in its own panel."""
     width, count = width_of(narrow), 1 + len(shown.printed)
     columns = 1 if narrow else min(count, 3)
     rows = -(-count // columns)

@@ -1,4 +1,4 @@
-"""Two axes in a rectangle of a canvas: where a value lies, and the ticks that name it."""
+"""Axes and ticks in a rectangle of a canvas."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tune_dml.text import is_number, value_text
 Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
 _CLOSEST = 34.0
-"""Values of a knob that lie closer than so many pixels are drawn at equal steps."""
+"""Minimum distance in pixels between values of a knob; closer ones are drawn at equal steps."""
 _HEAD = 3.6
-"""Size of the arrowhead of an interval that goes on beyond the frame."""
+"""Size of the arrowhead of an interval that leaves the frame."""
 _MOST_NAMED = 12
-"""Up to this many values of a knob are named on its axis; of more, round numbers are."""
+"""Maximum number of values named on an axis; with more, ticks are round numbers."""
 
 
 @dataclass(frozen=True)
 class AxisRange:
-    """What an axis spans."""
+    """Range and scale of an axis."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class AxisRange:
     def of(
         cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06, least: float = 0.0
     ) -> AxisRange:
-        """Around finite numbers with some room; `least` is the smallest span."""
+        """Return a range around the finite numbers with padding; `least` is the smallest span."""
         finite = [number for number in numbers if math.isfinite(number)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if scale == "log":
@@ -45,13 +45,13 @@ class AxisRange:
         return cls(low - room - pad * span, high + room + pad * span, scale)
 
     def share(self, value: float) -> float:
-        """0 at the low end, 1 at the high end."""
+        """Return the position of a value, 0 at the low end and 1 at the high end."""
         if self.scale == "log":
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round numbers within."""
+        """Return round numbers within the range."""
         if self.scale == "log":
             return _decades(self.low, self.high, most)
         step = _round_step((self.high - self.low) / max(most - 1, 1))
@@ -60,13 +60,13 @@ class AxisRange:
         return [index * step for index in range(first, last + 1)]
 
     def whole_ticks(self, most: int, least: int = 0) -> list[tuple[float, str]]:
-        """(share, text) of whole numbers within, for what is counted: steps, configurations."""
+        """Return (position, text) of whole numbers within the range."""
         numbers = [tick for tick in self.ticks(most) if tick >= least and math.isclose(tick, round(tick), abs_tol=1e-9)]
         return [(self.share(round(tick)), number_text(round(tick))) for tick in numbers]
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, not below `least`."""
+    """Return 1, 2 or 5 times a power of ten, at least `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(times * power for times in (1.0, 2.0, 5.0, 10.0) if times * power >= least * (1 - 1e-9))
 
@@ -82,7 +82,7 @@ def _decades(low: float, high: float, most: int) -> list[float]:
 
 
 def number_text(value: float) -> str:
-    """A tick: short, with a true minus sign."""
+    """Format a tick, with a true minus sign."""
     text = f"{value:.6g}"
     if "e" in text:
         text = text.replace("e-0", "e-").replace("e+0", "e")
@@ -90,7 +90,7 @@ def number_text(value: float) -> str:
 
 
 class KnobAxis:
-    """Where a knob's values lie between 0 and 1, and the ticks that name them."""
+    """Positions of a knob's values between 0 and 1, and their ticks."""
 
     def __init__(self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float):
         self.values = tuple(values)
@@ -108,7 +108,7 @@ class KnobAxis:
             self.crowded = False
 
     def share(self, value: Value) -> float:
-        """Where a value lies; NaN for one that has no place."""
+        """Return the position of a value; NaN if it is not on the axis."""
         if self.equal:
             key = repr(_plain(value))
             return (self._keys.index(key) + 0.5) / len(self._keys) if key in self._keys else math.nan
@@ -117,7 +117,7 @@ class KnobAxis:
         return self._range.share(float(value))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """(share, text)."""
+        """Return (position, text) of each tick."""
         if self.equal or len(self.values) <= _MOST_NAMED:
             return [(self.share(value), value_text(value)) for value in self.values]
         return [(self._range.share(tick), number_text(tick)) for tick in self._range.ticks()]
@@ -129,7 +129,7 @@ def _plain(value: Value) -> Value:
 
 @dataclass(frozen=True)
 class Frame:
-    """A rectangle of a canvas with a horizontal and a vertical axis."""
+    """Rectangle of a canvas with a horizontal and a vertical axis."""
 
     canvas: Canvas
     left: float
@@ -140,19 +140,19 @@ class Frame:
 
     @property
     def width(self) -> float:
-        """In pixels."""
+        """Width in pixels."""
         return self.right - self.left
 
     def at(self, share: float) -> float:
-        """The horizontal place of a share of the width."""
+        """Return the x coordinate of a share of the width."""
         return self.left + share * self.width
 
     def up(self, value: float) -> float:
-        """The vertical place of a value."""
+        """Return the y coordinate of a value."""
         return self.bottom - self.y.share(value) * (self.bottom - self.top)
 
     def upright(self, x: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
-        """An interval of values at x; an arrowhead where it goes on beyond the frame."""
+        """Draw a vertical interval at x, with an arrowhead where it leaves the frame."""
         low, high = (self.up(end) for end in ends)
         self.canvas.line([(x, min(max(y, self.top), self.bottom)) for y in (low, high)], pen, text)
         if high < self.top:
@@ -161,7 +161,7 @@ class Frame:
             self.canvas.dot(x, self.bottom - _HEAD, Pen(pen.colour), "down", size=_HEAD, text=text)
 
     def level(self, y: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
-        """An interval of shares of the width at y; an arrowhead where it goes on beyond the frame."""
+        """Draw a horizontal interval at y, with an arrowhead where it leaves the frame."""
         low, high = ends
         self.canvas.line([(self.at(min(max(share, 0.0), 1.0)), y) for share in ends], pen, text)
         if low < 0:
@@ -170,14 +170,14 @@ class Frame:
             self.canvas.dot(self.right - _HEAD, y, Pen(pen.colour), "right", size=_HEAD, text=text)
 
     def draw_y(self, name: Callable[[float], str] = number_text, most: int = 6) -> None:
-        """Grid lines and their numbers."""
+        """Draw horizontal grid lines and their numbers."""
         for tick in self.y.ticks(most):
             height = self.up(tick)
             self.canvas.line([(self.left, height), (self.right, height)], _GRID)
             self.canvas.text(self.left - 7, height + 4, name(tick), anchor="end")
 
     def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:
-        """The ground line, a tick for each value whose name has room, and the axis' name; all `drop` pixels lower."""
+        """Draw the horizontal axis, ticks where there is room, and the title, all `drop` pixels lower."""
         ground = self.bottom + drop
         self.canvas.line([(self.left, self.bottom), (self.right, self.bottom)], RULE)
         named: list[tuple[float, float]] = []
@@ -196,6 +196,6 @@ class Frame:
             self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:
-        """What the vertical axis shows, above it at the left."""
+        """Write the title of the vertical axis above it."""
         x = max(2.0, self.left - 46)
         self.canvas.text(x, self.top - 12, fitted(text, 0.92 * (self.right + 12 - x)), "ink", bold=True)

@@ -1,4 +1,4 @@
-"""The marks of a canvas as PDF and PNG, by matplotlib: the same figure as on the page. The same marks give the same bytes."""
+"""A canvas as PDF or PNG, drawn by matplotlib. Equal marks give equal bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DOTS = 96
-"""Pixels of the canvas to an inch."""
+"""Canvas pixels per inch."""
 _SMALLER = 0.86
 """matplotlib's own font is wider than a page's."""
 
 
-def printed(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
-    """The canvas as a file, in the colours of a light page."""
+def render_file(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
+    """Return the canvas as a PDF or PNG file, in light colours."""
     with _own_style():
         figure = _drawn(canvas)
         _attach(figure, form)
@@ -30,13 +30,13 @@ def printed(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
 
 
 def matplotlib_figure(canvas: Canvas) -> Figure:
-    """The canvas as a figure that a notebook shows and `savefig` writes."""
+    """Return the canvas as a matplotlib figure."""
     with _own_style():
         return _drawn(canvas)
 
 
 def _own_style() -> AbstractContextManager[None]:
-    """Whatever the user has set for other figures."""
+    """Ignore the user's matplotlib settings."""
     import matplotlib as mpl
 
     style = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "text.parse_math": False}
@@ -57,7 +57,7 @@ def _drawn(canvas: Canvas) -> Figure:
 
 
 def _attach(figure: Figure, form: str) -> None:
-    """A canvas of the right kind, whatever screen there may be."""
+    """Attach the matplotlib canvas of a file format, independent of the screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 

@@ -15,7 +15,7 @@ from typing import Literal
 from trainables.files import write_whole
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import analyse
-from tune_dml.report.drawing.paper import printed
+from tune_dml.report.drawing.paper import render_file
 from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
 from tune_dml.report.export.verdicts import verdicts_text
 from tune_dml.report.naming import slug
@@ -96,7 +96,7 @@ def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]
         yield _write(folder / f"{name}.svg", canvas.document())
         for form in forms:
             path = folder / f"{name}.{form}"
-            write_whole(path, printed(canvas, form))
+            write_whole(path, render_file(canvas, form))
             yield path
 
 

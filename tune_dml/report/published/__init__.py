@@ -1,1 +1,1 @@
-"""What the papers printed, beside what was measured here: whether the two compare, and a printed table with our numbers."""
+"""Comparison of published numbers with the sweep's results."""

@@ -1,4 +1,4 @@
-"""Whether a printed curve was obtained as ours was: what differs forbids comparing levels, what nobody prints is said."""
+"""Conditions under which published numbers were obtained, and whether they match the sweep's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LABELS = {
     "model.pooling": "pooling",
     "model.weights": "initial weights",
 }
-"""What reasons call a setting; others are called by their path."""
+"""Names of settings in reasons; other settings are named by their path."""
 _SELECTED = {
     "validation": "chosen on validation classes",
     "class_disjoint": "chosen on validation classes",
@@ -51,7 +51,7 @@ _SELECTED = {
 
 
 def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, float]:
-    """Label -> the printed number at each of our values that has a mean and is printed."""
+    """Return the published number at each of the knob's values that has results, by label."""
     theirs = published.values()
     numbers = {
         label: next((number for x, number in theirs.items() if same_value(knob.level(label), x)), None)
@@ -64,7 +64,7 @@ def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, flo
 def reasons_against(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """What differs between the two studies and sets the level of the metric."""
+    """Return the differing conditions that forbid comparing levels."""
     theirs, settings = published.published, analysis.settings
     plan, selection = analysis.results.plan, str(settings.get("data.split", "class_disjoint"))
     pairs = [
@@ -89,7 +89,7 @@ def _pair(what: str, ours: object, printed: object) -> tuple[str, object, object
 
 
 def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
-    """The embedding size of the printed numbers: of their rows where these say it, else of the table."""
+    """Return the embedding size of the published rows, else of their table."""
     rows = [point.row for point in _matched(knob, published, printed).values()]
     sizes = {row.hyperparameters.get("embedding_dim", published.published.embedding_dim) for row in rows}
     return sizes.pop() if len(sizes) == 1 else published.published.embedding_dim
@@ -98,7 +98,7 @@ def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mappi
 def _differing(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
-    """Every condition of the printed numbers that some cell behind our curve does not meet; the knob itself apart."""
+    """Return the published conditions, except the knob, that some cell of the curve does not meet."""
     by_values: dict[tuple[str, str, str], list[str]] = {}
     matched = _matched(knob, published, printed)
     for label, point in matched.items():
@@ -121,17 +121,17 @@ def _differing(
 
 
 def _importance(path: str) -> int:
-    """Named settings first, in the order of their names."""
+    """Sort key: named settings first."""
     return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
 
 
 def _matched(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
-    """Label of ours -> the printed point at its value."""
+    """Return the published point at each label's value."""
     return {label: point for label in printed for point in published.points if same_value(knob.level(label), point.x)}
 
 
 def _cells_at(analysis: Analysis, knob: KnobAnalysis, label: str) -> list[Cell]:
-    """The cells behind a value of the knob: several where other knobs are searched too."""
+    """Return the cells at a value of the knob."""
     cells = [cell.cell for cell in analysis.cells if cell.cell.arm == knob.arm]
     key = level_key(knob.level(label))
     return [cell for cell in cells if knob.path in cell.knobs and level_key(cell.knobs[knob.path]) == key]
@@ -140,7 +140,7 @@ def _cells_at(analysis: Analysis, knob: KnobAnalysis, label: str) -> list[Cell]:
 def unknown_conditions(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Conditions that neither paper nor released code says, by what ours are."""
+    """Return the conditions that neither paper nor code states, with the sweep's values."""
     varied: dict[str, None] = {}
     for label, point in _matched(knob, published, printed).items():
         conditions = conditions_of(point.row)
@@ -157,13 +157,13 @@ def _in_words(value: object) -> str:
 
 
 def _letters(name: object) -> str:
-    """A name without capitals and punctuation, under its usual spelling."""
+    """Return a name in lower case without punctuation, in its usual spelling."""
     text = "".join(letter for letter in str(name).lower() if letter.isalnum())
     return _ALIASES.get(text, text)
 
 
 def differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
-    """Reasons against comparing one cell with a printed number, the settings that people know first."""
+    """Return the reasons against comparing a cell with a published number, named settings first."""
     return [
         f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
         for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
@@ -171,7 +171,7 @@ def differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[s
 
 
 def differing(reasons: Sequence[str]) -> str:
-    """`other data set, other backbone and 18 more`: what the first reasons are about."""
+    """Summarize reasons, e.g. `other data set, other backbone and 18 more`."""
     named = [reason.partition(":")[0] for reason in reasons]
     more = f" and {len(named) - 5} more" if len(named) > 6 else ""
     return ", ".join(named[:5] if more else named) + more or "no value was tried in both"

@@ -1,4 +1,4 @@
-"""The metrics that papers print: what we log them as, and a sweep judged by one of them."""
+"""Names under which published metrics are logged, and the sweep analysed by one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANKED = {"R@": "val/recall_at_", "nDCG@": "val/ndcg_at_"}
 
 
 def our_metric(printed: str) -> str | None:
-    """What a printed metric is logged as; None for one that we do not measure in training."""
+    """Return the logged name of a published metric; None if it is not logged."""
     for start, key in _RANKED.items():
         if printed.startswith(start):
             return f"{key}{printed.removeprefix(start)}"
@@ -33,9 +33,9 @@ def our_metric(printed: str) -> str | None:
 
 
 def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Analysis, KnobAnalysis]]:
-    """Each further validation metric that is printed along the knob and was measured: its name, the sweep by it, the knob there.
+    """Yield each further published validation metric that was logged: its name, the analysis by it, its knob analysis.
 
-    None of a race, which stopped cells by the sweep's own metric: by another one its intervals would not hold.
+    Yields nothing for a race: it stopped cells by the sweep's own metric, so other intervals would not hold.
     """
     if analysis.race is not None:
         return

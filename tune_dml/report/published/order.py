@@ -1,4 +1,4 @@
-"""Whether our order is the paper's: the run-to-run deviation of printed numbers, and what is said of the pairs."""
+"""Agreement of the order of values with the published order, in sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tune_dml.stats.verdicts.equivalence import ASSUMED_SD, OrderAgreement, judg
 
 @dataclass(frozen=True)
 class PaperDeviation:
-    """The run-to-run standard deviation that printed numbers are taken to have."""
+    """Assumed run-to-run standard deviation of published numbers."""
 
     sd: float
     origin: Literal["as given", "assumed", "as ours"]
@@ -29,11 +29,10 @@ class PaperDeviation:
 
 
 def paper_deviation(analysis: Analysis, published: PublishedCurve) -> PaperDeviation:
-    """Choose the deviation: `--paper-sd`, else half a point, or ours where it is larger and was measured on the same data.
+    """Return `--paper-sd` if given, else half a point, or the sweep's own noise if larger and on the same data.
 
-    No paper here prints one. Ours is the noise of a trial beyond what its seed adds to all cells: papers test on fixed
-    classes, so the seed's effect on our validation classes is not in their numbers. Other data have another number of
-    queries, and therefore other noise. A metric that is no percentage has no usual deviation: ours stands for it.
+    The sweep's noise excludes the effect of a seed on all cells, because papers test on fixed classes. A metric
+    that is no percentage has no usual deviation, so the sweep's noise is used.
     """
     if analysis.paper_sd is not None:
         return PaperDeviation(analysis.paper_sd, "as given")
@@ -55,13 +54,13 @@ def compare_orders(
 
 
 def order_counts(order: OrderAgreement, deviation: PaperDeviation) -> str:
-    """`order: the paper's own is certain in 7 of 10 pairs (run s.d. 0.5, assumed): ours is the same in 0, ...`."""
+    """Return the counts of certain pairs in one line."""
     text = f"order: the paper's own is certain in {order.paper_certain} of {order.pairs} pairs ({deviation})"
     return f"{text}: {_ours(order)}" if order.paper_certain else text
 
 
 def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) -> str:
-    """All that is known of the order of `what` (values, arms), in two sentences."""
+    """Describe the agreement of the order of `what` (values or arms) in two sentences."""
     text = (
         f"Of {order.pairs} pairs of {what} the paper's own order is certain in {order.paper_certain} ({deviation})"
         f"{f': {_ours(order)}' if order.paper_certain else ''}."
@@ -77,7 +76,7 @@ def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) 
 
 
 def order_in_plain_words(order: OrderAgreement) -> str:
-    """The outcome as a clause, without its full stop."""
+    """Return the outcome as a clause without a full stop."""
     if not order.paper_certain:
         return "Whether the paper's order holds is open: its own numbers are too close to tell"
     if order.same == order.opposite == 0:

@@ -1,4 +1,4 @@
-"""A printed table with our numbers beside the paper's, cell by cell, and why a cell cannot be compared."""
+"""A published table with the sweep's results beside each number, and reasons against comparing them."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class ReproducedNumber:
-    """One printed number and ours."""
+    """A published number and the sweep's result."""
 
     method: str
     hyperparameters: Mapping[str, Value]
     metric: str
     printed: float
     ours: float
-    """The mean over seeds; NaN where nothing was measured."""
+    """Mean over seeds; NaN without results."""
     half_width: float
-    """Of the mean's 95% interval; NaN below two seeds."""
+    """Half the 95% interval of the mean; NaN with fewer than two seeds."""
     seeds: int
     cell: str
-    """Our cell; empty where there is none."""
+    """Label of the sweep's cell; empty without one."""
     why_not: tuple[str, ...]
-    """Why the two cannot be compared; empty where they can."""
+    """Reasons against comparing the two; empty if they compare."""
     not_printed: tuple[str, ...] = ()
-    """Conditions of the printed number that nobody says."""
+    """Conditions of the published number that nobody states."""
 
     @property
     def gap(self) -> float:
-        """Ours minus the paper's."""
+        """The sweep's result minus the published number."""
         return self.ours - self.printed
 
 
 def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber, ...]:
-    """Our number beside every printed one, in the order of the table."""
+    """Return the sweep's result for every published number, in table order."""
     cells: dict[str, tuple[Cell | None, str]] = {}
     numbers = []
     for row in printed.rows:
@@ -64,7 +64,7 @@ def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber
 
 
 def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
-    """`reproduction.csv`, a row a number, and `reproduction.md`, the table as printed with our columns."""
+    """Write `reproduction.csv`, one row a number, and `reproduction.md`, the table with the sweep's results."""
     folder.mkdir(parents=True, exist_ok=True)
     long, wide = folder / "reproduction.csv", folder / "reproduction.md"
     with long.open("w", encoding="utf-8", newline="") as file:
@@ -82,7 +82,7 @@ def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, 
 
 
 def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
-    """The table as printed, ours under each number; the reasons why numbers cannot be compared as footnotes."""
+    """Return the table in Markdown, with reasons against comparing as footnotes."""
     metrics = list(dict.fromkeys(row.metric for row in rows))
     by_line: dict[tuple[str, str], dict[str, ReproducedNumber]] = {}
     for row in rows:
@@ -109,7 +109,7 @@ def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
 
 
 def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
-    """Our cell for a printed row: of its method, at its values; the best one where the paper prints the best of a grid."""
+    """Return the cell of a published row's method and values, the best if several fit, or the reason why none does."""
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
     if method is None or is_cited(row):
