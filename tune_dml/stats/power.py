@@ -1,11 +1,9 @@
-"""What a number of seeds can show before any has run: the smallest detectable difference, for equal noise.
+"""Power analysis: what a planned number of seeds can detect, for equal noise.
 
-The critical value of a difference is that of `simultaneous`: the larger of the family's and the pair's own. What further seeds
-of a sweep will show is in `forecast`.
+The critical value of a difference is that of `simultaneous`: the larger of the family's and the pair's own. `forecast`
+predicts what further seeds of a running sweep will show.
 
-What planned seeds will show: the chance of each verdict, and the seeds that decide as a range.
-
-The noise that a stored sweep measured is itself uncertain: with f degrees of freedom the true one lies between
+The noise estimated from a stored sweep is uncertain: with f degrees of freedom the true value lies between
 
     sd sqrt(f / chi2(1 - a / 2; f))   and   sd sqrt(f / chi2(a / 2; f))
 
@@ -32,7 +30,7 @@ MOST_SEEDS = 1000
 
 
 def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None) -> float:
-    """Half the simultaneous interval of a difference, for equal noise; infinite with one seed: it tells nothing of noise.
+    """Return half the simultaneous interval of a difference, for equal noise; infinite with one seed.
 
     `sd` is the noise of one trial after removing the seed effect. `comparisons` share the error: all pairs unless given.
     """
@@ -62,7 +60,7 @@ def detectable_difference(
     alpha: float = 0.05,
     comparisons: int | None = None,
 ) -> float:
-    """The smallest true difference of one pair whose interval excludes 0 with probability `power`, for equal noise.
+    """Return the smallest true difference whose interval excludes 0 with probability `power`, for equal noise.
 
     Solves P(|t'| > critical value) = power, t' noncentral t with its degrees of freedom and centre d / (sd sqrt(2/seeds)).
     """
@@ -83,13 +81,13 @@ def detectable_difference(
 
 
 def least_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> int | None:
-    """The fewest seeds that show a difference to be below the margin, all of them equal; None beyond 1000."""
+    """Return the fewest equal seeds that show a difference to be below the margin; None beyond 1000."""
     sd = math.sqrt(2 * least_variance(resolution))
     return next((n for n in range(2, MOST_SEEDS + 1) if student.isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
 
 
 def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = None) -> tuple[float, float]:
-    """The multiple of a difference's standard error that an interval reaches, and its degrees of freedom."""
+    """Return the critical value of a difference, and its degrees of freedom."""
     if seeds < 2 or cells < 2:
         return math.inf, 0.0
     own = seeds - 1
@@ -101,18 +99,18 @@ def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = No
 
 
 _RUNS = 400
-"""Simulated sweeps a scenario: a chance is known to 0.025."""
+"""Simulated sweeps per scenario; a probability is then accurate to 0.025."""
 _MOST_LEVELS = 20
-"""More levels are simulated as so many: a verdict's chance hardly changes beyond."""
+"""Maximum number of simulated levels; probabilities hardly change with more."""
 _MOST_CELLS = 60
-"""More settings are simulated as if there were fewer of each level."""
+"""Maximum number of simulated settings of all levels."""
 _CONFIDENCE = 0.6
-"""Of the range of the noise: its upper end gives an assurance of 0.8."""
+"""Confidence of the range of the noise; its upper end gives an assurance of 0.8."""
 
 
 @dataclass(frozen=True)
 class VerdictChances:
-    """How often each verdict falls when one level truly differs from all others by `difference`."""
+    """Probability of each verdict if one level differs from all others by `difference`."""
 
     difference: float
     matters: float
@@ -120,7 +118,7 @@ class VerdictChances:
 
     @property
     def undecided(self) -> float:
-        """Neither."""
+        """Probability of neither verdict."""
         return max(0.0, 1 - self.matters - self.does_not_matter)
 
 
@@ -155,7 +153,7 @@ def verdict_chances(
 
 
 def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """Where the true noise lies that was measured as `sd` with `df` degrees of freedom."""
+    """Return a confidence interval of the true noise, estimated as `sd` with `df` degrees of freedom."""
     low, high = (
         sd * math.sqrt(df / float(chi2.ppf(tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
     )
@@ -165,7 +163,7 @@ def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[f
 def seeds_range(
     *, margin: float, sd: float, df: int, levels: int, alpha: float = 0.05, settings: int = 1
 ) -> tuple[int | None, int | None]:
-    """Seeds that tell equal levels from levels twice the margin apart, at both ends of `noise_range`.
+    """Return the seeds that tell equal levels from levels twice the margin apart, at both ends of the noise range.
 
     By the formula of `_tuned_half_width`, where each level is tuned over several `settings`. None where more than 1000 would
     be needed. The second suffices with assurance 0.8.

@@ -1,4 +1,4 @@
-"""Which cells of a growing sweep still need seeds: a race in paired blocks.
+"""Race between cells in paired blocks of seeds: decides which cells need further seeds.
 
 After each block of seeds every difference has intervals at the level that this look may spend (`looks`); what earlier looks
 said stays true, so intervals are intersected. The leader is the running cell with the best mean. A cell is settled, and
@@ -36,38 +36,38 @@ from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 
 FIRST_LOOK = 3
-"""Two seeds cannot tell noise from differences."""
+"""Seeds at the first look; two seeds cannot tell noise from differences."""
 MOST_FAILED = 8
-"""A cell gets no more seeds when so many of its trials have failed one after another."""
+"""Number of consecutive failed trials after which a cell gets no more seeds."""
 _HELD_LEAD = 0.1
-"""A lead changes hands only for more than this share of the margin: who was tied with the leader stays settled."""
+"""Share of the margin by which a new leader must exceed the old one."""
 
 
 @dataclass(frozen=True, eq=False)
 class RaceState:
-    """Where the race stands: arrays of shape (..., m), (..., m, m) or (...), for one or many tables."""
+    """State of one or many races; arrays of shape (..., m), (..., m, m) or (...)."""
 
     low: Array
-    """[i, k]: cell i is at least this much better than cell k; all pairs at once."""
+    """[i, k]: lower bound of cell i minus cell k, simultaneous over all pairs."""
     high: Array
-    """[i, k]: and at most this much; infinite where unknown."""
+    """[i, k]: upper bound of the same; infinite if unknown."""
     ahead: Array
-    """[i, k]: cell i is at most this much better than cell k, of the pairs with the best cell at once."""
+    """[i, k]: upper bound of cell i minus cell k, simultaneous over the pairs with the best cell."""
     leader: NDArray[np.intp]
     worse: Mask
     tied: Mask
-    """With the leader, which is tied with itself; a baseline certainly above it counts as settled too."""
+    """Tied with the leader, which includes the leader; a baseline significantly above it counts as tied."""
     matters: Mask
-    """Whether some difference is certainly larger than the margin; false and decided: none is."""
+    """Whether some difference is significantly larger than the margin."""
 
     diverged: Mask
-    """Cells that left the race: in some block every trial that did not fail diverged."""
+    """Cells that left the race because all trials of a block that did not fail diverged."""
     failed: Mask
-    """Cells that get no more seeds, because their last `MOST_FAILED` trials failed."""
+    """Cells whose last `MOST_FAILED` trials failed; they get no more seeds."""
 
     @property
     def settled(self) -> Mask:
-        """Cells that need no more seeds: by evidence, or because they diverged."""
+        """Cells that need no more seeds, by evidence or because they diverged."""
         known = self.worse | self.tied
         alone = np.asarray((self.worse | self.diverged | self._leads).all(-1))
         by_itself = self._leads & (self.failed | self.diverged) & ~alone[..., None]  # tied with nobody else
@@ -75,7 +75,7 @@ class RaceState:
 
     @property
     def lost(self) -> Mask:
-        """Cells that failed before they were settled."""
+        """Cells that failed without being settled."""
         return np.asarray(self.failed & ~self.settled)
 
     @property
@@ -85,12 +85,12 @@ class RaceState:
 
     @property
     def ended(self) -> Mask:
-        """Whether no cell gets more seeds: every one is settled or lost."""
+        """Whether every cell is settled or lost."""
         return np.asarray((self.settled | self.failed).all(-1))
 
     @property
     def runs(self) -> Mask:
-        """The cells that get the next block of seeds: the open ones, and the leader while there are any."""
+        """Cells that get the next block of seeds: unsettled cells, and the leader while there are any."""
         runs = ~(self.settled | self.failed) | (self._leads & ~self.failed & ~self.diverged)
         return np.asarray(runs & ~self.ended[..., None])
 
@@ -99,7 +99,7 @@ class RaceState:
         return np.asarray(np.arange(self.worse.shape[-1]) == self.leader[..., None])
 
     def of(self, rows: Sequence[int], margin: float, sign: float = 1.0) -> RaceStanding:
-        """What one table's race has found of some of its cells; sign -1: on a scale on which less is better."""
+        """Return the findings of one table's race about some cells; sign -1 means smaller is better."""
         square, cells = np.ix_(rows, rows), list(rows)
         low, high = (self.low, self.high) if sign > 0 else (-self.high, -self.low)
         settled = self.ended and self.settled[cells].all()
@@ -117,25 +117,25 @@ class RaceState:
 
 @dataclass(frozen=True, eq=False)
 class RaceStanding:
-    """What a race has found of some cells, in the order asked for; a report agrees with it."""
+    """Findings of a race about some cells, in the requested order."""
 
     low: Array
     high: Array
     """As of `RaceState`."""
     at_most: Array
-    """[i, k]: the difference is at most this large, of the pairs with the best cell at once."""
+    """[i, k]: upper bound of |difference|, simultaneous over the pairs with the best cell."""
     behind: Array
-    """At most this far behind the race's leader."""
+    """Upper bound of the distance to the leader."""
     worse: Mask
-    """Certainly worse than another of these cells."""
+    """Significantly worse than another of these cells."""
     tied: Mask
-    """With the race's leader; none where a cell that was lost may be better than it."""
+    """Tied with the leader; all false if a lost cell may be better."""
     flat: bool
-    """The race has ended, every cell is settled, and no difference is larger than the margin."""
+    """Whether the race ended with every cell settled and no difference larger than the margin."""
     margin: float
 
     def narrow(self, bounds: Bounds) -> Bounds:
-        """Intervals of another look at these cells, which hold as the race's do."""
+        """Intersect intervals of another look with those of the race."""
         return Bounds(bounds.estimate, np.maximum(bounds.low, self.low), np.minimum(bounds.high, self.high))
 
 
@@ -199,26 +199,26 @@ def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tu
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """How the trials of one or many tables ended; arrays of shape (..., cells, seeds)."""
+    """Results of the trials of one or many tables; arrays of shape (..., cells, seeds)."""
 
     values: Array
-    """Larger is better; NaN where a trial has no number."""
+    """Larger is better; NaN without a value."""
     diverged: Mask
     failed: Mask
-    """Trials that ended without a number and did not diverge."""
+    """Trials that ended without a value and did not diverge."""
 
     def first(self, seeds: int) -> Outcomes:
-        """The outcomes of the first seeds."""
+        """Return the outcomes of the first seeds."""
         return Outcomes(self.values[..., :seeds], self.diverged[..., :seeds], self.failed[..., :seeds])
 
     def diverged_since(self, seed: int) -> Mask:
-        """The cells of which some trial diverged since a seed and none gave a number, (..., cells)."""
+        """Return the cells with a diverged trial and no value since a seed, (..., cells)."""
         numbers = np.isfinite(self.values[..., seed:]).any(-1)
         return np.asarray(self.diverged[..., seed:].any(-1) & ~numbers)
 
     @property
     def failed_in_succession(self) -> NDArray[np.intp]:
-        """How many of each cell's last trials failed one after another, (..., cells)."""
+        """Number of each cell's last trials that failed consecutively, (..., cells)."""
         place = np.arange(1, self.values.shape[-1] + 1)
         last = np.where(np.isfinite(self.values) | self.diverged, place, 0).max(-1, keepdims=True)
         return np.asarray((self.failed & (place > last)).sum(-1))
@@ -280,5 +280,5 @@ def replay(
 
 
 def next_look(seeds: int) -> int:
-    """Seeds at the next look: blocks grow by a quarter, so that late looks do not eat the error."""
+    """Return the seeds at the next look; blocks grow by a quarter, so that late looks spend little error."""
     return max(FIRST_LOOK, seeds + 1, round(1.25 * seeds))

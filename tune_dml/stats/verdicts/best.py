@@ -1,4 +1,4 @@
-"""Which cell is the best, and is the best of an ordered knob inside the tested range?
+"""Verdict on which cell is the best, and whether it lies inside the tested range of a knob.
 
     candidates   Hsu's (1984) multiple comparisons with the best: a cell is out when another one is certainly better, at
                  one-sided alpha / (m - 1). A cell is out too when an interval of all pairs says that another one is better,
@@ -14,7 +14,7 @@
 Everything is said of the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. Where its rows
 are averages over a grid, `crossed` has the cells: all statements of a knob then stand on the noise of the cells.
 
-The next values to try beyond an edge of the tested range.
+`extension` gives the next values to try beyond an edge.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ HSU = "Hsu's comparisons with the best on moderated paired t bounds; an edge by 
 
 @dataclass(frozen=True, eq=False)
 class BestBounds:
-    """Arrays of shape (..., m), one or many tables."""
+    """Bounds on the distance of each cell to the best; arrays of shape (..., m)."""
 
     candidates: Mask
     """Cells that may be the best."""
     alone: Mask
-    """The one cell that is certainly better than every other, if there is one: each cell at half the level."""
+    """The cell that is significantly better than every other, each cell tested at half the level."""
     behind: Array
-    """At most this far behind the best (0 or more), infinite where unknown."""
+    """Upper bound of the distance to the best (0 or more), infinite if unknown."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """Where the best of an ordered knob lies."""
+    """Position of the best value of an ordered knob."""
 
     place: Place
     reason: str
     candidates: tuple[int, ...]
-    """Cells (rows) that may be the best, in the knob's order; none where the statements at hand contradict one another."""
+    """Rows that may be the best, in the knob's order; empty if statements contradict each other."""
     within: tuple[int, ...]
-    """The cells next to each other that are certainly within the margin of the best, in the knob's order; may be empty."""
+    """Adjacent rows that are significantly within the margin of the best, in the knob's order."""
     behind: tuple[float, ...] = ()
-    """Each cell is at most this far behind the best, infinite where unknown; empty where nothing is known."""
+    """Upper bound of each row's distance to the best, infinite if unknown; empty without noise estimate."""
 
 
 def compare_with_best(
@@ -75,7 +75,7 @@ def compare_with_best(
     crossed: FullGrid | None = None,
     tuned: TunedLevels | None = None,
 ) -> BestBounds:
-    """Bounds on each cell's distance to the best; larger is better.
+    """Bound each cell's distance to the best; larger is better.
 
     Args:
         values: cells x seeds, of one or many tables.
@@ -110,7 +110,7 @@ def compare_with_best(
 
 
 def _reach_of_averages(crossed: FullGrid, levels: int, alpha: float, comparisons: int) -> Array:
-    """Half a width, on one side, of the difference between two averages over a grid."""
+    """Return one-sided half-widths of the differences between averages over a grid."""
     weights = main_effect(crossed.rows)
     effects = estimate_contrasts(
         crossed.values, weights, 2 * alpha, comparisons=comparisons, resolution=crossed.resolution
@@ -168,7 +168,7 @@ def judge_best(
 def _after_race(
     bounds: BestBounds, raced: RaceStanding, pairs: Bounds, order: NDArray[np.intp], margin: float
 ) -> BestBounds:
-    """What this look and the race say together; of two statements that both hold, the sharper."""
+    """Combine the bounds of this look with the race's; the sharper statement holds."""
     candidates = bounds.candidates & ~raced.worse[order]
     known = raced.tied[order] & (raced.margin <= margin)
     behind = np.where(known, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
@@ -176,14 +176,14 @@ def _after_race(
 
 
 def _no_nearer(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
-    """What the intervals of all pairs leave of the bounds: 0 for an only candidate, and nothing nearer than they say."""
+    """Make the bounds consistent with the intervals of all pairs; a sole candidate has distance 0."""
     only = candidates & (candidates.sum(-1, keepdims=True) == 1)
     nearest = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
     return np.where(only, 0.0, np.maximum(behind, nearest))
 
 
 def _run(sure: Mask, best: int) -> NDArray[np.intp]:
-    """The unbroken run of sure cells around `best`; empty when `best` itself is not sure."""
+    """Return the unbroken run of sure cells around `best`; empty if `best` is not sure."""
     if not sure[best]:
         return np.array([], dtype=np.intp)
     low = high = best
@@ -215,10 +215,10 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
 def extension(
     values: Sequence[float], side: str, *, scale: Literal["linear", "log"], domain: KnobDomain
 ) -> tuple[float, ...]:
-    """The next two values beyond an edge, by the step (linear) or ratio (log) of its two outermost values.
+    """Return the next two values beyond an edge, by the step (linear) or ratio (log) of the two outermost values.
 
-    A step that leaves the legal domain is clipped to the bound where the bound itself is legal, and halves the distance to
-    it where it is not (rho > 0: from 0.01 to 0.005); nothing is added when the edge is the bound.
+    A step out of the legal domain is clipped to the bound if the bound is legal. Otherwise it halves the distance to
+    the bound (rho > 0: from 0.01 to 0.005). Nothing is added if the edge is the bound.
     """
     edge, inner = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
     bound = domain.low if side == "low" else domain.high

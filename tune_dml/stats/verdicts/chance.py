@@ -1,4 +1,4 @@
-"""How probable is it that each cell is the best? A degree of belief beside the verdict, which bounds an error instead.
+"""Posterior probability that each cell is the best, shown beside the verdict.
 
 The posterior of the cells' means, up to what all of them share, under a flat prior and the noise of their differences as
 `noise` has it (unequal, correlated, moderated):
@@ -19,17 +19,15 @@ from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 
 _DRAWS = 4000
-"""A probability is then known to about one point."""
+"""Number of draws; a probability is then accurate to about one point."""
 _FEW = 200
-"""Up to so many cells eigenvectors cost nothing."""
+"""Maximum number of cells for which eigenvectors are computed."""
 
 
 def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise: PairNoise | None = None) -> Array:
-    """The probability of being the best of each row of one table (m, n), larger better; the same table, the same numbers.
+    """Return the probability of each row of a table (m, n) to be the best; larger is better, and draws are fixed.
 
-    `noise`: the table's, where it is known already.
-
-    0 for a row without a number; all NaN where no two rows share two seeds, because nothing is known of the noise.
+    Rows without values get 0. All are NaN if no two rows share two seeds. `noise` is the table's, if known already.
     """
     rows = np.flatnonzero(np.isfinite(values).any(1))
     chances = np.zeros(len(values))
@@ -49,7 +47,7 @@ def _sure(chances: Array, rows: NDArray[np.intp]) -> Array:
 
 
 def _variances(variance: Array, shared: Array, testable: Mask) -> Array:
-    """Of the mean difference of each pair; a pair that shares too few seeds takes the largest that is known."""
+    """Return the variance of each mean difference; untestable pairs get the largest known one."""
     squared = np.divide(variance, shared, out=np.full_like(variance, np.nan), where=testable)
     known = np.where(testable, squared, np.nan)
     filled = np.where(testable, squared, np.nanmax(known))
@@ -69,17 +67,14 @@ def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
 
 
 def _root(variances: Array) -> Array:
-    """R with R R' = S, what of S is negative left out."""
+    """Return R with R R' = S, without the negative part of S."""
     centre = np.eye(len(variances)) - 1 / len(variances)
     size, directions = np.linalg.eigh(-centre @ variances @ centre / 2)
     return np.asarray(directions * np.sqrt(np.maximum(size, 0.0)))
 
 
 def _root_of_many(variances: Array) -> Array:
-    """The same but for a shift common to all cells, which changes no rank and makes S positive definite, as a rule.
-
-    Cholesky's root is had in a tenth of the time that eigenvectors take.
-    """
+    """Return such an R by Cholesky, ten times faster, after a common shift that changes no rank."""
     means = variances.mean(0)
     spread = (means[:, None] + means - means.mean() - variances) / 2
     try:

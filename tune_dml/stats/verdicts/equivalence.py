@@ -1,4 +1,4 @@
-"""Do our numbers agree with a published curve, within a stated margin?
+"""Agreement of results with a published curve within a margin, and the best value of a published curve.
 
 A gap is ours minus published at one value. A mean over n seeds against the mean of the paper's runs, s being our own
 run-to-run standard deviation at that value, seed effect included:
@@ -15,10 +15,8 @@ run-to-run standard deviation at that value, seed effect included:
 Orders are compared pair by pair (`judge_order`): printed numbers vary from run to run as ours do, so both orders must be
 certain before a pair counts as ordered as published, or the other way.
 
-Where is the best value of a printed curve, single runs without any spread?
-
-The verdicts of `best`, with a normal distribution and a run-to-run standard deviation that is assumed: the user's, or else
-half a point. Each says up to which standard deviation it would hold:
+`judge_published` locates the best value of a published curve of single runs. It assumes normal noise with the user's
+run-to-run standard deviation, or half a point. Each verdict names the largest standard deviation for which it holds:
 
     edge       gap to the second / (z(1 - alpha) sqrt(2 / runs))                    (intersection-union test)
     interior   the smaller edge's gap to the best / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
@@ -46,18 +44,18 @@ TOST = "two one-sided t tests against the margin; differences by t intervals, Bo
 
 @dataclass(frozen=True)
 class Equivalence:
-    """The verdict and its gaps, one for each value."""
+    """Verdict on the agreement with a published curve, and the gap at each value."""
 
     verdict: Verdict
     margin: float
     gaps: tuple[float, ...]
     low: tuple[float, ...]
-    """Simultaneous intervals of the gaps; NaN without a noise estimate."""
+    """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
     high: tuple[float, ...]
     assumed_sd: float | None
-    """The paper's run-to-run standard deviation as given; None: taken equal to ours."""
+    """Given run-to-run standard deviation of the paper; None means equal to ours."""
     holds_up_to: float
-    """The paper's standard deviation up to which the verdict stays; NaN for verdicts that rest on no such bound."""
+    """Largest standard deviation of the paper for which the verdict holds; NaN if there is none."""
 
 
 def judge_equivalence(
@@ -70,9 +68,9 @@ def judge_equivalence(
     alpha: float = 0.05,
     resolution: float = 0.0,
 ) -> Equivalence:
-    """Compare cells x seeds with the published number of each cell; our values move in steps of `resolution`.
+    """Compare cells x seeds with the published number of each cell.
 
-    Raises ValueError unless margin > 0 and run_sd >= 0.
+    `resolution` is the step of our values. Raises ValueError unless margin > 0 and run_sd >= 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -112,7 +110,7 @@ def judge_equivalence(
 
 
 def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, known: bool) -> Array:
-    """Degrees of freedom of the gap's variance; a given standard deviation is exact, a borrowed one is ours again."""
+    """Return the degrees of freedom of the gap's variance; a given standard deviation counts as exact."""
     if not known:
         return nu.astype(float)
     return np.asarray(np.divide((ours + theirs) ** 2 * nu, ours**2, out=np.full(len(ours), 1e6), where=ours > 0))
@@ -128,7 +126,7 @@ def _word(gaps: Array, reach: Array, inside: bool) -> Verdict:
 
 
 def _largest_sd(stays: Callable[[float], bool], start: float, top: float) -> float:
-    """The largest standard deviation at which the verdict stays, by bisection upwards from one at which it does."""
+    """Return the largest standard deviation at which the verdict holds, by bisection from `start`."""
     if not stays(start):
         return math.nan
     low, high = start, max(top, 2 * start)
@@ -142,36 +140,36 @@ def _largest_sd(stays: Callable[[float], bool], start: float, top: float) -> flo
 
 @dataclass(frozen=True)
 class OrderAgreement:
-    """Which pairs of values are ordered as published."""
+    """Counts of pairs of values by agreement with the published order."""
 
     tau: float
     """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
     same: int
-    """Pairs certainly ordered as published: both orders are certain."""
+    """Pairs of which both orders are significant and equal."""
     opposite: int
-    """Pairs certainly ordered the other way: both orders are certain."""
+    """Pairs of which both orders are significant and opposite."""
     open: int
-    """All other pairs: the paper's order or ours is not certain."""
+    """All other pairs."""
     paper_certain: int
-    """Pairs whose printed order is certain by itself."""
+    """Pairs of which the published order is significant."""
     paper_sd: float
-    """The run-to-run standard deviation that printed numbers were taken to have."""
+    """Assumed run-to-run standard deviation of published numbers."""
     holds_up_to: float
-    """Their standard deviation up to which `same` and `opposite` keep all their pairs; NaN where both are 0."""
+    """Largest published standard deviation that leaves `same` and `opposite` unchanged; NaN if both are 0."""
 
     @property
     def pairs(self) -> int:
-        """Pairs that the paper orders."""
+        """Number of pairs that the paper orders."""
         return self.same + self.opposite + self.open
 
     @property
     def low(self) -> float:
-        """The least tau that is possible, with at least the confidence of the intervals."""
+        """Lower bound of tau."""
         return self._tau(self.same - self.opposite - self.open)
 
     @property
     def high(self) -> float:
-        """The greatest."""
+        """Upper bound of tau."""
         return self._tau(self.same - self.opposite + self.open)
 
     def _tau(self, net: int) -> float:
@@ -225,18 +223,18 @@ ASSUMED_SD = 0.5
 
 @dataclass(frozen=True)
 class PublishedOptimum:
-    """The verdict on one printed curve."""
+    """Verdict on the best value of a published curve."""
 
     verdict: Literal["low edge", "high edge", "interior", "undecided"]
     best: float
-    """The knob's value with the best printed number."""
+    """Value of the knob with the best published number."""
     assumed_sd: float
     holds_up_to: float
-    """The run-to-run standard deviation up to which the best value would be where it is printed: at its edge, or inside."""
+    """Largest run-to-run standard deviation for which the position of the best value holds."""
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Verdict as a sentence."""
         where = {
             "low edge": "best at the lowest tested",
             "high edge": "best at the highest tested",
@@ -258,7 +256,7 @@ def judge_published(
     goal: Literal["maximize", "minimize"] = "maximize",
     alpha: float = 0.05,
 ) -> PublishedOptimum:
-    """Judge at least three printed numbers along a knob. Raises ValueError for fewer, or unless run_sd > 0."""
+    """Locate the best of at least three published numbers. Raises ValueError for fewer, or unless run_sd > 0."""
     if len(scores) < 3:
         raise ValueError(f"at least three printed values are needed, but got {len(scores)}")
     if not run_sd > 0:

@@ -14,9 +14,7 @@ The interval joins two limits that each err on the safe side: below, Student's t
 cannot flatter; above, Student's t on the chosen cell's own seeds, which selection can only push up. Its coverage is 93 to
 97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
 
-Arms at their best: each by the best of its cells, on all seeds; more cells win nothing by luck (`tuned`).
-
-The table has one row an arm, that of the cell with the best mean, and is for drawing. Verdicts compare all cells of the arms.
+`at_best` takes the best cell of each arm for drawing. Verdicts compare all cells of the arms (`tuned`).
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ from tune_dml.stats.intervals.resolution import least_variance
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
 _SWEEPS = 200
-"""At most; a table without holes needs one, and one with holes some ten."""
+"""Maximum number of sweeps; a table with holes needs about ten."""
 
 ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit from all seeds; Student's t"
 
 
 @dataclass(frozen=True, eq=False)
 class SelectedBest:
-    """One value per table, shape (...)."""
+    """Score of the selected cell, for one or many tables of shape (...)."""
 
     best: NDArray[np.intp]
     """The cell with the best mean over all seeds."""
     naive: Array
-    """Its mean (or its gain over the default), on the seeds that chose it."""
+    """Its mean (or gain over the default) on all seeds, biased by the selection."""
     mean: Array
     """The cross-fitted mean or gain; NaN with one seed."""
     low: Array
@@ -56,10 +54,7 @@ class SelectedBest:
 def score_of_best(
     values: Array, default: int | None = None, alpha: float = 0.05, *, resolution: float = 0.0
 ) -> SelectedBest:
-    """Judge the best cell's mean, or its gain over the cell `default`, of one or many tables (..., m, n), larger better.
-
-    Values move in steps of `resolution`.
-    """
+    """Estimate the best cell's mean, or its gain over the cell `default`, of tables (..., m, n); larger is better."""
     least = float(least_variance(resolution)) * (1 if default is None else 2)
     n = values.shape[-1]
     held = np.isfinite(values)
@@ -81,10 +76,10 @@ def score_of_best(
 
 
 def best_first(values: Array) -> list[int]:
-    """Rows of a table (m, n) that have a number, the best first; larger is better.
+    """Return the rows of a table (m, n) that have values, best first; larger is better.
 
-    By the cells' effects in the additive model of cells and seeds, fitted by alternating least squares: neither a lost seed
-    nor a cell that stopped early moves a rank, as a plain mean would.
+    Rows are ranked by their effect in an additive model of cells and seeds (alternating least squares), so that
+    lost seeds and cells that stopped early do not change ranks.
     """
     held = np.isfinite(values)
     shift = np.zeros(values.shape[-1])
@@ -98,7 +93,7 @@ def best_first(values: Array) -> list[int]:
 
 
 def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float) -> tuple[Array, Array]:
-    """Mean of the scores, and half its interval from the spread within folds, at least `least`; holes are left out."""
+    """Return the mean score and half its interval from the spread within folds, at least `least`."""
     counts, squares = np.zeros(score.shape[:-1]), np.zeros(score.shape[:-1])
     groups = np.unique(folds)
     for fold in groups:
@@ -111,13 +106,13 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float)
 
 
 def _within_seed(values: Array, held: Mask) -> Array:
-    """Values less their seed's average, so that a lost seed does not move a cell's rank."""
+    """Subtract each seed's average, so that lost seeds do not change ranks."""
     seeds = np.where(held, values, 0.0).sum(-2, keepdims=True) / np.maximum(held.sum(-2, keepdims=True), 1)
     return np.where(held, values - seeds, 0.0)
 
 
 def _best(within_seed: Array, counted: Mask) -> NDArray[np.intp]:
-    """The cell with the best mean over the counted numbers."""
+    """Return the cell with the best mean over the counted values."""
     count = counted.sum(-1)
     merit = np.where(counted, within_seed, 0.0).sum(-1) / np.maximum(count, 1)
     return np.asarray(np.where(count > 0, merit, -np.inf).argmax(-1))
@@ -135,18 +130,18 @@ def _mean(numbers: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BestOfArms:
-    """One row an arm."""
+    """The best cell of each arm."""
 
     values: Array
-    """Arms x seeds, of the chosen cells."""
+    """Values of the chosen cells, arms x seeds."""
     chosen: tuple[int, ...]
-    """The cell (row of its own table) that stands for each arm."""
+    """Row of the chosen cell in each arm's table."""
     tuned: TunedLevels | None
-    """Every cell of each arm, by which arms are compared; None where no arm has a choice."""
+    """All cells of the arms, for comparisons; None if each arm has one cell."""
 
 
 def expected_best(table: Array, count: int) -> float:
-    """What the best of `count` of the cells (cells, n) scores, on average over every choice of `count` of them; larger is better.
+    """Return the mean score of the best of `count` cells, over all choices of `count` of the cells (cells, n).
 
     The first third of the seeds chooses and the others judge: of all C(m, c) choices C(i - 1, c - 1) have the cell of rank i,
     from the worst, as their best (the expected validation performance of Dodge et al. 2019, without replacement).
@@ -165,7 +160,7 @@ def expected_best(table: Array, count: int) -> float:
 
 
 def at_best(arms: Sequence[Array], resolution: float = 0.0) -> BestOfArms:
-    """Each arm at its best cell, from one table (cells, n) an arm, larger numbers better; every cell has a number."""
+    """Choose the best cell of each arm from its table (cells, n); larger is better, and every cell has a value."""
     chosen = tuple(best_first(table)[0] for table in arms)
     values = np.array([table[row] for table, row in zip(arms, chosen, strict=True)])
     several = any(len(table) > 1 for table in arms)

@@ -1,4 +1,4 @@
-"""Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
+"""Verdict on whether a knob matters, and differences of its values to the baseline.
 
     sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
                   (`simultaneous`; `contrasts` where values are averages over a grid; `tuned` where each is its best setting)
@@ -31,12 +31,12 @@ from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 from tune_dml.stats.sequential.racing import RaceStanding
 
 _LISTED_CELLS = 40
-"""Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
+"""Maximum number of values of which all pairwise differences are listed; with more, only the largest is."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """mean(first) - mean(second), with its simultaneous interval; infinite where the data say nothing."""
+    """mean(first) - mean(second) with its simultaneous interval; infinite if not testable."""
 
     first: str
     second: str
@@ -44,56 +44,56 @@ class Difference:
     low: float
     high: float
     at_most: float
-    """The largest size it may have, judged by itself on one side: what "every difference is below the margin" needs."""
+    """One-sided upper bound of |difference|, not corrected for other pairs."""
 
     @property
     def at_least(self) -> float:
-        """The smallest |difference| inside the interval."""
+        """Smallest |difference| within the interval."""
         return max(self.low, -self.high, 0.0)
 
     @property
     def reach(self) -> float:
-        """The largest |difference| inside the interval."""
+        """Largest |difference| within the interval."""
         return max(-self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class FullGrid:
-    """The cells of a full grid behind a table of averages."""
+    """Cells of a full grid whose averages form a table."""
 
     values: Array
     """Cells x seeds."""
     rows: tuple[int, ...]
-    """For each cell, the row of the table that it is averaged into."""
+    """Row of the table into which each cell is averaged."""
     resolution: float = 0.0
-    """What their values move in steps of."""
+    """Step of the cells' values."""
 
 
 @dataclass(frozen=True, eq=False)
 class SensitivityVerdict:
-    """The verdict and everything it rests on."""
+    """Verdict on the sensitivity to a knob, with the differences and noise behind it."""
 
     verdict: Literal["sensitive", "insensitive", "undecided"]
     reason: str
     margin: float
     alpha: float
     effect: bool
-    """Whether a non-zero difference is established, whatever its size."""
+    """Whether any non-zero difference is significant."""
     flat: bool
-    """Whether every difference among the values that trained is certainly below the margin."""
+    """Whether all differences between trained values are significantly below the margin."""
     largest: Difference | None
-    """The pair that the verdict turns on."""
+    """Pair that decides the verdict."""
     differences: tuple[Difference, ...]
-    """All pairs with numbers, up to LISTED_CELLS cells; beyond, the largest alone."""
+    """Differences of all pairs, or of the deciding pair alone with many values."""
     epsilon: float
-    """Box's departure from equal noise: 1 equal, 1 / (cells - 1) in one direction only; NaN where two seeds cannot tell."""
+    """Box's epsilon: 1 for equal noise, 1 / (cells - 1) for noise in one direction; NaN with two seeds."""
     prior_df: float
-    """Degrees of freedom that each pair borrows from the others."""
+    """Degrees of freedom that each pair borrows from all pairs."""
     labels: tuple[str, ...] = ()
-    """The values with numbers: rows and columns of `bounds` and `noise`."""
+    """Values with results: the rows and columns of `bounds` and `noise`."""
     bounds: Bounds | None = None
     noise: PairNoise | None = None
-    """None, like the bounds, without a noise estimate."""
+    """None without a noise estimate."""
     algorithm: str = ALGORITHM
 
 
@@ -110,19 +110,22 @@ def judge_sensitivity(
     sign: float = 1,
     raced: RaceStanding | None = None,
 ) -> SensitivityVerdict:
-    """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
+    """Judge whether any two cells of a table differ by more than a margin.
 
     Args:
         table: values x seeds; rows without numbers are left out.
         margin: in the metric's units.
         alpha: the error that this look may spend.
-        diverged: names the values that diverged under some seed.
-        stopped: names the values that were stopped before the end, and have no number for that.
-        failed: names the values that a race could not settle because their trials failed.
+        diverged: labels of values that diverged under some seed.
+        stopped: labels of values that were stopped early.
+        failed: labels of values that a race left unsettled because their trials failed.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
         tuned: the settings behind the table, where each row is the best of several; larger is better.
         sign: -1 where less is better in the table; needed for `tuned` only.
-        raced: what a race has found of the table's rows, all of which have numbers.
+        raced: findings of a race about the table's rows, all of which have values.
+
+    Raises:
+        ValueError: unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -160,7 +163,7 @@ def judge_sensitivity(
 
 
 def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:
-    """Intervals for the differences between averages of cells, from the cells' own noise, and `at_most` of each."""
+    """Return intervals of the differences between averages, from the cells' noise, and `at_most` of each."""
     weights = main_effect(crossed.rows)
     step = crossed.resolution
     effects = estimate_contrasts(crossed.values, weights, alpha, resolution=step)
@@ -182,9 +185,9 @@ def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Arr
 def compare_all_with(
     table: SeedTable, baseline: str, *, alpha: float = 0.05, raced: RaceStanding | None = None
 ) -> tuple[Difference, ...]:
-    """Every other cell minus the baseline, at once; empty when the baseline has no numbers. A blind interval is infinite.
+    """Return every other cell minus the baseline with simultaneous intervals; empty without baseline results.
 
-    `raced`: what a race has found of the table's rows.
+    `raced`: findings of a race about the table's rows.
     """
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
@@ -211,7 +214,7 @@ def compare_all_with_best_of(
     alpha: float = 0.05,
     raced: RaceStanding | None = None,
 ) -> tuple[Difference, ...]:
-    """Every other cell minus the truly best of several baseline cells, at once (`tuned`); a blind interval is infinite.
+    """Return every other cell minus the truly best of several baseline cells, with simultaneous intervals (`tuned`).
 
     Args:
         table: every row has a number.
@@ -242,14 +245,14 @@ def compare_all_with_best_of(
 
 
 def _without_noise(table: SeedTable, row: int) -> tuple[Difference, ...]:
-    """Every other cell minus that of a row, under the only seed."""
+    """Return the differences to a row under the only seed, with infinite intervals."""
     gaps, blind = (table.values - table.values[row])[:, 0].tolist(), (-math.inf, math.inf, math.inf)
     named = list(zip(table.labels, gaps, strict=True))
     return tuple(Difference(label, named[row][0], gap, *blind) for label, gap in named[:row] + named[row + 1 :])
 
 
 def _lacking(values: Array, levels: int) -> str:
-    """What is missing for any arithmetic; empty when nothing is."""
+    """Return why the cells cannot be tested; empty if they can."""
     if levels < 2:
         return "only one value has results" if levels else "no value has results"
     if np.isfinite(values).any(0).sum() < 2:
@@ -281,7 +284,7 @@ def _decide(
 
 
 def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
-    """A clause about the values of which nothing is known at the end; empty where there is none."""
+    """Return a clause that names the values without final results; empty if there are none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
     parts += [f"trials of {', '.join(failed)} failed again and again"] if failed else []
