@@ -87,7 +87,7 @@ def configuration(root: Path, *, small: bool) -> TrialConfig:
 def begin(config: TrialConfig, device: torch.device, folder: Path) -> training.Run:
     context = FolderContext(folder, device)
     training.prepare_process(config, context)
-    return training.begin(config, context, build_learner(config, context, cache_dir=folder.parent / "cache"))
+    return training.start_or_resume(config, context, build_learner(config, context, cache_dir=folder.parent / "cache"))
 
 
 def steps(run: training.Run, count: int) -> None:

@@ -74,7 +74,7 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, de
 def begin(config: TrialConfig, device: torch.device, folder: str, **context: int) -> training.Run:
     own = FolderContext(Path(folder), device, **context)  # type: ignore[arg-type]
     training.prepare_process(config, own)
-    return training.begin(config, own, build_learner(config, own))
+    return training.start_or_resume(config, own, build_learner(config, own))
 
 
 def steps(run: training.Run, count: int) -> None:
@@ -216,7 +216,7 @@ def evidence_share(rounds: int) -> None:
                     embeddings,
                     neighbour_sheet(embeddings, part, learner.pictures, count=count, seed=config.seed),
                 ),
-                "files": lambda: training.leave_evidence(run, evidence),
+                "files": lambda: training.write_evidence(run, evidence),
             },
             rounds,
             device,

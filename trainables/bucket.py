@@ -1,9 +1,9 @@
-"""A trial's files as objects in S3 or what speaks its language (MinIO, Ceph, R2, Google's interoperable API), through pyarrow.
+"""Trial files as objects in S3 or a compatible store (MinIO, Ceph, R2, Google's interoperable API), through pyarrow.
 
-    s3://BUCKET/PREFIX?endpoint_override=http://HOST:PORT&region=REGION         nothing of the query is needed on AWS
+    s3://BUCKET/PREFIX?endpoint_override=http://HOST:PORT&region=REGION         AWS needs no query
 
-Credentials never stand in an address: each process finds its own, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile,
-or its machine's role. An object is put whole or is absent; of an upload that is cut short nothing can be read.
+Addresses never hold credentials: each process reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or its
+machine's role. Objects appear whole; an interrupted upload leaves none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an outage
     **dict.fromkeys(("NO_SUCH_BUCKET", "404"), ("the bucket must exist", "Make it, or correct the address.")),
     "ACCESS_DENIED": (
-        "objects must be allowed to be put, got, listed and deleted there",
+        "access must allow to put, get, list and delete objects",
         "Give the credentials s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
     ),
     **dict.fromkeys(
@@ -41,10 +41,10 @@ _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an 
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in every process.",
         ),
     ),
-    "301": ("the bucket must lie in the region that is asked", "Add ?region=REGION to the address."),
+    "301": ("the bucket must be in the requested region", "Add ?region=REGION to the address."),
     "507": ("the store must have room", "Free some."),
 }
-_OUTAGES = {  # waited for in mid-sweep, where a role's credentials are renewed and clocks are set
+_OUTAGES = {  # a running sweep waits for these to be fixed
     "ExpiredToken": "Renew the credentials: they have expired.",
     "REQUEST_TIME_TOO_SKEWED": "Set this machine's clock: it is minutes off.",
 }
@@ -53,7 +53,7 @@ _AWAY = "Start it, or correct the address or AWS_ENDPOINT_URL."
 
 @dataclass(frozen=True)
 class Address:
-    """A place in a bucket."""
+    """Bucket, path and connection options of an address."""
 
     bucket: str
     path: str
@@ -62,7 +62,7 @@ class Address:
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """In its normal form, with the endpoint of this process's environment. Raises ConfigError for what is no address."""
+        """Parse an address and add the endpoint of the environment; raises ConfigError."""
         parts = urlsplit(text)
         if parts.scheme != "s3":
             raise ConfigError(
@@ -93,7 +93,7 @@ class Address:
 
     @property
     def parent(self) -> Address:
-        """The place above."""
+        """Address one level up."""
         return Address(self.bucket, self.path.rpartition("/")[0], self.query)
 
     def __str__(self) -> str:
@@ -113,17 +113,17 @@ class BucketFiles:
         self._below = f"{self._address.bucket}/{self._address.path}".rstrip("/")
 
     @property
-    def place(self) -> str:
+    def storage(self) -> str:
         """The address without its query."""
         return f"s3://{self._below}"
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """One request, or a part of 10 MB each and two; who may read it is said by the bucket's policy."""
+        """Write an object: one request, or parts of 10 MB; the bucket's policy decides who may read."""
         with self._store() as store, store.open_output_stream(f"{self._below}/{name}") as stream:
             stream.write(content)
 
     def get(self, name: str) -> bytes | None:
-        """Two requests, whatever the size."""
+        """Return an object's content, or None; two requests of any size."""
         with self._store() as store:
             try:
                 with store.open_input_file(f"{self._below}/{name}") as file:
@@ -132,7 +132,7 @@ class BucketFiles:
                 return None
 
     def names(self) -> list[str]:
-        """One request for a thousand objects."""
+        """Return the names of all objects; one request per thousand."""
         from pyarrow.fs import FileSelector, FileType
 
         with self._store() as store:
@@ -140,7 +140,7 @@ class BucketFiles:
         return sorted(info.path[len(self._below) + 1 :] for info in found if info.type is FileType.File)
 
     def delete(self, name: str) -> None:
-        """Three requests: pyarrow looks first, and leaves an empty object for what was the folder."""
+        """Delete an object; three requests, since pyarrow checks first and leaves an empty folder object."""
         with self._store() as store, contextlib.suppress(FileNotFoundError):
             store.delete_file(f"{self._below}/{name}")
 
@@ -151,29 +151,29 @@ class BucketFiles:
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[FileSystem]:
-        """Raises ConnectionError, which `patiently` waits for, where the store fails, and ConfigError where it refuses."""
+        """Yield the client; raises ConnectionError for outages and ConfigError for refusals."""
         try:
             yield _connected(self._address.bucket, self._address.query)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _in_words(str(error), self.place) from error
+            raise _in_words(str(error), self.storage) from error
 
 
 @lru_cache(maxsize=8)
 def _connected(bucket: str, query: str) -> Any:
-    """One client a process: it keeps its connections, and renews credentials that expire."""
+    """Return the process's client, which keeps connections and renews credentials."""
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
     options = dict(parse_qsl(query))
     if "region" not in options and "endpoint_override" not in options:
         options["region"] = resolve_s3_region(bucket)
-    # Opened late, a small object is one request and not the three of an upload in parts.
+    # With delayed open a small object takes one request instead of three.
     return S3FileSystem(**options, allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3))
 
 
 def _in_words(text: str, place: str) -> Exception:
-    """What an error of pyarrow means: an outage, which passes, or a refusal, which does not."""
+    """Translate pyarrow's error: ConnectionError for an outage, ConfigError for a refusal."""
     found = re.search(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))?", text)
     code, status = found.groups(default="") if found else ("", "")
     if refusal := _REFUSALS.get(code) or _REFUSALS.get(status):
@@ -185,7 +185,7 @@ def _in_words(text: str, place: str) -> Exception:
 
 
 def bucket_problems(text: str | None) -> list[Problem]:
-    """Why trials could not keep their files at an address, found by putting, getting, listing and deleting an object there."""
+    """Check that objects can be put, read, listed and deleted at an address."""
     if text is None:
         return []
     try:

@@ -1,11 +1,11 @@
-"""One trial, as one frozen object: every setting that can change its numbers, with its type, domain, default and meaning.
+"""A trial's configuration as one frozen object: every setting that can change its numbers.
 
-A section that names methods (`loss.name`, `model.backbone`) keeps the knobs that each method declares in its constructor;
-in the flat form they lie beside the section's own fields (`loss.margin`, `model.weights`). Pure data: nothing is looked up
-or imported here but pydantic. `trainables.resolve` turns layers of settings into a `TrialConfig`, checked.
+A section that names methods (`loss.name`, `model.backbone`) holds the knobs that each method declares in its
+constructor; in the flat form they stand beside the section's own fields (`loss.margin`, `model.weights`). Imports
+pydantic alone. `trainables.resolve` turns layers of settings into a checked `TrialConfig`.
 
-    config.settings()        the flat dotted form, defaults filled in
-    config.digest()          the identity of a cell (seed excluded)
+    config.settings()        the flat dotted form, with defaults
+    config.digest()          the identity of a cell (without the seed)
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pydantic import ConfigDict, Field
 
 from trainables.methods import NoBooleanNumbers
 
-# Raised whenever the same configuration would train or judge differently than before.
+# Increased whenever the same configuration would give other numbers.
 PROTOCOL_VERSION = 3
 
-# Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
+# Settings outside a cell's identity: paths, replicate and display.
 _NOT_IDENTITY = frozenset(
     {
         "seed",
@@ -36,13 +36,12 @@ _NOT_IDENTITY = frozenset(
     }
 )
 
-# Sources of chance, each of which can be held at a seed of its own; null follows the trial's.
+# Sources of randomness that can have their own seed; null follows the trial's.
 Source = Literal["init", "order", "split"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
-# Settings that came later, with the values at which a trial is what it was without them: left out of a cell's identity
-# there, so that cells planned before keep theirs.
+# Later settings with their neutral values, which a cell's identity leaves out, so that older cells keep theirs.
 CAME_LATER: Mapping[str, object] = {
     "data.label_noise": 0.0,
     "data.pictures_per_class": None,
@@ -57,7 +56,7 @@ CAME_LATER: Mapping[str, object] = {
 }
 
 HeadInit = Literal["he_fan_out", "torch", "torch_zero_bias"]
-"""How the linear layers of a head start (see `trainables.models.base.Head.initialise`)."""
+"""Initial weights of a head's linear layers; see `trainables.models.base.Head.initialise`."""
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -69,17 +68,17 @@ class ConfigSection(NoBooleanNumbers):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     chooses: ClassVar[Mapping[str, str]] = {}
-    """Field that names a method -> the registry it is looked up in (see `trainables.registries.methods_of`)."""
+    """Field that names a method -> its registry (see `trainables.registries.methods_of`)."""
 
     @classmethod
     @cache
     def own_fields(cls) -> tuple[str, ...]:
-        """The settings that are declared here, not by a method."""
+        """Return the section's own settings, without methods' knobs."""
         return tuple(name for name in cls.model_fields if name != "parameters")
 
     @cached_property
     def flat(self) -> dict[str, Any]:
-        """Every setting of the section by its name within it."""
+        """The section's settings by name."""
         return {name: _plain(getattr(self, name)) for name in self.own_fields()}
 
 
@@ -87,24 +86,23 @@ class MethodSection(ConfigSection):
     """A section that names methods."""
 
     parameters: dict[str, Knobs] = Field(default_factory=dict)
-    """The same field -> the knobs of the method it names."""
+    """Field that names a method -> that method's knobs."""
 
     def knobs(self, chooser: str = "name") -> Knobs:
-        """The knobs of the method that a field names."""
+        """Return the knobs of the method that a field names."""
         return dict(self.parameters.get(chooser, {}))
 
     @cached_property
     def flat(self) -> dict[str, Any]:
-        """Every setting of the section by its name within it, the methods' knobs among them."""
+        """The section's settings and its methods' knobs by name."""
         names = flat_names(type(self), self.parameters)
         return super().flat | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
 
 
 def flat_names(section: type[MethodSection], knobs: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
-    """(field that names the method, knob) -> the knob's name within the section.
+    """Return (field that names the method, knob) -> the knob's name within the section.
 
-    It is the knob's own (`weights`), or that of field and knob (`pooling.p`) where several methods of the section, or the
-    section itself, have a setting of that name.
+    The name is the knob's own (`weights`), or field and knob (`pooling.p`) if several settings of the section share it.
     """
     pairs = [(chooser, knob) for chooser, own in knobs.items() for knob in own]
     taken = [*section.own_fields(), *(knob for _, knob in pairs)]
@@ -116,14 +114,14 @@ def _plain(value: Any) -> Any:
 
 
 class TaskConfig(MethodSection):
-    """What is trained for and how it is judged: retrieval of unseen classes, face recognition, contrastive learning."""
+    """The task: retrieval of unseen classes, face recognition or contrastive learning."""
 
     chooses: ClassVar = {"name": "task"}
     name: str = "retrieval"
 
 
 class LossConfig(MethodSection):
-    """The metric loss; it sees raw embeddings and normalises inside."""
+    """The metric loss, on raw embeddings."""
 
     chooses: ClassVar = {"name": "loss"}
     name: str = "triplet"
@@ -139,7 +137,7 @@ class RegularizerConfig(MethodSection):
 
 
 class MemoryConfig(ConfigSection):
-    """Embeddings of earlier batches that a loss of pairs compares each batch with (cross-batch memory)."""
+    """Cross-batch memory: earlier embeddings that a pair loss compares each batch with."""
 
     size: Annotated[int, Field(ge=0, description="pictures remembered; 0 is the loss alone")] = 0
     start: Annotated[int, Field(ge=0, description="batches seen before the memory begins to fill")] = 0
@@ -147,7 +145,7 @@ class MemoryConfig(ConfigSection):
 
 
 class BatchConfig(ConfigSection):
-    """The global batch and how its pictures are drawn."""
+    """The global batch and its sampler."""
 
     sampler: str = "m_per_class"
     batch_size: Annotated[int, Field(ge=1, description="pictures in the global batch")] = 90
@@ -186,14 +184,14 @@ class DataConfig(MethodSection):
 
 
 class AugmentConfig(MethodSection):
-    """What training sees of a picture; evaluation sees the resized centre crop, or the picture as stored for `none`."""
+    """Augmentation of training pictures; evaluation sees the resized centre crop, or the stored picture for `none`."""
 
     chooses: ClassVar = {"name": "augment"}
     name: str = "none"
 
 
 class ModelConfig(MethodSection):
-    """Backbone, pooling and head; the output is the un-normalised embedding."""
+    """Backbone, pooling and head; the output is the raw embedding."""
 
     chooses: ClassVar = {"backbone": "backbone", "pooling": "pooling", "head": "head"}
     backbone: str = "small_conv"
@@ -217,7 +215,7 @@ class ModelConfig(MethodSection):
 
 
 class OptimConfig(MethodSection):
-    """The optimizer, what it does to which parameters, and how the learning rate goes."""
+    """Optimizer, parameter groups and learning-rate schedule."""
 
     chooses: ClassVar = {"name": "optimizer", "lr_schedule": "lr_schedule"}
     name: str = "adamw"
@@ -244,7 +242,7 @@ class OptimConfig(MethodSection):
 
 
 class TrainingConfig(ConfigSection):
-    """How long to train, when to judge, and how to compute."""
+    """Length of training, evaluation interval and arithmetic."""
 
     steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")] = 300
     epochs: Annotated[float | None, Field(gt=0, description="passes over the training pictures, instead of steps")] = (
@@ -263,14 +261,14 @@ class TrainingConfig(ConfigSection):
     compile: Annotated[bool, Field(description="run the network through torch.compile")] = False
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """How many steps the trial has."""
+        """Return the number of steps of the trial."""
         if self.epochs is None:
             return self.steps or 1
         return max(1, round(self.epochs * steps_per_epoch))
 
 
 class EvaluationConfig(ConfigSection):
-    """What is measured, and which evaluation counts."""
+    """Metrics and the selection of the reported evaluation."""
 
     ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 2, 4, 8)
     epoch: Annotated[
@@ -306,7 +304,7 @@ class EvaluationConfig(ConfigSection):
 
 
 class SeedsConfig(ConfigSection):
-    """Sources of chance that do not follow the trial's seed: each is held at a seed of its own, and varies no more."""
+    """Seeds of single sources of randomness, in place of the trial's seed."""
 
     init: Annotated[
         int | None, Field(ge=0, description="of initial weights, and of what the network draws while it trains")
@@ -320,7 +318,7 @@ class SeedsConfig(ConfigSection):
 
 
 class TrialConfig(ConfigSection):
-    """Everything that determines a trial's numbers, apart from the data's content."""
+    """All settings that determine a trial's numbers, apart from the data's content."""
 
     task: TaskConfig = TaskConfig()
     loss: LossConfig = LossConfig()
@@ -337,21 +335,21 @@ class TrialConfig(ConfigSection):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def seed_of(self, source: Source) -> int:
-        """The seed of one source of chance: its own, else the trial's."""
+        """Return the seed of one source of randomness: its own, else the trial's."""
         own: int | None = getattr(self.seeds, source)
         return self.seed if own is None else own
 
     def sections(self) -> Iterator[tuple[str, ConfigSection]]:
-        """Each section with its name."""
+        """Yield each section with its name."""
         return ((name, getattr(self, name)) for name in SECTIONS)
 
     def settings(self) -> dict[str, Any]:
-        """The flat dotted form with every default filled in; resolving it gives this object back."""
+        """Return the flat dotted form with all defaults; resolving it gives an equal object."""
         flat = {f"{name}.{key}": value for name, section in self.sections() for key, value in section.flat.items()}
         return {**flat, "seed": self.seed}
 
     def digest(self) -> str:
-        """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
+        """Return the cell's identity: 16 hexadecimal digits of the settings, without seed and folders."""
         return settings_digest(self.settings())
 
 
@@ -363,10 +361,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
 
 
 def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings that make a cell what it is.
-
-    A later setting at its default is as if it were not named.
-    """
+    """Return the settings that identify a cell; later settings at their default are left out."""
     return {
         path: value
         for path, value in settings.items()
@@ -375,17 +370,22 @@ def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def settings_digest(settings: Mapping[str, Value]) -> str:
-    """The identity of the cell that has these resolved settings."""
+    """Return the identity of the cell with these resolved settings."""
     return hashlib.sha256(canonical(identifying(settings)).encode()).hexdigest()[:16]
 
 
 def canonical(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal objects give equal text."""
+    """Return JSON with sorted keys and no spaces: equal objects give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def parse_value(text: str) -> Value:
-    """A setting typed on the command line: JSON when it is (`1`, `0.5`, `true`, `null`, `[1,2]`), else the text itself."""
+    """Parse a setting from the command line: JSON if it is valid, else the text itself.
+
+    Example:
+        >>> parse_value("0.5"), parse_value("triplet"), parse_value("[1, 2]")
+        (0.5, 'triplet', [1, 2])
+    """
     try:
         value: Value = json.loads(text)
     except json.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""What training knows of the world that runs it: who it is, where it reports, where its files lie, its last checkpoint first.
+"""The interface of training to the engine that runs it: rank, reporting, files and checkpoints.
 
-The same training code runs bare, inside a Tune actor, or as one of several Ray Train workers; only the context differs.
+The same training code runs bare, in a Tune actor, or as one of several Ray Train workers; only the context differs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
-"""Two that take turns: the last state and the one before, which counts when the last cannot be read. Their steps tell which."""
+"""Written in turn, so that the earlier state survives a damaged file; their steps tell which is later."""
 NETWORK = "network.pt2"
-"""The network of the evaluation that counts, where a trial keeps it."""
+"""The network of the selected evaluation, if the trial stores it."""
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
-"""Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
+"""Folder within the trial's and its files; see `trainables.evidence.record`."""
 
 SEALED = "sealed.json"
-"""In the trial's folder, its owner's to read: `test/...` at the evaluation that counts, and no other file has them."""
+"""Private file with `test/...` of the selected evaluation; no other file has them."""
 
 Row = dict[str, float]
-"""One report: `step` and figures named `train/...`, `val/...` or `time/...` (not reproducible); never `test/...`."""
+"""One report: `step` and figures `train/...`, `val/...` or `time/...`; never `test/...`."""
 
 
 class TrialContext(Protocol):
@@ -44,36 +44,35 @@ class TrialContext(Protocol):
     world_size: int
     device: torch.device
     threads: int
-    """CPU threads for torch; part of what makes two runs equal to the last digit."""
+    """CPU threads for torch; results are bit-identical only for equal numbers."""
     until: int | None
-    """An evaluation before the end at which to pause: another context goes on from its checkpoint. None: train to the end."""
+    """Step of an evaluation at which to pause, to continue from its checkpoint; None trains to the end."""
     digests: Mapping[str, str]
-    """Data set -> digest of what the trial must read, as far as it is known."""
+    """Data set -> digest of the data to read, as far as known."""
 
-    def alive(self) -> None:
-        """A step was made; cheap enough for every step."""
+    def heartbeat(self) -> None:
+        """Tell the engine that the trial is alive; called at every step."""
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
-        """Hand over one row; with a state, first make it the checkpoint to resume from."""
+        """Report one row; with `state`, first save it as the checkpoint to resume from."""
 
     def seal(self, figures: Row) -> None:
-        """Keep test figures where nobody sees them before they are opened, in place of those sealed before; rank 0's count."""
+        """Store test figures in a sealed file, replacing earlier ones; rank 0 writes."""
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Keep a file of the evaluation that counts, its owner's to read, in place of an earlier one; rank 0's counts."""
+    def store(self, name: str, data: bytes) -> None:
+        """Store a private file of the selected evaluation, replacing an earlier one; rank 0 writes."""
 
-    def leave(self, files: Mapping[str, bytes]) -> None:
-        """Leave small files for people to look at, in place of those left before; rank 0's count."""
+    def replace_evidence(self, files: Mapping[str, bytes]) -> None:
+        """Write the evidence files and remove those not among them; rank 0 writes."""
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
-        """The last state handed to `report`, or None on a fresh start."""
+        """Return the last state given to `report`, or None on a fresh start."""
 
 
 def is_cut_off(context: TrialContext) -> bool:
-    """Whether the process group of a trial's ranks was taken away: Ray Train does so, as a node is drained, while they train.
+    """Return whether the trial's process group is gone, as when Ray Train drains a node during training.
 
-    From then on exchanges fail in any words, or give back what a rank has itself, as for one alone: whatever it finds, a result
-    or an error, is no result and no error of the trial.
+    Exchanges then fail or return a rank's own data, so no result or error of this rank counts.
     """
     if context.world_size == 1:
         return False
@@ -83,12 +82,12 @@ def is_cut_off(context: TrialContext) -> bool:
 
 
 def _is_checkpoint(name: str) -> bool:
-    """Whether a file of a trial is a state to go on from; of an older version's too."""
+    """Return whether a file is a checkpoint, of older versions too."""
     return name.startswith("checkpoint") and name.endswith(".pt")
 
 
 def read_sealed(folder: Path) -> Row:
-    """The test figures that a trial has sealed in its folder; none where it has not come to that."""
+    """Return the sealed test figures in a trial's folder; empty if there are none."""
     try:
         figures: Row = json.loads((folder / SEALED).read_text())
     except FileNotFoundError:
@@ -98,7 +97,7 @@ def read_sealed(folder: Path) -> Row:
 
 @dataclass
 class FolderContext:
-    """Files in a folder, on disk or in object storage, that all ranks can read; rank 0 writes them and its rows go to `sink`."""
+    """Trial files on disk or in object storage that all ranks read; rank 0 writes and calls `sink`."""
 
     folder: Path | str
     device: torch.device
@@ -107,64 +106,64 @@ class FolderContext:
     threads: int = 1
     sink: Callable[[Row], None] = lambda row: None
     say: Callable[[str], None] = lambda text: None
-    """Told what a person should know."""
+    """Called with messages for the user."""
     until: int | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
-    resumed: Callable[[int], None] = lambda step: None
-    """Told, on rank 0, of the step of the checkpoint that the trial goes on from."""
+    on_resume: Callable[[int], None] = lambda step: None
+    """Called on rank 0 with the step of the checkpoint that the trial resumes from."""
     at_work: Callable[[], None] = lambda: None
-    """Told of every step, and of every try while storage is waited for."""
+    """Called at every step and at every retry of failing storage."""
     _files: TrialFiles = field(init=False)
-    _oldest: str = _CHECKPOINTS[0]
-    """The checkpoint whose turn it is to be replaced."""
+    _next_checkpoint: str = _CHECKPOINTS[0]
+    """The checkpoint to overwrite next."""
 
     def __post_init__(self) -> None:
         if isinstance(self.folder, Path):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
         self._files = files_at(self.folder)
 
-    def alive(self) -> None:
-        """Pass it on; one rank speaks for all."""
-        self._require_the_others()
+    def heartbeat(self) -> None:
+        """Call `at_work` on rank 0; raises ConnectionError if the other ranks are gone."""
+        self._require_group()
         if self.rank == 0:
             self.at_work()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
-        """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
-        self._require_the_others()
+        """Save the state, then report: no row is known without its checkpoint."""
+        self._require_group()
         if state is not None and self.rank == 0:
             import torch
 
-            content = io.BytesIO()  # torch's writer takes a full disk for a broken file
+            content = io.BytesIO()  # torch reports a full disk as a broken file
             torch.save(dict(state), content)
-            self._put(self._oldest, content.getvalue())
-            self._oldest = _other(self._oldest)
+            self._put(self._next_checkpoint, content.getvalue())
+            self._next_checkpoint = _other(self._next_checkpoint)
         self.sink(row)
 
-    def _require_the_others(self) -> None:
-        """Raises ConnectionError where they are lost."""
+    def _require_group(self) -> None:
+        """Raise ConnectionError if the process group is gone."""
         if is_cut_off(self):
             raise ConnectionError("the process group of this trial's ranks is gone")
 
     def _put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        self._require_the_others()
+        self._require_group()
         self._patiently(lambda: self._files.put(name, content, private=private))
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
-        return patiently(act, self._files.place, self.say, self.alive)  # who waits for storage does not hang
+        return patiently(act, self._files.storage, self.say, self.heartbeat)  # waiting is not a stall
 
     def seal(self, figures: Row) -> None:
-        """Write the sealed file, whole or not at all."""
+        """Write the sealed file."""
         if self.rank == 0:
             self._put(SEALED, f"{json.dumps(figures)}\n".encode(), private=True)
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Write it beside the sealed file, whole or not at all."""
+    def store(self, name: str, data: bytes) -> None:
+        """Write a private file beside the sealed one."""
         if self.rank == 0:
             self._put(name, data, private=True)
 
-    def leave(self, files: Mapping[str, bytes]) -> None:
-        """Write each file whole or not at all, then take away what is no longer among them."""
+    def replace_evidence(self, files: Mapping[str, bytes]) -> None:
+        """Write the evidence files, then delete those that are no longer among them."""
         if self.rank != 0:
             return
         for name, data in files.items():
@@ -174,9 +173,9 @@ class FolderContext:
                 self._patiently(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
-        """The saved state, on this context's device; loaded without executing anything it contains.
+        """Load the last readable state to this context's device, without executing anything it contains.
 
-        One that cannot be read (a full disk, a lost node's file system) is skipped for the one before, and that is said.
+        Skips a damaged checkpoint for the one before, with a message.
         """
         import torch
 
@@ -191,20 +190,19 @@ class FolderContext:
         if not found:
             return None
         last, content = found[max(found)]
-        self._oldest = _other(last)
+        self._next_checkpoint = _other(last)
         if self.rank == 0:
-            self.resumed(max(found))
+            self.on_resume(max(found))
         state: dict[str, Any] = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
         return state
 
 
 def _other(checkpoint: str) -> str:
-    """Whose turn it is after this one."""
     return _CHECKPOINTS[checkpoint == _CHECKPOINTS[0]]
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether every part of a checkpoint has its checksum, at which torch itself does not look."""
+    """Return whether every part of a checkpoint has its checksum, which torch does not test."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.testzip() is None

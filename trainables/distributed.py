@@ -1,22 +1,20 @@
-"""Data parallelism: the only file that speaks torch.distributed.
+"""Data parallelism: the only file that uses torch.distributed.
 
-The convention that makes W processes equal one. Every rank gathers the GLOBAL batch in rank order and
-computes the same full loss on it; only the rows it produced itself are attached to its graph. `gather_batch`
-multiplies their gradient by W, so that after the usual averaging over ranks
+W processes train as one. Every rank gathers the GLOBAL batch in rank order and computes the same full loss on it; only
+its own rows are attached to its graph. `gather_batch` multiplies their gradient by W, so that after averaging over ranks
 
 - the network's gradient is the true one: (1/W) Σ_r J_rᵀ (W g_r) = Σ_r J_rᵀ g_r,
-- the gradient of proxies and class weights, the same on every rank, averages to itself,
-- selections over the whole batch (top-K, mining, running means) see what one process would see.
+- the gradient of proxies and class weights, equal on all ranks, averages to itself,
+- selections over the whole batch (top-K, mining, running means) equal those of one process.
 
-A step of training:
+A training step:
 
     embeddings, labels = gather_batch(network(images), labels)
     value = loss(embeddings, labels) + eta * regularizer(embeddings)       # the true value, on every rank
     value.backward()
     average_gradients([*network.parameters(), *loss.parameters()])         # or data_parallel(network)
 
-Without a process group, or in one of a single process, every function is the identity, so the same code trains alone. Works on
-gloo (CPU) and nccl.
+Without a process group of several, every function is the identity. Works with gloo (CPU) and nccl.
 """
 
 from __future__ import annotations
@@ -33,30 +31,30 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-# torch 2.13 renamed it, and warns under the old name.
+# Renamed in torch 2.13, which warns about the old name.
 _all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
-_Store: Any = dist.TCPStore  # type: ignore[attr-defined]  # which torch documents and does not list
+_Store: Any = dist.TCPStore  # type: ignore[attr-defined]  # documented by torch, missing in its stubs
 
 _stores: list[Any] = []
-"""Opened by this process; one must last as long as its group."""
+"""Stores of this process; a store must outlive its group."""
 
 
 def is_distributed() -> bool:
-    """True inside a process group of several.
+    """Return True inside a process group of several processes.
 
-    In one of a single process, as Ray Train makes it for one worker, nothing is exchanged. NCCL watches over exchanges, and where
-    the device turns sick it ends the process, perhaps before the trial has said why it failed.
+    Ray Train makes a group for a single worker too. It exchanges nothing: NCCL's watchdog could end the process on a
+    device error before the trial reports its failure.
     """
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def rank() -> int:
-    """This process's place among the ranks; 0 when alone."""
+    """Return this process's rank; 0 when alone."""
     return dist.get_rank() if is_distributed() else 0
 
 
 def world_size() -> int:
-    """How many processes train together; 1 when alone."""
+    """Return the number of processes; 1 when alone."""
     return dist.get_world_size() if is_distributed() else 1
 
 
@@ -69,10 +67,10 @@ def process_group(
     backend: str | None = None,
     timeout_s: float = 1800,
 ) -> Iterator[None]:
-    """Join a process group for the duration of a block, where no launcher (Ray Train, torchrun) has done so.
+    """Join a process group for the duration of a block, without a launcher (Ray Train, torchrun).
 
-    Processes meet at `init_method`: `env://`, `file:///path` or `tcp://host:port`. `backend` is `nccl` when a CUDA device is
-    there, else `gloo`. A collective that some rank never enters fails after `timeout_s` seconds instead of hanging.
+    Processes meet at `init_method`: `env://`, `file:///path` or `tcp://host:port`. The default `backend` is `nccl` with a
+    CUDA device, else `gloo`. A collective fails after `timeout_s` seconds if a rank never enters it.
     """
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     timeout = datetime.timedelta(seconds=timeout_s)
@@ -84,14 +82,14 @@ def process_group(
 
 
 def open_store(address: str) -> int:
-    """Listen, at this address alone and a free port, for the processes that `join`; the port, which is ours from the start.
+    """Listen for `join` at this address alone and return the port, which is bound from the start.
 
-    torch's own ways take a port that was free a moment ago, and listen at every address of the machine, to whoever asks.
+    torch's own functions pick a port that may be taken meanwhile, and listen on all addresses of the machine.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family)
-    except OSError:  # a node that others know by an address which is none of its own
+    except OSError:  # the node's public address is not its own
         listener = socket.create_server(("", 0), family=family)
         address = "localhost"
     port = int(listener.getsockname()[1])
@@ -100,9 +98,9 @@ def open_store(address: str) -> int:
 
 
 def join(address: str, port: int, *, rank: int, world_size: int, backend: str, timeout_s: float) -> None:
-    """Enter the group of those that meet at a store; rank 0 has opened it. It ends with the process.
+    """Join the group that meets at a store opened by rank 0; the group ends with the process.
 
-    Raises torch's DistStoreError or DistNetworkError where not all come within so many seconds.
+    Raises torch's DistStoreError or DistNetworkError if not all ranks arrive in time.
     """
     timeout = datetime.timedelta(seconds=timeout_s)
     store = _stores[-1] if rank == 0 else _Store(address, port, is_master=False, timeout=timeout)
@@ -111,7 +109,7 @@ def join(address: str, port: int, *, rank: int, world_size: int, backend: str, t
 
 
 class _GatherRows(torch.autograd.Function):
-    """Rows of all ranks in rank order; backward hands a rank W times the gradient of its own rows (see the module)."""
+    """All ranks' rows in rank order; backward gives a rank W times the gradient of its own rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
@@ -143,7 +141,7 @@ def _summed(tensor: Tensor) -> Tensor:
 
 
 def _all_gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Concatenate rows of uneven number: pad to the largest, gather into one buffer, trim."""
+    """Concatenate uneven numbers of rows: pad to the largest, gather, trim."""
     largest = max(sizes)
     if largest == 0:  # gloo aborts on an empty exchange
         return rows.detach().clone()
@@ -166,11 +164,15 @@ def _sizes(rows: Tensor) -> list[int]:
 
 
 def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-    """The global batch: raw embeddings (B_r, D) and labels (B_r,) of all ranks, in rank order: (Σ B_r, D) and (Σ B_r,).
+    """Return the global batch: raw embeddings (B_r, D) and labels (B_r,) of all ranks in rank order.
 
-    B_r may differ between ranks and may be 0. `sizes`, all B_r where the sampler knows them, saves one exchange and, on
-    CUDA, one wait for the device. The gradient reaching this rank's embeddings is W times its slice: average gradients over
-    ranks afterwards (`average_gradients` or DistributedDataParallel).
+    Average gradients over ranks afterwards (`average_gradients` or DistributedDataParallel): the gradient of this rank's
+    embeddings is W times its slice.
+
+    Args:
+        embeddings: this rank's rows; B_r may differ between ranks and may be 0.
+        labels: this rank's labels.
+        sizes: all B_r if known; saves one exchange and, on CUDA, one synchronization.
     """
     if not is_distributed():
         return embeddings, labels
@@ -180,12 +182,12 @@ def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Rows of all ranks in rank order, without gradient; uneven numbers allowed. For evaluation and diagnostics."""
+    """Return all ranks' rows in rank order, without gradient; their numbers may differ."""
     return _all_gather(rows, _sizes(rows)) if is_distributed() else rows.detach()
 
 
 def all_reduce_sum(tensor: Tensor) -> Tensor:
-    """Sum over ranks; the gradient is summed over ranks as well, since each rank's output depends on every rank's input."""
+    """Return the sum over ranks; its gradient is summed over ranks too."""
     if not is_distributed():
         return tensor
     total: Tensor = _AllReduceSum.apply(tensor)  # type: ignore[no-untyped-call]
@@ -193,16 +195,15 @@ def all_reduce_sum(tensor: Tensor) -> Tensor:
 
 
 def barrier() -> None:
-    """Wait until every rank is here."""
+    """Wait for all ranks."""
     if is_distributed():
         dist.barrier()
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Average gradients over ranks, one all-reduce per dtype and device; parameters without one are left alone.
+    """Average gradients over ranks, one all-reduce per dtype and device; skip parameters without one.
 
-    Every rank must hold gradients of the same parameters (an empty local batch still yields zero gradients). The loss's own
-    parameters have the same gradient everywhere already; averaging keeps ranks from drifting apart by rounding.
+    Every rank must hold gradients of the same parameters. Averaging equal gradients keeps ranks from drifting apart.
     """
     if not is_distributed():
         return
@@ -219,13 +220,13 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def data_parallel(network: nn.Module) -> nn.Module:
-    """The network in DistributedDataParallel, from rank 0's weights; the network itself when alone.
+    """Wrap the network in DistributedDataParallel, from rank 0's weights; return it unchanged when alone.
 
-    Wrap again after changing which parameters train. `average_gradients` covers the loss's, which forward does not use.
+    Wrap again after changing which parameters train. `average_gradients` covers the loss's parameters.
     """
     if not is_distributed() or not any(parameter.requires_grad for parameter in network.parameters()):
         return network
-    # A convolution of one input channel has two layouts at once, which costs nothing but a warning.
+    # A convolution with one input channel fits two layouts; the warning is harmless.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     wrapper = nn.parallel.DistributedDataParallel
     renamed = "forward_sync_buffers" in inspect.signature(wrapper).parameters  # since torch 2.13

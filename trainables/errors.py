@@ -1,7 +1,7 @@
-"""What is wrong with an input, said once and completely.
+"""Errors of inputs, reported completely.
 
-A `Problem` names the rule, the value that breaks it, the place it came from and the remedy. Checks collect
-problems; a `ConfigError` shows them all together, before any worker starts.
+A `Problem` has the rule, the offending value, its place and the remedy. Checks collect problems; a `ConfigError`
+shows all of them before any worker starts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SHOWN = 100  # characters of an offending value
-_LISTED = 30  # names that are listed where none is near
+_LISTED = 30  # names to list if none is similar
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Problem:
     """One broken rule."""
 
     place: str
-    """Where the value was given: a dotted key, a file, a flag."""
+    """Origin of the value: a dotted key, a file, a flag."""
     rule: str
-    """What must hold, as a sentence without a full stop; `unknown data set` where a name is not known."""
+    """The rule as a sentence without full stop, or `unknown data set` for an unknown name."""
     value: object = None
-    """The offending value; None when there is none to show."""
+    """The offending value; None shows none."""
     remedy: str = ""
-    """What to do about it."""
+    """How to fix it, as a sentence."""
 
     def __hash__(self) -> int:
         return hash((self.place, self.rule))  # the value may be a list
@@ -36,7 +36,7 @@ class Problem:
 
     @property
     def _got(self) -> str:
-        """The value, put so that it makes a sentence with the rule."""
+        """The value, worded to follow the rule."""
         if self.value is None:
             return ""
         shown = repr(self.value)
@@ -47,11 +47,11 @@ class Problem:
 
 
 class TrialError(Exception):
-    """A trial cannot go on for a reason that retrying will not change."""
+    """A trial cannot continue, for a reason that retrying does not change."""
 
 
 class ConfigError(TrialError, ValueError):
-    """One or more inputs break a rule; the message lists every one of them."""
+    """One or more inputs are invalid; the message lists all problems."""
 
     def __init__(self, problems: Iterable[Problem] | Problem):
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
@@ -66,7 +66,7 @@ class DataError(ConfigError):
 
 
 class Diverged(TrialError):
-    """Training left the finite numbers or collapsed; carries the step and the statistics seen there."""
+    """Training left the finite numbers or collapsed; has the step and its statistics."""
 
     def __init__(self, message: str, step: int, statistics: dict[str, float] | None = None):
         super().__init__(message)
@@ -79,9 +79,13 @@ class Diverged(TrialError):
 
 
 def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool = False) -> str:
-    """A remedy for an unknown name: what may be meant, else the list of all; never the name itself.
+    """Return a remedy for an unknown name: the nearest known one, else a list.
 
-    Of `dotted` names the last part counts first: `rho` means `regularizer.rho`, `optim.lrr` means `optim.lr`.
+    In `dotted` names the last part counts first: `rho` means `regularizer.rho`, `optim.lrr` means `optim.lr`.
+
+    Example:
+        >>> nearest("tripet", ["triplet", "npair"])
+        "Did you mean 'triplet'?"
     """
     others = list(dict.fromkeys(item for item in known if item and item != name))
     if not others:
@@ -93,7 +97,7 @@ def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool
 
 
 def _meant(name: str, known: Sequence[str]) -> list[str]:
-    """One near name; several where their last parts are the very same; none where nothing is near."""
+    """Return a similar name, several with the same last part, or none."""
     before, dot, last = name.rpartition(".")
     lasts = {item: item.rpartition(".")[2] for item in known}
     same = [item for item in known if lasts[item] == last]
@@ -110,7 +114,7 @@ def _meant(name: str, known: Sequence[str]) -> list[str]:
 
 
 def raise_if_any(problems: Iterable[Problem], error: type[ConfigError] = ConfigError) -> None:
-    """Raise one error that shows every problem, or nothing when there are none."""
+    """Raise one error with all problems, if there are any."""
     collected = tuple(problems)
     if collected:
         raise error(collected)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever kills their writer; storage that fails for a while is waited for."""
+"""Atomic file writes, and retries while storage fails temporarily."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import BinaryIO, TypeVar
 _Result = TypeVar("_Result")
 
 PATIENCE = 600.0
-"""Seconds that storage may fail before whoever writes gives up."""
+"""Seconds of failing storage after which a writer gives up."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-_PASSING = frozenset(
+_TEMPORARY = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN}
 )
-"""A full disk, one mounted read-only after an error, a server of files that is away: what people and machines mend."""
+"""Errors that people or machines can fix: a full or read-only disk, an unreachable file server."""
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # it may lie on the same full disk
+    with suppress(OSError):  # stderr may be on the full disk
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
@@ -36,26 +36,32 @@ def patiently(
     say: Callable[[str], None] = _say,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> _Result:
-    """What `write` returns, tried again for as long as the storage at a place fails in a way that passes; said once.
+    """Call `write` and return its result, retrying while the storage at `place` fails temporarily.
 
-    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help; KeyboardInterrupt when
-    Ctrl-C is pressed meanwhile. `meanwhile` is called before each further try.
+    Args:
+        write: writes or reads a file.
+        place: path or address, for messages.
+        say: called once when waiting begins and once when it ends.
+        meanwhile: called before each retry.
+
+    Raises:
+        OSError: the error is permanent, or lasts longer than `PATIENCE` seconds.
+        KeyboardInterrupt: Ctrl-C while waiting.
     """
     began = time.monotonic()
     try:
         return write()
     except OSError as error:
-        if error.errno not in _PASSING:
+        if error.errno not in _TEMPORARY:
             raise
         say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
-    with _heeding_ctrl_c():
-        result = _tried_again(write, began, meanwhile)
+    with _interrupt_on_ctrl_c():
+        result = _retry(write, began, meanwhile)
     say(f"{place}: can be written again after {time.monotonic() - began:.0f} s")
     return result
 
 
-def _tried_again(write: Callable[[], _Result], began: float, meanwhile: Callable[[], None]) -> _Result:
-    """What it returns, after longer and longer pauses; raises OSError where patience ends."""
+def _retry(write: Callable[[], _Result], began: float, meanwhile: Callable[[], None]) -> _Result:
     pause = _FIRST_PAUSE
     while True:
         time.sleep(pause)
@@ -64,13 +70,13 @@ def _tried_again(write: Callable[[], _Result], began: float, meanwhile: Callable
         try:
             return write()
         except OSError as error:
-            if error.errno not in _PASSING or time.monotonic() - began > PATIENCE:
+            if error.errno not in _TEMPORARY or time.monotonic() - began > PATIENCE:
                 raise
 
 
 @contextmanager
-def _heeding_ctrl_c() -> Iterator[None]:
-    """Meanwhile Ctrl-C interrupts at once: a loop that only takes note of it, as Tune's does, would not come round to that."""
+def _interrupt_on_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C interrupt at once: a handler like Tune's only sets a flag, which nothing reads here."""
     before = signal.getsignal(signal.SIGINT)
     ours = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or before in {None, signal.SIG_IGN, ours}:
@@ -85,36 +91,41 @@ def _heeding_ctrl_c() -> Iterator[None]:
 
 
 def expanded(path: Path | str) -> Path:
-    """A path with `~` and `~user` put in full, as a shell does: where nobody knows of that home the words stay as they are."""
+    """Expand `~` and `~user` as a shell does; an unknown home stays as it is."""
     return Path(os.path.expanduser(path))
 
 
 def existing(folder: Path) -> Path:
-    """The folder; raises OSError (ESTALE) when it is not there: its file system is gone, and must not be begun anew below it."""
+    """Return the folder; raises OSError (ESTALE) if it is gone, so that nothing recreates it locally."""
     if not folder.is_dir():
         raise gone(folder)
     return folder
 
 
 def gone(folder: Path) -> OSError:
-    """What `patiently` waits for: a folder that was there is not any more."""
+    """Return the temporary error for a folder that has vanished."""
     return OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted", str(folder))
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:
-    """Replace a file by bytes, text (UTF-8), or what a function writes; a reader sees the old file or the new one.
+    """Replace a file atomically by bytes, text (UTF-8), or the output of a function.
 
-    Of a path whose bytes are no text, text has the numbers of those bytes.
+    Creates the folder; the content is on disk before the file has its name. Undecodable bytes of paths are escaped.
 
-    The folder is made if missing; the content is on disk before the name changes. A private file is its owner's to read alone.
-    Raises OSError, which names the file, where it cannot be written; nothing of it stays then.
+    Args:
+        path: file to replace.
+        content: bytes, text, or a function that writes to the open file.
+        private: make the file readable by its owner only.
+
+    Raises:
+        OSError: it names the file; nothing of a failed write stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
             if private:
-                os.fchmod(file.fileno(), 0o600)  # before there is anything to read
+                os.fchmod(file.fileno(), 0o600)  # before it has content
             if callable(content):
                 content(file)
             else:
@@ -122,7 +133,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        with suppress(OSError):  # a full disk has no room for halves
+        with suppress(OSError):  # frees space on a full disk
             temporary.unlink()
         error.filename = error.filename or str(path)
         raise

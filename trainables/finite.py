@@ -1,4 +1,4 @@
-"""Whether a trial's loss is still a finite number, and if not, where that began."""
+"""Detection of losses that are not finite, and of their cause."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 class FiniteWatch:
-    """Notices a loss that is not finite: at once on the CPU, one step late on CUDA, where looking waits for the device."""
+    """Detects a non-finite loss: at once on the CPU, one step late on CUDA to avoid a synchronization."""
 
     def __init__(self, device: torch.device) -> None:
         self.lagging = device.type == "cuda"
         self._pending: tuple[int, Tensor, Any] | None = None
 
     def see(self, value: Tensor, step: int) -> tuple[int, float] | None:
-        """The step and the loss that is known not to be finite by now, if there is one."""
+        """Return (step, loss) of a loss known not to be finite, else None."""
         if not self.lagging:
             return None if torch.isfinite(value) else (step, float(value))
         before, event = self._pending, torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -24,11 +24,11 @@ class FiniteWatch:
         event.record()
         if before is None:
             return None
-        before[2].synchronize()  # the forward pass of the step before: done long ago
+        before[2].synchronize()  # of the step before, so it does not wait
         return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
 
     def cause(self, modules: nn.Module) -> str:
-        """What is known of the cause: weights that an earlier step has ruined. On CUDA the loss itself has by now."""
+        """Return the cause for the message: weights that an earlier step ruined. Unknown on CUDA."""
         if self.lagging or all(bool(parameter.isfinite().all()) for parameter in modules.parameters()):
             return ""
         return ", for weights are not: an earlier loss was finite, but its gradient or the step along it was not"

@@ -1,7 +1,7 @@
-"""The generators that a process has for whoever brings none: torch's, numpy's and Python's.
+"""The global random generators of torch, numpy and Python.
 
-Ours draw from torch's or have their own. A method of somebody else may ask any of them, and must then draw the same in every
-trial of a seed: whatever ran in its process before, and however often its trial was begun again.
+Our methods use torch's or their own. Other packages' methods may use any, and must draw the same in every trial of a
+seed, whatever ran before in the process and however often the trial resumed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor
 
 
 def seed_all(seed: int) -> None:
-    """Begin all of them anew."""
+    """Seed all three generators."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(np.random.SeedSequence(seed).generate_state(4))
 
 
 def states() -> dict[str, Any]:
-    """Where they stand, in what a checkpoint may hold; a CUDA device's own is not among them."""
+    """Return the states of the three generators for a checkpoint, without CUDA's."""
     name, key, position, has_gauss, gauss = np.random.get_state()
     of_numpy = [str(name), torch.from_numpy(np.asarray(key, np.int64)), int(position), int(has_gauss), float(gauss)]
     return {"torch": torch.get_rng_state(), "numpy": of_numpy, "python": random.getstate()}
 
 
 def restore(saved: Mapping[str, Any] | Tensor) -> None:
-    """Go on where they stood; of an older version's checkpoint torch's alone is known."""
+    """Restore the generators; checkpoints of older versions hold torch's state alone."""
     if isinstance(saved, Tensor):
         torch.set_rng_state(saved.cpu())
         return

@@ -1,4 +1,4 @@
-"""What a loss or a regularizer hands back, looked at before anything is trained on it: theirs may be anybody's code."""
+"""Checks of what a loss or regularizer returns, since it may be a third party's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SHOWN = 3  # shapes of tensors
 
 
 def check_value(place: str, value: object, given: Tensor) -> None:
-    """That a value computed from `given` can be trained on, before it is looked at. Raises ConfigError."""
+    """Check that a value computed from `given` is a trainable scalar; raises ConfigError."""
     if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
         got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
-        remedy = "Reduce what it has for each picture or pair: its mean, say."
+        remedy = "Reduce the values of pictures or pairs, for example by their mean."
         raise ConfigError(Problem(place, "must be a float tensor of shape ()", got, remedy))
     if torch.is_grad_enabled() and given.requires_grad and not value.requires_grad:
         remedy = "Compute it from them by torch's functions, without detach(), item() or float()."
@@ -24,33 +24,36 @@ def check_value(place: str, value: object, given: Tensor) -> None:
 
 
 def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, registered: Iterable[Tensor]) -> None:
-    """That a value's gradient comes to `given`, and else to nothing but what the optimizer trains. Raises ConfigError.
+    """Check that a value's gradient reaches `given`, and otherwise only parameters that train.
 
-    It takes longer than a small loss, so a trial looks at its first batch. What a loss holds where torch does not see it
-    (in a list, or made as the first batch came) would stay at its initial value and in no checkpoint, without a word.
+    Tensors that torch does not see (in a list, or created at the first batch) would neither train nor be saved. A trial
+    runs this on its first batch only, as it takes longer than a small loss.
 
     Args:
-        place: whose value it is.
-        value: what was computed.
-        given: what it was computed from.
-        loss: what computed it.
-        registered: the loss's parameters as they were before.
+        place: name of the method, for messages.
+        value: the value returned.
+        given: the embeddings it was computed from.
+        loss: the module that computed it.
+        registered: the loss's parameters before the batch.
+
+    Raises:
+        ConfigError: no gradient for `given`, or a parameter that is not registered.
     """
-    leads, leaves = _ends(value, given)
+    leads, leaves = _trace(value, given)
     if not leads:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
-    trained, held = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _held(loss)}
-    strangers = [leaf for leaf in leaves if id(leaf) not in trained]  # what a value makes for itself is its own affair
+    trained, held = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _plain_tensors(loss)}
+    strangers = [leaf for leaf in leaves if id(leaf) not in trained]
     if hidden := [leaf for leaf in strangers if isinstance(leaf, nn.Parameter) or id(leaf) in held]:
-        rule = "a loss's parameters must be registered before its first batch, others are neither trained nor kept"
+        rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
         shapes = [tuple(leaf.shape) for leaf in hidden[:_SHOWN]]
         remedy = "Make each an nn.Parameter in the constructor: an attribute of its own, or in an nn.ParameterList."
         raise ConfigError(Problem(place, rule, shapes, remedy))
 
 
-def _ends(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
-    """Whether a value was computed from `given`, and the tensors that nothing was computed for, where it also began."""
+def _trace(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
+    """Return whether a value was computed from `given`, and the other leaves of its graph."""
     goal, waiting, seen, leads, leaves = given.grad_fn, [value.grad_fn], set(), False, []
     while waiting:
         node = waiting.pop()
@@ -67,26 +70,25 @@ def _ends(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
     return leads, leaves
 
 
-def _held(loss: nn.Module) -> Iterator[Tensor]:
-    """Tensors that are plain attributes."""
+def _plain_tensors(loss: nn.Module) -> Iterator[Tensor]:
     for module in loss.modules():
         yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:
-    """How often each was written to; 0 for tensors of inference mode, which nobody counts."""
+    """Return each tensor's version counter; 0 for inference tensors, which have none."""
     return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
 def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> None:
-    """That what was given is as it was: others see it afterwards. Raises ConfigError."""
+    """Check that the inputs were not changed in place; raises ConfigError."""
     if versions(*tensors) != before:
-        rule = "must leave what it is given as it is, for others see it afterwards"
+        rule = "must not change its inputs in place, since other code uses them"
         raise ConfigError(Problem(place, rule, None, "Work on a copy: x / length, not x.div_(length)."))
 
 
 def check_figures(figures: Mapping[str, Tensor]) -> None:
-    """That each diagnostic is one number. Raises ConfigError."""
+    """Check that each diagnostic is one number; raises ConfigError."""
     raise_if_any(
         Problem(f"diagnostics() {name!r}", "must be a single number", tuple(figure.shape))
         for name, figure in figures.items()

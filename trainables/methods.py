@@ -1,12 +1,12 @@
-"""Methods: found by being there, with typed knobs that are declared once, in the constructor.
+"""Discovery of methods and their typed knobs, which a constructor declares once.
 
     class TripletLoss(Loss):
         name = "triplet"
 
         def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m")] = 1.0): ...
 
-A class takes part by lying in the right folder, or by an entry point of another package. From its signature come
-validation, defaults, the allowed knobs and their domains, and the tables of the command line and the docs. Imports no torch.
+A class is found in the right folder or through another package's entry point. Its signature gives validation,
+defaults, the knobs' domains, and the tables of command line and docs. Imports no torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
 T = TypeVar("T")
 
-# Not knobs: the data set, the model and the machine decide these.
+# Parameters that are not knobs: data set, model and machine decide them.
 _GIVEN_BY_CONTEXT = frozenset(
     {"num_classes", "embedding_dim", "in_channels", "in_features", "config", "root", "cache_dir"}
 )
@@ -40,9 +40,8 @@ _GIVEN_BY_CONTEXT = frozenset(
 class Registry(UserDict[str, type[T]]):
     """Name -> class for every concrete subclass of `base` in a package's modules and in an entry-point group.
 
-    A class takes part by having a class attribute `name` of its own. Two classes of one name are an error, and so is an
-    entry point that names no such class. Filled when it is first asked: by then another package's module that imports
-    one of ours, and by that its registry, is whole.
+    A class needs its own class attribute `name`. Duplicate names and wrong entry points raise ConfigError. Filled at first
+    use, when modules that import each other are complete.
     """
 
     def __init__(self, package: str, base: type[T], group: str) -> None:
@@ -56,31 +55,31 @@ class Registry(UserDict[str, type[T]]):
         for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
             module = importlib.import_module(f"{self._package}.{info.name}")
             for cls in vars(module).values():
-                if inspect.isclass(cls) and cls.__module__ == module.__name__ and not _why_no_method(cls, self._base):
+                if inspect.isclass(cls) and cls.__module__ == module.__name__ and not _missing_trait(cls, self._base):
                     _add(classes, cls)
         for place, cls in load_entries(self._group):
-            if reason := _why_no_method(cls, self._base):
-                raise ConfigError(Problem(place, f"must name {reason}", str(cls), "Mend the package that names it."))
+            if reason := _missing_trait(cls, self._base):
+                raise ConfigError(Problem(place, f"must name {reason}", str(cls), "Fix the package that names it."))
             _add(classes, cls)
         return dict(sorted(classes.items()))
 
 
 def load_entries(group: str) -> list[tuple[str, Any]]:
-    """(what to call it in messages, object) of an entry-point group; raises ConfigError for all that cannot be imported."""
+    """Return (label for messages, object) per entry point of a group; raises ConfigError if some do not import."""
     loaded, problems = [], []
     for entry in entry_points(group=group):
         place = f"entry point {group}.{entry.name}" + (f" of the package {entry.dist.name}" if entry.dist else "")
         try:
             loaded.append((place, entry.load()))
         except (Exception, SystemExit) as error:  # a module of another package may raise anything, or be a program
-            rule, remedy = f"{entry.value} must be importable", "Mend the package, or uninstall it."
+            rule, remedy = f"{entry.value} must be importable", "Fix the package, or uninstall it."
             problems.append(Problem(place, rule, f"{type(error).__name__}: {error}", remedy))
     raise_if_any(problems)
     return loaded
 
 
-def _why_no_method(cls: Any, base: type) -> str:
-    """What an object lacks of being a method; empty when it is one."""
+def _missing_trait(cls: Any, base: type) -> str:
+    """Return what an object lacks to be a method; empty if nothing."""
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         return f"a class derived from {base.__module__}.{base.__qualname__}"
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
@@ -100,7 +99,7 @@ def _add(classes: dict[str, Any], cls: type) -> None:
 
 @dataclass(frozen=True)
 class KnobDomain:
-    """The numbers that a knob may legally take, whatever range is tested."""
+    """Legal values of a numeric knob."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -109,7 +108,7 @@ class KnobDomain:
     integer: bool = False
 
     def allows(self, value: float) -> bool:
-        """Whether a value is legal."""
+        """Return whether a value is legal."""
         above = value > self.low if self.low_open else value >= self.low
         below = value < self.high if self.high_open else value <= self.high
         return above and below
@@ -123,17 +122,17 @@ class Parameter:
     type: str
     default: object
     domain: str
-    """Its rules for tables: `>= 0, <= 1`."""
+    """Rules as text: `>= 0, <= 1`."""
     description: str
     required: bool = False
     choices: tuple[object, ...] = ()
-    """What it may be where that is a list."""
+    """Legal values, if they are a list."""
     numbers: KnobDomain = field(default=KnobDomain(), repr=False)
-    """The same in numbers; unbounded where no rule bounds it."""
+    """Rules in numbers; unbounded without rules."""
 
 
 def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
-    """The numbers that a field's rules (`Ge`, `Gt`, `Le`, `Lt` of annotated_types) leave."""
+    """Return the domain that a field's rules (`Ge`, `Gt`, `Le`, `Lt`) define."""
     bounds: dict[str, float] = {}
     for rule in rules:
         bounds |= {kind: float(getattr(rule, kind)) for kind in ("gt", "ge", "lt", "le") if hasattr(rule, kind)}
@@ -147,13 +146,13 @@ def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
 
 
 def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
-    # A data class's fields are declared in the class; its constructor does not know the names they are written in.
+    # A dataclass declares its fields in the class; its constructor lacks their namespace.
     declared = cls if is_dataclass(cls) else cls.__init__  # type: ignore[misc]
     place = f"{cls.__module__}.{cls.__qualname__}"
     try:
         hints = typing.get_type_hints(declared, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
-        raise ConfigError(Problem(place, "the types of its knobs must be known", str(error))) from error
+        raise ConfigError(Problem(place, "the types of its knobs must resolve", str(error))) from error
     knobs, problems = {}, []
     for parameter in inspect.signature(cls).parameters.values():
         name, required = parameter.name, parameter.default is inspect.Parameter.empty
@@ -162,7 +161,7 @@ def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             problems.append(Problem(place, "knobs must be keyword-only", name, "Write `*, ` before the first of them."))
         elif name not in hints:
-            problems.append(Problem(place, "a knob must have a type", name, f"Write `{name}: float`, say."))
+            problems.append(Problem(place, "a knob must have a type", name, f"Example: `{name}: float`."))
         else:
             knobs[name] = (hints[name], ... if required else parameter.default)
     raise_if_any(problems)
@@ -194,13 +193,13 @@ def _model(cls: type) -> type[BaseModel]:
 
 @cache
 def parameters_of(cls: type) -> tuple[Parameter, ...]:
-    """The knobs of a method class, in the order of its constructor."""
+    """Return the knobs of a method class, in the order of its constructor."""
     return tuple(_parameter(name, hint, default) for name, (hint, default) in _knobs(cls).items())
 
 
 @cache
 def knob_names(cls: type) -> frozenset[str]:
-    """The names of the knobs of a method class."""
+    """Return the names of a method class's knobs."""
     return frozenset(_knobs(cls))
 
 
@@ -227,15 +226,15 @@ _SIGNS |= {"multiple_of": "a multiple of {:g}", "min_length": "at least {:g} lon
 
 
 def _written(rule: object) -> str:
-    """One rule of a field (`Ge(ge=0)`) as mathematics has it; as its class prints it where it is another one."""
+    """Format one rule of a field (`Ge(ge=0)`) as mathematics, or as its class prints it."""
     return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 
 def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Fill in defaults and check every value; returns (knobs, problems) and raises nothing.
+    """Fill in defaults and check every value; return (knobs, problems), raising nothing.
 
-    `place` prefixes the knob's name in messages (`loss`, `regularizer`). A class may add rules that tie several knobs
-    together in a classmethod `check_parameters(**parameters) -> Iterable[Problem]` (places relative to the method).
+    `place` prefixes the knob's name in messages (`loss`). A class may relate several knobs in a classmethod
+    `check_parameters(**parameters) -> Iterable[Problem]`.
     """
     try:
         values = _model(cls)(**given).model_dump()
@@ -247,7 +246,7 @@ def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[d
 
 
 def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> list[Problem]:
-    """Pydantic's complaints about flat settings in our words: rule, value, place, remedy."""
+    """Translate pydantic's errors of flat settings into problems."""
     problems = []
     for item in error.errors():
         where = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
@@ -281,7 +280,7 @@ _RULES = {
 
 
 def rule_of(complaint: Mapping[str, Any]) -> str:
-    """What one complaint of pydantic demands, as a rule: `must be greater than 0`."""
+    """Return the rule that one error of pydantic states: `must be greater than 0`."""
     if (rule := _RULES.get(complaint["type"])) is not None:
         return rule
     message = str(complaint["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
@@ -289,7 +288,7 @@ def rule_of(complaint: Mapping[str, Any]) -> str:
 
 
 def unknown(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
-    """That a registry has no method of a name, and which one may be meant."""
+    """Return the problem of an unknown method, with the nearest name."""
     return Problem(place, f"unknown {kind}", name, nearest(name, list(registry), what=kind))
 
 
@@ -301,7 +300,7 @@ def build(  # noqa: PLR0917
     context: Mapping[str, object],
     section: str,
 ) -> T:
-    """The method called `name` with these knobs; raises ConfigError naming every unknown, missing or out-of-domain one."""
+    """Create the method `name` with these knobs; raises ConfigError that lists every wrong one."""
     if name not in registry:
         raise ConfigError(unknown(registry, kind, name, f"{section}.name"))
     method: T = construct(registry[name], knobs, context, section)
@@ -309,7 +308,7 @@ def build(  # noqa: PLR0917
 
 
 def construct(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
-    """A method of a class from checked knobs; raises ConfigError with every problem."""
+    """Create a method from checked knobs; raises ConfigError with every problem."""
     values, problems = checked_knobs(cls, given, place)
     wanted = [name for name in _GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
     problems += [

@@ -1,7 +1,7 @@
-"""Optimizers by name, and which parameters get which learning rate and weight decay.
+"""Optimizers by name, and the learning rate and weight decay of each parameter group.
 
-Groups: backbone, head and loss (proxies, centres, class weights), each with its own learning rate, and within network
-parts those that weight decay spares (docs/specification.md, section 9.6).
+Groups are backbone, head and loss (proxies, centres, class weights); network parts also have groups without weight
+decay (docs/specification.md, section 9.6).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Epsilon = Annotated[float, Field(gt=0, description="added to the root of the sec
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum")]
 
 
-class Recipe(ABC):
-    """An optimizer with its own knobs; learning rate and weight decay belong to the groups."""
+class OptimizerRecipe(ABC):
+    """An optimizer and its knobs; groups set learning rate and weight decay."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        """The optimizer over these groups."""
+        """Return the optimizer over these groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Adaptive(Recipe):
-    """Adam's two running means; fused, which takes a fifth of the time of the loop over parameters."""
+class _Adaptive(OptimizerRecipe):
+    """Adam's two running means, fused: a fifth of the time of the loop over parameters."""
 
     kind: ClassVar[type[Any]]
 
@@ -64,7 +64,7 @@ class Adam(_Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGD(Recipe):
+class SGD(OptimizerRecipe):
     """Stochastic gradient descent; weight decay is added to the gradient."""
 
     name = "sgd"
@@ -80,7 +80,7 @@ class SGD(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMSprop(Recipe):
+class RMSprop(OptimizerRecipe):
     """RMSprop (Tieleman and Hinton, 2012), as in powerful-benchmarker."""
 
     name = "rmsprop"
@@ -95,17 +95,17 @@ class RMSprop(Recipe):
         return made
 
 
-OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}
+OPTIMIZERS: dict[str, type[OptimizerRecipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}
 
 
 def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
-    """The configured optimizer over all trainable parameters; each group remembers its `initial_lr`."""
-    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs())
+    """Return the configured optimizer over all trainable parameters; each group has its `initial_lr`."""
+    recipe: OptimizerRecipe = OPTIMIZERS[optim.name](**optim.knobs())
     return recipe.build(_groups(optim, network, loss))
 
 
 def _groups(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> Groups:
-    """Groups named backbone, head, loss, and `..._no_decay`; what does not train is in none."""
+    """Return the groups backbone, head, loss and `..._no_decay` of all trainable parameters."""
     rates = {"backbone": optim.lr * optim.backbone_lr_multiplier, "head": optim.lr}
     groups: Groups = []
     for name, parameters in parameter_groups(network, optim.weight_decay_on).items():

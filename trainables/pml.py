@@ -1,15 +1,14 @@
-"""The regularizers for existing pytorch-metric-learning code, one line each.
+"""Our regularizers as pytorch-metric-learning (PML) regularizers.
 
     from pytorch_metric_learning.losses import MultiSimilarityLoss
     from trainables.pml import SECRegularizer
 
     loss = MultiSimilarityLoss(embedding_regularizer=SECRegularizer(), embedding_reg_weight=0.5)   # eta = 0.5
 
-The regularizer sees the embeddings handed to the loss: let the network NOT normalise them. A running mean advances once per
-forward pass of the loss; inside `MultipleLosses` give it to one loss only. PML has no weight schedule: change
-`loss.embedding_reg_weight` between steps (trainables.regularizers.eta_at says what to). Our losses need no adapter: they are
-callable as PML's trainers call a loss (without a miner). Under PML's `DistributedLossWrapper` a running mean would see one
-rank's batch only; use trainables.distributed.gather_batch instead. PML is imported when a class is first asked for.
+The network must NOT normalise its embeddings. A running mean advances once per forward pass of the loss; inside
+`MultipleLosses` give the regularizer to one loss only. PML has no weight schedule: change `loss.embedding_reg_weight`
+between steps (see `trainables.regularizers.eta_at`). Under PML's `DistributedLossWrapper` a running mean sees one rank's
+batch only; use `trainables.distributed.gather_batch` instead. Our losses need no adapter. PML is imported at first use.
 """
 
 from __future__ import annotations
@@ -39,11 +38,13 @@ def __dir__() -> list[str]:
 
 @cache
 def _regularizer_class(regularizer: str) -> Any:
-    """A pytorch-metric-learning `BaseRegularizer` class for the regularizer of that name, a user's own included.
+    """Return a PML `BaseRegularizer` class for the regularizer of that name, other packages' included.
 
-    Its constructor takes the regularizer's knobs, e.g. `SECRegularizer(rho=0.1)`; its state is in the `state_dict` of the loss
-    it is given to, the wrapped module its attribute `regularizer`. Raises ConfigError for an unknown name or a wrong knob,
-    and where pytorch-metric-learning is not installed.
+    Its constructor takes the regularizer's knobs: `SECRegularizer(rho=0.1)`. The `state_dict` of the loss holds its state;
+    the attribute `regularizer` is the wrapped module.
+
+    Raises:
+        ConfigError: an unknown name, a wrong knob, or PML is not installed.
     """
     try:
         from pytorch_metric_learning.regularizers import BaseRegularizer
@@ -54,7 +55,7 @@ def _regularizer_class(regularizer: str) -> Any:
     from trainables.regularizers import REGULARIZERS, build_regularizer
 
     if regularizer not in REGULARIZERS:
-        build_regularizer(regularizer)  # says which names there are
+        build_regularizer(regularizer)  # raises ConfigError with the known names
 
     class Adapter(BaseRegularizer):  # type: ignore[misc]
         def __init__(self, **knobs: object):

@@ -1,4 +1,4 @@
-"""Losses and regularizers compute in full precision, whatever precision the network runs in."""
+"""Full precision for losses and regularizers under autocast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Autocast off. Where it is not on, nothing is entered: autocast's own context costs as much as a small product."""
+    """Return a context without autocast; a null context if autocast is off, which is cheaper to enter."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

@@ -1,4 +1,4 @@
-"""What a trial costs, from its first few steps: seconds and memory. Nothing is reported, and the test half is not looked at."""
+"""Estimate a trial's time and memory from its first steps. Reports nothing; leaves test data alone."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ import torch
 from trainables.config import TrialConfig
 from trainables.context import FolderContext
 from trainables.tasks import build_learner
-from trainables.training import Run, begin, checkpoint_of, prepare_process, update
+from trainables.training import Run, checkpoint_state, prepare_process, start_or_resume, update
 
 _STEPS = 8
-"""Timed, after as many to warm up."""
+"""Timed steps, after as many for warm-up."""
 _CONTEXT = 1 << 30
-"""The most that CUDA and its libraries take of a GPU for a process beside its tensors; the rest is taken to be others'."""
+"""Upper bound of a process's GPU memory beside its tensors; anything beyond belongs to others."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What one trial would take on the machine that was probed."""
+    """Estimated cost of one trial on this machine."""
 
     seconds: float
-    """Training, evaluations and start; the test half is taken to cost, picture by picture, what validation costs."""
+    """Start, training and evaluations, including the test half."""
     memory_bytes: int
-    """The most that the process has held, its libraries included."""
+    """Peak memory of the process, libraries included."""
     checkpoint_bytes: int
-    """Of one checkpoint; a trial under way has two."""
+    """Size of one checkpoint; a running trial has two."""
     gpu_bytes: int
-    """The most that the process has held on the GPU, CUDA's own share included; 0 on the CPU."""
+    """Peak GPU memory of the process, CUDA's own included; 0 on the CPU."""
     gpu_room: int = 0
-    """Memory of that GPU that others do not hold; 0 on the CPU."""
+    """GPU memory that other processes leave free; 0 on the CPU."""
 
 
 def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = None) -> Probe:
-    """Train a few steps and validate once. Run it in a process of its own: memory is that of the process."""
+    """Train a few steps and validate once. Run it in a separate process, whose memory it reports."""
     device = _device()
     began = time.perf_counter()
-    with begun(config, device, threads, cache_dir) as run:
+    with started_run(config, device, threads, cache_dir) as run:
         start = time.perf_counter() - began
         times = []
         for _ in range(2 * _STEPS):
@@ -79,9 +79,9 @@ def steps_per_second(
     cache_dir: Path | None = None,
     ready: Callable[[], object] = lambda: None,
 ) -> float:
-    """Training steps a second over so many seconds, from when `ready`, called after a few steps, has returned."""
+    """Measure training steps per second over `seconds`, starting when `ready` returns after a warm-up."""
     device = _device()
-    with begun(config, device, threads, cache_dir) as run:
+    with started_run(config, device, threads, cache_dir) as run:
         for _ in range(_STEPS):
             one_step(run)
         _now(device)
@@ -96,24 +96,23 @@ def steps_per_second(
 
 
 @contextmanager
-def begun(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
-    """A trial at its first step, in a folder that is removed afterwards."""
+def started_run(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
+    """Yield a trial at its first step, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=threads)
         prepare_process(config, context)
-        yield begin(config, context, build_learner(config, context, cache_dir=cache_dir))
+        yield start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 
 
 def one_step(run: Run) -> None:
-    """Take one step; the trial never reaches its last."""
+    """Take one step, without ever reaching the trial's last."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
 
 
 def _checkpoint_bytes(run: Run) -> int:
-    """What one takes; it is put together in memory, as by a trial."""
     buffer = io.BytesIO()
-    torch.save(checkpoint_of(run), buffer)
+    torch.save(checkpoint_state(run), buffer)
     return buffer.tell()
 
 
@@ -122,7 +121,7 @@ def _device() -> torch.device:
 
 
 def _on_gpu(device: torch.device) -> tuple[int, int]:
-    """The most that this process has held, and what others leave to it."""
+    """Return this process's peak and the memory that others leave to it."""
     if device.type != "cuda":
         return 0, 0
     free, total = torch.cuda.mem_get_info(device)

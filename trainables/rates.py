@@ -1,7 +1,4 @@
-"""How the learning rate goes over training: a factor of the step alone, so that a resumed trial needs no scheduler state.
-
-Imports no torch.
-"""
+"""Learning-rate schedules: a factor of the step alone, so that resuming needs no state. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ Decay = Annotated[float, Field(gt=0, le=1, description="factor of the learning r
 
 
 class RateSchedule(ABC):
-    """The factor by which every group's learning rate is multiplied at a step, counted from 0."""
+    """Factor of every group's learning rate at a step, counted from 0."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """The factor that holds for the step, decided before it is taken."""
+        """Return the factor for the step, before it is taken."""
 
 
 class Constant(RateSchedule):
@@ -38,7 +35,7 @@ class Constant(RateSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Milestones(RateSchedule):
-    """lr_decay^(number of milestones reached): a decay applies before the step whose index equals its milestone.
+    """lr_decay^(number of milestones reached); a decay applies before the step whose index is its milestone.
 
     As in the released code of spherical embedding constraints (docs/specification.md, section 9.1).
     """
@@ -53,7 +50,6 @@ class Milestones(RateSchedule):
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
-        """Milestones must be in order."""
         return _order_problems("lr_milestones", given["lr_milestones"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
@@ -74,7 +70,6 @@ class EpochMilestones(RateSchedule):
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
-        """Epochs must be in order."""
         return _order_problems("lr_epochs", given["lr_epochs"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:

@@ -1,7 +1,4 @@
-"""Which methods there are, by the field of the configuration that names them, and what their knobs may be.
-
-Imports no torch: the packages of methods are loaded when first asked.
-"""
+"""Registries of methods by the field that names them, and their knobs' domains. Loads torch at first use."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class _NoKnobs:
 
 
 KINDS: Mapping[str, str] = {"data": "data set", "augment": "augmentation", "lr_schedule": "learning-rate schedule"}
-"""What people call the methods of a registry, where that is not its name."""
+"""Name of a registry's methods in messages, if it is not the registry's."""
 
 
 @cache
@@ -50,14 +47,14 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
         "lr_schedule": RATES,
         "sampler": SAMPLERS,
     }
-    for registry in registries.values():  # whatever another package's module does as it is imported, no trial has begun
+    for registry in registries.values():  # import other packages before any trial starts
         len(registry)
     raise_if_any(_clashes(registries))
     return registries
 
 
 def _clashes(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
-    """Knobs that bear the name of a setting that their section has whatever is chosen."""
+    """Report knobs with the name of one of their section's own settings."""
     for section, model in SECTIONS.items():
         for registry in model.chooses.values():
             for cls in registries[registry].values():
@@ -67,24 +64,24 @@ def _clashes(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
 
 
 def methods_of(registry: str) -> Mapping[str, type]:
-    """Name -> class of the methods of one kind: task, loss, regularizer, data, augment, backbone, optimizer ..."""
+    """Return name -> class of the methods of one kind: task, loss, regularizer, data, augment, backbone ..."""
     return _registries()[registry]
 
 
 def presets_of(registry: str, method: str) -> Mapping[str, object]:
-    """The knobs in which a named variant of a method differs from its class's defaults."""
+    """Return the knobs in which a named variant differs from its class's defaults."""
     from trainables.data.augment import AUGMENTATIONS
 
     return AUGMENTATIONS.get(method, {}) if registry == "augment" else {}
 
 
 def method_named(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
-    """The name of the method that a section's settings give by a field, or its default."""
+    """Return the name of the method that a section's settings choose, or the default."""
     return str(settings[chooser] if chooser in settings else SECTIONS[section].model_fields[chooser].default)
 
 
 def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, type]:
-    """Field -> class of the method that a section's settings choose by it; a field with an unknown name is left out."""
+    """Return field -> class of each method that a section's settings choose, without unknown names."""
     return {
         chooser: methods_of(registry)[name]
         for chooser, registry in SECTIONS[section].chooses.items()
@@ -93,10 +90,7 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
 
 
 def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
-    """The other packages whose code a trial of these settings trains with: what that leaves in its process nobody knows.
-
-    Data sets do not count: their pictures are decoded before.
-    """
+    """Return the other packages whose code a trial trains with. Data sets do not count: they decode before."""
     methods = [methods_of("sampler").get(method_named("batch", "sampler", _own("batch", settings)))]
     for section in SECTIONS.keys() - {"data"}:
         methods += methods_chosen(section, _own(section, settings)).values()
@@ -104,29 +98,29 @@ def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
 
 
 def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
-    """Module -> digest of its file, of all modules of those packages that are imported."""
+    """Return module -> digest of its file for all imported modules of those packages."""
     packages = foreign_packages(settings)
     digests: dict[str, str] = {}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] in packages and file and file.endswith(".py"):
-            with suppress(OSError):  # it was imported from an archive, or is gone
+            with suppress(OSError):  # imported from an archive, or deleted
                 digests[name] = source_digest(file)
     return digests
 
 
 def source_digest(file: str) -> str:
-    """Of what stands in a module's file."""
+    """Return the digest of a module's file."""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def _own(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings of a section by their names within it."""
+    """Return a section's settings by name."""
     return {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(section + ".")}
 
 
 def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]:
-    """The knobs `chooser.knob` that a name within a section may mean under the chosen methods."""
+    """Return the knobs `chooser.knob` that a name may mean under the chosen methods."""
     chooser, dot, _ = name.partition(".")
     if dot and chooser in SECTIONS[section].chooses:
         return [name]
@@ -134,7 +128,7 @@ def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]
 
 
 def every_setting() -> list[str]:
-    """The dotted names of all settings: the sections' own, and the knobs of every method that a section can choose."""
+    """Return the dotted names of all settings, including the knobs of every method."""
     names: dict[str, None] = {}
     for section, model in SECTIONS.items():
         names |= dict.fromkeys(f"{section}.{name}" for name in model.own_fields())
@@ -145,10 +139,7 @@ def every_setting() -> list[str]:
 
 
 def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
-    """The legal domain of a numeric setting under a cell's settings; unbounded where nothing is declared.
-
-    Loads the methods' packages (and with them torch).
-    """
+    """Return a numeric setting's domain under a cell's settings; unbounded without a declaration. Loads torch."""
     section, _, name = path.partition(".")
     if section not in SECTIONS:
         return KnobDomain()
@@ -165,7 +156,7 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
 
 
 def takes_whole_numbers(path: str, settings: Mapping[str, Value]) -> bool:
-    """Whether a setting takes whole numbers alone; where these settings choose no method, under every one that has it."""
+    """Return whether a setting takes whole numbers only, for every method that has it if none is chosen."""
     section, _, name = path.partition(".")
     if section not in SECTIONS or name in SECTIONS[section].own_fields():
         return domain_of(path, settings).integer

@@ -1,11 +1,11 @@
-"""From settings to a checked configuration: layers, registries of methods, and every rule that needs no data.
+"""Resolve layers of settings to a checked configuration.
 
     resolved = resolve(Layer("protocol", {...}), Layer("--set", {...}))     later layers win; raises ConfigError, all problems
-    resolved.config, resolved.origins                                      the configuration; where each setting comes from
-    config = read_settings(config.settings())                              back from the flat form that was resolved before
+    resolved.config, resolved.origins                                      the configuration; the origin of each setting
+    config = read_settings(config.settings())                              back from the flat form
 
-Within a section a method's knob is named by itself (`model.weights`), and by the field that names the method too where two of
-the section's methods share the name (`model.pooling.p`). Imports no torch: methods are looked up when settings are resolved.
+Within a section a knob has its own name (`model.weights`), or that of field and knob if methods share the name
+(`model.pooling.p`). Imports torch only when it looks up methods.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from trainables.registries import KINDS, knob_keys, method_named, methods_chosen
 
 _LENGTHS = ("training.steps", "training.epochs")
 FOLLOWS_LENGTH = "the length of training"
-"""Where `training.eval_every` comes from when it was shortened with a training that ends before it."""
-_SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
+"""Origin of a `training.eval_every` that was shortened with the training."""
+_SECTION_MEMORY = 4096  # cached sections: a sweep's cells share most of theirs
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Settings from one source, for `--set`, a file, a space, a protocol: the later layer wins."""
+    """Settings from one source: `--set`, a file, a space, a protocol."""
 
     origin: str
     settings: Mapping[str, Value]
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where single settings come from, more exactly than `origin` says."""
+    """More exact origins of single settings."""
 
     def origin_of(self, path: str) -> str:
-        """Where a setting of this layer comes from."""
+        """Return the origin of a setting of this layer."""
         return self.sources.get(path, self.origin)
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What layers of settings come to."""
+    """A checked configuration and the layers it comes from."""
 
     config: TrialConfig
     layered: Layered = field(repr=False)
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """Where each setting of the configuration comes from; `default` where no layer gave it."""
+        """Origin of each setting; `default` if no layer gave it."""
         given = self.layered.origins_by_path()
         return {path: given.get(path, "default") for path in self.config.settings()}
 
@@ -60,17 +60,25 @@ class Resolved:
 def resolve(*layers: Layer) -> Resolved:
     """Merge layers of flat dotted settings, fill in defaults and check every rule that needs no data.
 
-    A layer that changes a method (`loss.name`) drops that method's knobs set by earlier layers, since they were
-    meant for another one; of `training.steps` and `training.epochs` the one set by the later layer counts.
-    Raises ConfigError with every problem of every section.
+    A layer that changes a method (`loss.name`) drops that method's knobs of earlier layers. Of `training.steps` and
+    `training.epochs` the later layer's counts.
+
+    Raises:
+        ConfigError: every problem of every section.
+
+    Example:
+        >>> from trainables.resolve import Layer, resolve
+        >>> resolved = resolve(Layer("--set", {"loss.name": "npair", "loss.scale": 10}))
+        >>> resolved.config.settings()["loss.scale"], resolved.origins["loss.name"]
+        (10.0, '--set')
     """
     return Layered().over(*layers).resolve()
 
 
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
-    """The configuration whose flat form this is, as `TrialConfig.settings` wrote it after it was resolved.
+    """Return the configuration of resolved settings, as `TrialConfig.settings` wrote them.
 
-    Types, domains and names are checked again, rules that tie sections together are not. Raises ConfigError.
+    Checks types, domains and names again, but not rules between sections. Raises ConfigError.
     """
     config, _, problems = Layered().over(Layer("settings", settings)).draft()
     if problems:
@@ -79,64 +87,64 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The settings of one section so far, and the methods they choose; equal where they are written the same."""
+class _SectionSettings:
+    """Merged settings of one section and the methods they choose; equal if they are written the same."""
 
     section: str
     settings: Mapping[str, Value] = field(compare=False)
-    """Fields by name, knobs by `chooser.knob`; what neither is by the name that was given."""
+    """Fields by name, knobs by `chooser.knob`, unknown settings as given."""
     methods: Mapping[str, type] = field(compare=False)
-    """Field -> class, as far as the names are known."""
+    """Field -> class, for known names."""
     text: str
 
     @classmethod
-    def of(cls, section: str, settings: Mapping[str, Value], methods: Mapping[str, type]) -> _Part:
+    def of(cls, section: str, settings: Mapping[str, Value], methods: Mapping[str, type]) -> _SectionSettings:
         return cls(section, settings, methods, repr((sorted(settings.items()), list(map(id, methods.values())))))
 
 
 @dataclass(frozen=True)
 class Layered:
-    """Layers of settings laid over each other, not yet checked."""
+    """Merged layers of settings, not yet checked."""
 
-    parts: Mapping[str, _Part] = field(default_factory=dict)
+    parts: Mapping[str, _SectionSettings] = field(default_factory=dict)
     others: Mapping[str, Value] = field(default_factory=dict)
-    """What belongs to no section: the seed, and settings nobody knows."""
+    """The seed, and unknown settings outside sections."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Where each setting comes from, a knob by its full path `section.chooser.knob`."""
+    """Origin of each setting, a knob by its full path `section.chooser.knob`."""
     problems: tuple[Problem, ...] = ()
 
     def over(self, *layers: Layer) -> Layered:
-        """These settings with further layers on top."""
+        """Return these settings with more layers on top."""
         layered = self
         for layer in layers:
             layered = layered._with(layer)
         return layered
 
     def _with(self, layer: Layer) -> Layered:
-        """One layer on top: what changes a method drops that method's knobs, with their origins."""
+        """Add one layer; a change of method drops that method's knobs and their origins."""
         parts, others, origins = dict(self.parts), dict(self.others), dict(self.origins)
         problems = list(self.problems)
         given: dict[str, dict[str, Value]] = {}
-        for path, value in {**layer.settings, **_length(layer.settings)}.items():
+        for path, value in {**layer.settings, **_exclusive_length(layer.settings)}.items():
             section, _, name = path.partition(".")
             if section in SECTIONS and name:
                 given.setdefault(section, {})[name] = value
             else:
                 others[path], origins[path] = value, layer.origin_of(path)
         for section, own in given.items():
-            before = parts.get(section) or _Part.of(section, {}, {})
-            parts[section], keys, wrong = _laid_over(before, own)
+            before = parts.get(section) or _SectionSettings.of(section, {}, {})
+            parts[section], keys, wrong = _merge(before, own)
             for name in before.settings.keys() - parts[section].settings.keys():
                 del origins[f"{section}.{name}"]
             origins |= {f"{section}.{key}": layer.origin_of(f"{section}.{name}") for name, key in keys.items()}
-            if section == "training" and (shorter := _evaluated_sooner(parts[section], own)) is not None:
+            if section == "training" and (shorter := _shorten_interval(parts[section], own)) is not None:
                 parts[section] = shorter
                 origins["training.eval_every"] = FOLLOWS_LENGTH
             problems += [_placed(p, layer.origin_of(p.place)) for p in wrong]
         return Layered(parts, others, origins, tuple(problems))
 
     def resolve(self) -> Resolved:
-        """The configuration; raises ConfigError with every problem."""
+        """Return the configuration; raises ConfigError with every problem."""
         config, sound, problems = self.draft()
         problems += _cross_checks(config, sound)
         if problems:
@@ -145,11 +153,11 @@ class Layered:
         return Resolved(config, self)
 
     def draft(self) -> tuple[TrialConfig, Mapping[str, ConfigSection], list[Problem]]:
-        """A configuration of the sections that are sound in themselves, these sections, and the problems of the others."""
+        """Return a configuration of the valid sections, these sections, and the problems of the others."""
         problems = list(self.problems)
         sound = {}
         for name in SECTIONS:
-            section, wrong = _section(self.parts.get(name) or _Part.of(name, {}, methods_chosen(name, {})))
+            section, wrong = _section(self.parts.get(name) or _SectionSettings.of(name, {}, methods_chosen(name, {})))
             problems += wrong
             if section is not None:
                 sound[name] = section
@@ -161,7 +169,7 @@ class Layered:
         return TrialConfig(**{**sound, "seed": seed}), sound, problems
 
     def _unknown(self, path: str) -> Problem:
-        """A setting that belongs to no section, and those that may be meant: `rho` is `regularizer.rho` while SEC is chosen."""
+        """Return the problem of a setting outside all sections, with similar names."""
         known = ["seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
         for name in SECTIONS:
             methods = self.parts[name].methods if name in self.parts else methods_chosen(name, {})
@@ -175,7 +183,7 @@ class Layered:
         return Problem(path, "unknown setting", None, remedy)
 
     def origins_by_path(self) -> dict[str, str]:
-        """The origin of each setting, of a knob both by its full path and by `section.knob`."""
+        """Return the origin of each setting, of a knob under its full path and `section.knob`."""
         origins = {}
         for path, origin in self.origins.items():
             section, _, name = path.partition(".")
@@ -186,10 +194,12 @@ class Layered:
         return origins
 
 
-def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str, str], list[Problem]]:
-    """A section's settings with others on top, the key under which each of these is kept, and what cannot be understood.
+def _merge(
+    part: _SectionSettings, given: Mapping[str, Value]
+) -> tuple[_SectionSettings, dict[str, str], list[Problem]]:
+    """Return a section's settings with others on top, the key of each new one, and problems.
 
-    Knobs set so far are dropped where their method is replaced by another one.
+    Drops the knobs of a method that another one replaces.
     """
     section, model = part.section, SECTIONS[part.section]
     fields = model.own_fields()
@@ -212,20 +222,20 @@ def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str
             continue
         keys[name] = candidates[0]
         settings[candidates[0]] = value
-    return _Part.of(section, settings, methods), keys, problems
+    return _SectionSettings.of(section, settings, methods), keys, problems
 
 
-def _evaluated_sooner(part: _Part, given: Mapping[str, Value]) -> _Part | None:
-    """The settings of training with an evaluation at its end, where a layer made it shorter than the first evaluation is away."""
+def _shorten_interval(part: _SectionSettings, given: Mapping[str, Value]) -> _SectionSettings | None:
+    """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
     steps = given.get("steps")
     every = part.settings.get("eval_every", TrainingConfig().eval_every)
     if "eval_every" in given or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
         return None
-    return _Part.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
+    return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
 
 
-def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Steps and epochs exclude each other: to set one is to take back the other."""
+def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Unset epochs where a layer sets steps, and steps where it sets epochs."""
     given = [path for path in _LENGTHS if settings.get(path) is not None]
     return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
 
@@ -235,8 +245,8 @@ def _placed(problem: Problem, origin: str) -> Problem:
 
 
 @lru_cache(_SECTION_MEMORY)
-def _section(part: _Part) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
-    """One section from its settings, None where it is not sound, and its problems."""
+def _section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
+    """Return one section, None if it is invalid, and its problems."""
     model, name = SECTIONS[part.section], part.section
     known = list(model.own_fields())
     own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in known}
@@ -245,7 +255,7 @@ def _section(part: _Part) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
     if issubclass(model, MethodSection):
         own["parameters"], wrong = _chosen_knobs(part, model)
         known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
-        some_unknown = len(part.methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
+        some_unknown = len(part.methods) < len(model.chooses)  # the rest may belong to the misspelt method
         knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
     paths = [f"{name}.{key}" for key in known]
     unknown = [_unknown_in(part, key, paths) for key in sorted(knobs)]
@@ -256,8 +266,8 @@ def _section(part: _Part) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
     return None if wrong else section, (*wrong, *unknown)
 
 
-def _unknown_in(part: _Part, key: str, known: Sequence[str]) -> Problem:
-    """A setting that no chosen method of its section has, and the methods that have it; else what may be meant."""
+def _unknown_in(part: _SectionSettings, key: str, known: Sequence[str]) -> Problem:
+    """Return the problem of a setting that no chosen method has: methods with it, else similar names."""
     path = f"{part.section}.{key}"
     for chooser, registry in SECTIONS[part.section].chooses.items():
         own = method_named(part.section, chooser, part.settings)
@@ -268,8 +278,10 @@ def _unknown_in(part: _Part, key: str, known: Sequence[str]) -> Problem:
     return Problem(path, "unknown setting", None, nearest(path, known, what="setting", dotted=True))
 
 
-def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
-    """The knobs of each method that a section chooses, checked."""
+def _chosen_knobs(
+    part: _SectionSettings, model: type[MethodSection]
+) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """Return the checked knobs of each method that a section chooses."""
     names = flat_names(model, {chooser: knob_names(method) for chooser, method in part.methods.items()})
     parameters = {}
     problems: list[Problem] = []
@@ -290,9 +302,9 @@ def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, di
 
 
 def _cross_checks(config: TrialConfig, sound: Mapping[str, ConfigSection]) -> list[Problem]:
-    """Rules that tie settings together and need no data.
+    """Check rules between settings that need no data.
 
-    A section that is not sound in itself has its defaults in `config`; what follows from those is nobody's problem.
+    An invalid section has its defaults in `config`; problems of those are dropped.
     """
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
@@ -324,11 +336,11 @@ def _memory_problems(config: TrialConfig) -> list[Problem]:
     memory, loss = config.memory, config.loss.name
     if memory.size and not issubclass(LOSSES[loss], PairLoss):
         pairs = ", ".join(name for name, cls in LOSSES.items() if issubclass(cls, PairLoss))
-        rule = f"only a loss of pairs can compare a batch with remembered pictures, and {loss} is none"
+        rule = f"only a pair loss can compare a batch with remembered pictures, and {loss} is none"
         return [Problem("memory.size", rule, memory.size, f"Set memory.size=0, or loss.name to one of {pairs}.")]
     if not memory.size and (memory.start or memory.weight != 1):
         given = f"start={memory.start}, weight={memory.weight:g}"
-        rule = "settings of a memory that holds nothing change nothing"
+        rule = "settings of an empty memory have no effect"
         return [Problem("memory.size", rule, f"{memory.size} with {given}", "Set memory.size to a number of pictures.")]
     return []
 

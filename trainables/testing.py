@@ -1,4 +1,4 @@
-"""What every loss, regularizer and data set promises, as checks for anybody's tests of their own.
+"""Contract checks of losses, regularizers and data sets, for your own tests.
 
     import pytest
     from trainables import testing
@@ -7,8 +7,8 @@
     def test_my_loss(check):
         check()
 
-Each check raises AssertionError with the rule that is broken. Needs no pytest. A rule that a method does not have, by what
-its class says (`uses_norms`, `depends_on_order`, `surrogate_gradient`), is not among its checks.
+Each check raises AssertionError with the broken rule, and needs no pytest. Rules that a class excludes (`uses_norms`,
+`depends_on_order`, `surrogate_gradient`) are left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEGENERATE = {
     "two of a kind": (1, 1),
     "two strangers": (1, 4),
 }
-"""Labels of batches that a loss must survive."""
+"""Labels of degenerate batches."""
 SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda f: f,
     "identical": lambda f: f[:1].expand_as(f),
@@ -54,19 +54,19 @@ SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "huge": lambda f: nn.functional.normalize(f) * 1e4,
     "tiny": lambda f: nn.functional.normalize(f) * 1e-4,
 }
-"""What is done to the embeddings of such a batch."""
+"""Transformations of the embeddings of such a batch."""
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise; call it to have it checked."""
+    """One rule; call it to check it."""
 
     name: str
     run: Callable[[], None]
 
     def __call__(self) -> None:
-        """Raise AssertionError if the promise is broken."""
+        """Raise AssertionError if the rule is broken."""
         self.run()
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Check:
 
 
 def batch(labels: Sequence[int] = REGULAR, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Raw embeddings (B, DIMENSION) around a common direction, their norms between about 1 and 4, and their labels."""
+    """Return raw embeddings (B, DIMENSION) with norms of about 1 to 4, and their labels."""
     generator = torch.Generator().manual_seed(seed)
     embeddings = torch.randn(len(labels), DIMENSION, generator=generator, dtype=torch.float64) + 0.5
     return embeddings.to(dtype).requires_grad_(), torch.tensor(labels)
@@ -82,32 +82,32 @@ def batch(labels: Sequence[int] = REGULAR, dtype: torch.dtype = torch.float64, s
 
 @dataclass(frozen=True)
 class Method:
-    """A loss or a regularizer with its knobs, made anew for each check."""
+    """A loss or regularizer with its knobs, rebuilt for each check."""
 
     cls: type[Loss] | type[Regularizer]
     knobs: Mapping[str, object] = field(default_factory=dict)
 
     def build(self, dtype: torch.dtype = torch.float64) -> Any:
-        """The method, with the same seeded weights each time."""
-        torch.default_generator.manual_seed(0)  # `torch.manual_seed` sees to every kind of device, which takes longer
+        """Build the method with the same seeded weights each time."""
+        torch.default_generator.manual_seed(0)  # faster than torch.manual_seed
         context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
         knobs = {**getattr(self.cls, "example", {}), **self.knobs}
         return methods.construct(self.cls, knobs, context, place=self.cls.name).to(dtype)
 
     def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
-        """The method's value, by `module` where one is given."""
+        """Return the value, of `module` if given."""
         module = module or self.build(torch.float64 if embeddings.dtype == torch.float64 else torch.float32)
         value: Tensor = module(embeddings, labels) if issubclass(self.cls, Loss) else module(embeddings)
         return value
 
     def value_and_slope(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The value and its gradient with respect to the embeddings."""
+        """Return the value and its gradient with respect to the embeddings."""
         value = self.value(embeddings, labels)
         return value, torch.autograd.grad(value, embeddings)[0]
 
 
 def loss_checks(cls: type[Loss], **knobs: object) -> list[Check]:
-    """The checks of a loss, built with its `example` knobs and these."""
+    """Return the checks of a loss, built with its `example` knobs and these."""
     method = Method(cls, knobs)
     promises = {
         "wrong batches are refused": (_refuses_wrong_batches, True),
@@ -122,7 +122,7 @@ def loss_checks(cls: type[Loss], **knobs: object) -> list[Check]:
 
 
 def regularizer_checks(cls: type[Regularizer], **knobs: object) -> list[Check]:
-    """The checks of a regularizer built with these knobs; one that needs a mean norm is told 1."""
+    """Return the checks of a regularizer; one that needs a mean norm gets 1."""
     method = Method(cls, knobs)
     return [
         *_checks_of_both(method),
@@ -172,7 +172,7 @@ def _is_described(method: Method) -> None:
 
 
 def _is_finite(method: Method, dtype: torch.dtype, shape: str) -> None:
-    """Value and gradient of every degenerate batch; half precision is computed in float32; the graph is never cut."""
+    """Check value and gradient of every degenerate batch; half precision computes in float32."""
     full = torch.float64 if dtype == torch.float64 else torch.float32
     for case, labels in DEGENERATE.items():
         embeddings, numbers = batch(labels)
@@ -207,7 +207,7 @@ def _leaves_inputs_alone(method: Method) -> None:
 
 
 def _repeats_exactly(method: Method) -> None:
-    """Twins, copies, pickles and restored state give the same next value, whatever torch's generator says."""
+    """Check that twins, copies, pickles and restored state give the same next value."""
     embeddings, labels = batch()
     module, twin = method.build(), method.build()
     value = method.value(embeddings, labels, module)
@@ -257,7 +257,7 @@ def _slope_is_orthogonal(method: Method) -> None:
 
 
 def _slope_is_exact(method: Method) -> None:
-    """With respect to the embeddings and to the loss's own weights, in float64, against differences."""
+    """Check gradients of embeddings and weights in float64 against differences."""
     embeddings, labels = batch()
     weights = dict(method.build().named_parameters())
 
@@ -307,10 +307,10 @@ def _weight_0_is_the_baseline(method: Method) -> None:
 
 
 def dataset_checks(build: Callable[[Path], DataSet], cache_dir: Path) -> list[Check]:
-    """The checks of a data set whose files are as they should be.
+    """Return the checks of a data set with correct files.
 
     Args:
-        build: makes the data set anew, given the folder of decoded pictures.
+        build: creates the data set, given the folder of decoded pictures.
         cache_dir: an empty folder; pictures are decoded into it once.
     """
     prepared = cache(lambda: build(cache_dir).prepare())
@@ -321,7 +321,7 @@ def dataset_checks(build: Callable[[Path], DataSet], cache_dir: Path) -> list[Ch
         Check("labels and classes fit the pictures", lambda: _labels_fit(prepared())),
         Check("pictures are bytes, read-only", lambda: _pictures_are_bytes(prepared())),
         Check("preparing again opens what was prepared", lambda: _opens_again(build(cache_dir), prepared())),
-        Check("pictures travel by place", lambda: _travel_by_place(prepared())),
+        Check("pictures are pickled by path", lambda: _pickled_by_path(prepared())),
         Check("counts are those of the pictures", lambda: _counts_agree(build(cache_dir), prepared())),
     ]
 
@@ -368,7 +368,7 @@ def _opens_again(dataset: DataSet, pictures: Pictures) -> None:
     _require(pictures.digest == dataset.digest() and pictures.name == dataset.name, "pictures say whose they are")
 
 
-def _travel_by_place(pictures: Pictures) -> None:
+def _pickled_by_path(pictures: Pictures) -> None:
     sent = pickle.dumps(pictures)
     _require(len(sent) < 4096, f"the place is sent, never the pixels, but {len(sent)} bytes were")
     received = pickle.loads(sent)  # noqa: S301 - our own bytes

@@ -1,14 +1,14 @@
-"""The training loop, top-down. Runs bare, in a Tune actor, or as a Ray Train worker; resumes bit-identically on CPU.
+"""The training loop, top-down. Runs bare, in a Tune actor or as a Ray Train worker; resumes bit-identically on CPU.
 
     train                   the whole trial
       prepare_process       threads, seeds, determinism
-      begin                 network, optimizer and the last checkpoint, if there is one
-      update                one optimiser step on the global batch
-      judge                 one evaluation, one row, one checkpoint
-      Outcome               the figures the trial is judged by
+      start_or_resume       network, optimizer and the last checkpoint, if there is one
+      update                one optimizer step on the global batch
+      _evaluate             one evaluation, one row, one checkpoint
+      Outcome               the figures of the trial
 
-Everything random is a function of (seed, step): a resumed trial, a rerun and another number of workers see the same
-batches. What a trial computes is decided by its TrialConfig and its data alone.
+Every random choice is a function of (seed, step), so a resumed trial, a rerun and any number of workers see the same
+batches. The numbers of a trial depend on its TrialConfig and its data alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
-from trainables.evidence.record import Evidence, Look
+from trainables.evidence.record import Evidence, Snapshot
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.finite import FiniteWatch
@@ -43,95 +43,94 @@ from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
-_COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
-_COLLAPSE_LOOKS = (0.8, 0.9, 1)  # shares of a trial's steps, whatever its evaluations and rows
-_ROUNDING = 1e-6  # a cosine of float32 embeddings that falls by less has not fallen
-LOG_EVERY = 25  # steps between rows of training figures; a stalled run is noticed after one
+_COLLAPSE = 0.999  # mean pairwise cosine above which all embeddings are taken as equal
+_COLLAPSE_CHECKS = (0.8, 0.9, 1)  # shares of a trial's steps
+_ROUNDING = 1e-6  # rounding of a cosine of float32 embeddings
+LOG_EVERY = 25  # steps between rows of training figures
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished trial is judged by."""
+    """Result of a trial."""
 
     metrics: dict[str, float]
-    """Figures at the evaluation that counts, none of a trial that pauses; `test/...` is sealed (`TrialContext.seal`)."""
+    """Figures of the selected evaluation, empty for a paused trial; `test/...` is sealed."""
     step: int
     seconds: float
     """Training time over all attempts, evaluation included."""
 
 
 @dataclass
-class State:
-    """Where a trial stands; what a checkpoint holds beside weights and optimizer."""
+class TrainingState:
+    """Progress of a trial, as a checkpoint stores it beside weights and optimizer."""
 
     step: int = 0
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     best: Row = field(default_factory=dict)
-    """The evaluation that counts so far."""
+    """Row of the evaluation selected so far."""
     directions: Tensor | None = None
-    """Unit embeddings of the watched training pictures at the last look; see `trainables.evidence.directions`."""
-    looks: list[Look] = field(default_factory=list)
-    """At the watched training pictures so far."""
+    """Unit embeddings of the watched pictures at the last snapshot; see `evidence.directions`."""
+    snapshots: list[Snapshot] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)
-    """Mean pairwise cosine of the watched pictures at each of the `_COLLAPSE_LOOKS` so far."""
+    """Mean pairwise cosine of the watched pictures at the `_COLLAPSE_CHECKS` so far."""
 
 
 @dataclass
 class Run:
-    """A trial in progress."""
+    """State of a trial in memory."""
 
     config: TrialConfig
     context: TrialContext
     learner: Learner[Any]
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    """Keeps gradients of fp16 above zero; does nothing in other precisions."""
+    """Scales the loss for fp16; does nothing in other precisions."""
     rate: RateSchedule
     watch: FiniteWatch
     backbone: list[nn.Parameter]
-    """The parameters that do not train during the first `frozen_until` steps."""
+    """Parameters that are frozen during the first `frozen_until` steps."""
     frozen_until: int
-    state: State
+    state: TrainingState
     frozen: bool | None = None
     network: nn.Module = field(default_factory=nn.Module)
-    """The learner's network, wrapped for data parallelism where there are several workers (see `arrange`)."""
+    """The learner's network, wrapped for data parallelism if there are several workers."""
     recent: list[Tensor] = field(default_factory=list)
     """Losses since the last row."""
     watched: tuple[int, Tensor] | None = None
-    """A step, and the raw embeddings of the watched pictures after it."""
+    """Last step at which the watched pictures were embedded, and their raw embeddings."""
 
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
-    """Train and judge one trial.
+    """Train and evaluate one trial.
 
     Args:
         config: everything that decides the numbers.
         context: rank, device, reporting and the checkpoint to resume from.
-        cache_dir: where decoded data sets are kept; the user's cache by default.
+        cache_dir: folder of decoded data sets; the user's cache by default.
 
     Raises:
         ConfigError: the configuration does not fit the data.
         DataError: the data are missing or unreadable.
-        Diverged: the loss or the embeddings left the finite numbers or collapsed.
+        Diverged: the loss or the embeddings are not finite, or the embeddings collapsed.
     """
     prepare_process(config, context)
     learner = build_learner(config, context, cache_dir=cache_dir)
-    run = begin(config, context, learner)
+    run = start_or_resume(config, context, learner)
     state, total = run.state, learner.total_steps
-    looks = {math.ceil(share * total) for share in _COLLAPSE_LOOKS}
+    checks = {math.ceil(share * total) for share in _COLLAPSE_CHECKS}
     clock = time.perf_counter()
     while state.step < (context.until or total):
         run.recent.append(update(run))
         state.step += 1
-        context.alive()
-        if state.step in looks:
+        context.heartbeat()
+        if state.step in checks:
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
-            _judge(run, clock)
+            _evaluate(run, clock)
             clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
-            log(run, clock)
+            _log_row(run, clock)
             clock = time.perf_counter()
     best = state.best if state.step == total else {"step": state.step}
     metrics = {name: v for name, v in best.items() if name != "step" and not name.startswith("time/")}
@@ -139,17 +138,17 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
 
 
 def prepare_process(config: TrialConfig, context: TrialContext) -> None:
-    """Fix threads and seeds: the same seed gives every cell of a sweep the same initial weights."""
+    """Set threads, determinism and seeds, so that all cells of a seed start from the same weights."""
     if config.training.precision == "fp16" and context.device.type != "cuda":
-        rule = "fp16 is for CUDA devices"
+        rule = "fp16 needs a CUDA device"
         raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
     fix_arithmetic(context.device.type == "cpu", compiled=config.training.compile)
     generators.seed_all(config.seed_of("init"))
 
 
-def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
-    """A trial at its first step, or at its last checkpoint."""
+def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
+    """Return a trial at its first step or its last checkpoint."""
     optim, training = config.optim, config.training
     per_epoch = learner.sampler.steps_per_epoch
     run = Run(
@@ -162,49 +161,49 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
         FiniteWatch(context.device),
         [parameter for parameter in learner.network.backbone.parameters() if parameter.requires_grad],
         max(optim.freeze_backbone_steps, round(optim.freeze_backbone_epochs * per_epoch)),
-        State(),
+        TrainingState(),
     )
     saved = context.latest_checkpoint()
     if saved is None:
         learner.set_mean_norm()
         if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
-            look(run)
+            _take_snapshot(run)
     else:
         _restore(run, saved)
     return run
 
 
 def _restore(run: Run, saved: dict[str, Any]) -> None:
-    """Continue from a checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
+    """Continue from a checkpoint, and report its rows again in case a crash lost one."""
     run.learner.modules.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     generators.restore(saved["rng"])
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
-    if best != saved["best"]:  # of an older version, which kept test figures in its checkpoints
+    if best != saved["best"]:  # checkpoint of an older version, with test figures
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    looks = watched.from_plain(saved.get("looks", []))  # an older version kept none
-    run.state = State(
-        saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), looks, saved["cosines"]
+    snapshots = watched.from_plain(saved.get("looks", []))  # absent in older checkpoints
+    run.state = TrainingState(
+        saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), snapshots, saved["cosines"]
     )
     for row in run.state.rows:
         run.context.report(row)
 
 
-def _arrange(run: Run, frozen: bool) -> None:
-    """Let the backbone train or not; data parallelism must be told anew which parameters do."""
-    run.frozen = frozen
+def _set_backbone_trainable(run: Run, trainable: bool) -> None:
+    """Freeze or unfreeze the backbone, then wrap the network again: DDP registers the parameters that train."""
+    run.frozen = not trainable
     for parameter in run.backbone:
-        parameter.requires_grad_(not frozen)
+        parameter.requires_grad_(trainable)
     network = distributed.data_parallel(run.learner.network)
     run.network = torch.compile(network) if run.config.training.compile else network  # type: ignore[assignment]
 
 
 def update(run: Run) -> Tensor:
-    """One optimiser step; returns the detached loss. A loss that is not finite is never trained on."""
+    """Take one optimizer step and return the detached loss; raises Diverged before a non-finite loss trains."""
     step = run.state.step
     if run.frozen != (step < run.frozen_until):
-        _arrange(run, frozen=step < run.frozen_until)
+        _set_backbone_trainable(run, step >= run.frozen_until)
     value = run.learner.objective(run.network, step)
     if wrong := run.watch.see(value.detach(), step):
         figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
@@ -213,15 +212,15 @@ def update(run: Run) -> Tensor:
     run.optimizer.zero_grad(set_to_none=True)
     run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(run.learner.loss.parameters())
-    clip(run)
+    _clip_gradients(run)
     _set_learning_rate(run, step)
     run.scaler.step(run.optimizer)
     run.scaler.update()
     return value.detach()
 
 
-def clip(run: Run) -> None:
-    """Limit each entry of the gradient, then the norm of the whole, network and loss parameters together."""
+def _clip_gradients(run: Run) -> None:
+    """Clip each entry of the gradient, then the norm over network and loss parameters together."""
     optim = run.config.optim
     if optim.clip_value is None and optim.clip_norm is None:
         return
@@ -234,23 +233,21 @@ def clip(run: Run) -> None:
 
 
 def _set_learning_rate(run: Run, step: int) -> None:
-    """Every group's own rate times the schedule's factor."""
     per_epoch = run.learner.sampler.steps_per_epoch
     factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
     for group in run.optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
 
 
-def log(run: Run, since: float) -> None:
-    """Report training figures."""
+def _log_row(run: Run, since: float) -> None:
     row = training_figures(run)
     run.state.seconds += time.perf_counter() - since
-    _keep(run, row)
+    _append_row(run, row)
     run.context.report(row)
 
 
-def _judge(run: Run, since: float) -> None:
-    """Evaluate on validation, keep the evaluation that counts, save, report."""
+def _evaluate(run: Run, since: float) -> None:
+    """Evaluate on validation, store the selected evaluation, save a checkpoint and report."""
     state = run.state
     row = training_figures(run)
     validated: Evaluation = run.learner.validate()
@@ -259,26 +256,28 @@ def _judge(run: Run, since: float) -> None:
         raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
     task = run.learner.task
     if lacking := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
-        raise ConfigError(Problem(f"task {task.name}", "validate must measure what metrics() names", lacking[:3]))
-    if state.step == run.learner.total_steps and _collapsed(state.cosines):
+        raise ConfigError(
+            Problem(f"task {task.name}", "validate must return every metric that metrics() names", lacking[:3])
+        )
+    if state.step == run.learner.total_steps and _has_collapsed(state.cosines):
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
-    if _counts(row, run):
+    if _is_selected(row, run):
         validated = run.learner.conclude(validated)
         row.update(validated.figures)
-        leave_evidence(run, validated.evidence)
+        write_evidence(run, validated.evidence)
         examined: Evaluation = run.learner.test(validated)
         run.context.seal(examined.figures)
-        keep(run, {"val": validated, "test": examined})
+        _store_artifacts(run, {"val": validated, "test": examined})
         state.best = dict(row)
     state.seconds += time.perf_counter() - since
-    _keep(run, row)
-    run.context.report(row, checkpoint_of(run))
+    _append_row(run, row)
+    run.context.report(row, checkpoint_state(run))
 
 
-def leave_evidence(run: Run, evidence: Evidence | None) -> None:
-    """Keep what the evaluation that counts has to show, in place of an earlier one's."""
+def write_evidence(run: Run, evidence: Evidence | None) -> None:
+    """Write the evidence of the selected evaluation, replacing that of an earlier one."""
     if evidence is None or run.context.rank != 0:
         return
     words, picture, maps = EVIDENCE_FILES
@@ -286,90 +285,92 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
     if run.config.evaluation.feature_maps and evidence.rows:
         queries = np.array([row[0].picture for row in evidence.rows if row[0]])
         files[maps] = draw_feature_maps(run.learner.feature_maps(queries), queries, run.learner.pictures)
-    seen = watched.seen(run.state.looks, run.learner.watched_pictures())
-    run.context.leave({**files, words: replace(evidence, step=run.state.step, watched=seen).text().encode()})
+    seen = watched.seen(run.state.snapshots, run.learner.watched_pictures())
+    run.context.replace_evidence({**files, words: replace(evidence, step=run.state.step, watched=seen).text().encode()})
 
 
-def keep(run: Run, parts: Mapping[str, Evaluation]) -> None:
-    """Keep the hits of the evaluation that counts, half by half, and its embeddings or its network where asked for."""
+def _store_artifacts(run: Run, parts: Mapping[str, Evaluation]) -> None:
+    """Store hits of the selected evaluation, and its embeddings or network if `evaluation.keep` asks."""
     if run.context.rank != 0:
         return
     if run.config.evaluation.keep == "weights":
         shown = run.learner.views.evaluation(run.learner.split.train[:2])
-        run.context.keep(NETWORK, exported(run.learner.network, shown))
+        run.context.store(NETWORK, exported(run.learner.network, shown))
     embeddings = run.config.evaluation.keep == "embeddings"
     for part, evaluation in parts.items():
         if evaluation.hits is not None:
-            run.context.keep(hits_file(part), evaluation.hits.data())
+            run.context.store(hits_file(part), evaluation.hits.data())
         if embeddings and evaluation.embedded is not None:
-            run.context.keep(embeddings_file(part), evaluation.embedded.data())
+            run.context.store(embeddings_file(part), evaluation.embedded.data())
 
 
-def _collapsed(cosines: list[float]) -> bool:
-    """Whether all watched pictures had one embedding at every look, and were not on the way out of it.
+def _has_collapsed(cosines: list[float]) -> bool:
+    """Return whether all watched pictures had one embedding at every check, without recovering.
 
-    Args:
-        cosines: at the `_COLLAPSE_LOOKS`, the end among them. An untrained network may look so for long, and recover.
+    An untrained network may start collapsed and recover.
     """
     recovering = all(later < earlier - _ROUNDING for earlier, later in itertools.pairwise(cosines))
     return len(cosines) > 1 and min(cosines) > _COLLAPSE and not recovering
 
 
 def _watched_cosine(run: Run) -> float:
-    """Mean pairwise cosine of the watched pictures; 1 where all embeddings are zero."""
+    """Return the mean pairwise cosine of the watched pictures; 1 if all embeddings are zero."""
     units = normalise(_watched(run))
     return mean_cosine(units) if bool(units.any()) else 1.0
 
 
 def _watched(run: Run) -> Tensor:
-    """Raw embeddings of the watched pictures as the network is now, computed once a step."""
+    """Return the raw embeddings of the watched pictures, computed once per step."""
     if run.watched is None or run.watched[0] != run.state.step:
         run.watched = (run.state.step, run.learner.watched())
     return run.watched[1]
 
 
-def look(run: Run) -> Tensor:
-    """The directions of the watched pictures, which are kept, and with them how long they are and how far they have turned."""
+def _take_snapshot(run: Run) -> Tensor:
+    """Append a snapshot of the watched pictures and return their directions."""
     state, embeddings = run.state, _watched(run)
     units = normalise(embeddings)
-    state.looks = watched.with_look(state.looks, watched.look_at(state.step, embeddings, state.directions, units))
+    state.snapshots = watched.append_snapshot(
+        state.snapshots, watched.snapshot(state.step, embeddings, state.directions, units)
+    )
     state.directions = units
     return units
 
 
 def training_figures(run: Run) -> Row:
-    """The mean loss since the last row and the mechanism figures of the last batch."""
+    """Return the mean loss since the last row and the diagnostics of the last batch."""
     loss = float(torch.stack(run.recent).mean())
     run.recent.clear()
     figures = {f"train/{name}": float(value) for name, value in run.learner.diagnostics().items()}
-    if not math.isfinite(loss):  # of the very last step on CUDA
+    if not math.isfinite(loss):  # on CUDA the check lags one step
         step = run.state.step
         raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
     return {"step": run.state.step, "train/loss": loss, **figures, **_direction_figures(run)}
 
 
 def _direction_figures(run: Run) -> Row:
-    """Every 1000 steps, how far the watched pictures' directions have turned since the last look."""
+    """Return how far the watched pictures turned since the last snapshot, every 1000 steps."""
     state, before = run.state, run.state.directions
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    return {f"train/{name}": v for name, v in directions.turn_statistics(before, look(run)).items()}
+    return {f"train/{name}": v for name, v in directions.turn_statistics(before, _take_snapshot(run)).items()}
 
 
-def _keep(run: Run, row: Row) -> None:
+def _append_row(run: Run, row: Row) -> None:
+    """Add a row, with the training time so far, to the history in the checkpoint."""
     row["time/seconds"] = run.state.seconds
     run.state.rows.append(row)
 
 
-def _counts(row: Row, run: Run) -> bool:
-    """Whether this evaluation is the one the trial is judged by, as far as is known now."""
+def _is_selected(row: Row, run: Run) -> bool:
+    """Return whether this evaluation is the one to report, as far as known now."""
     if run.config.evaluation.epoch == "best_validation":
         return row[run.learner.task.headline] > run.state.best.get(run.learner.task.headline, -math.inf)
     return run.state.step == run.learner.total_steps
 
 
-def checkpoint_of(run: Run) -> dict[str, Any]:
-    """All that a trial needs to go on from here."""
+def checkpoint_state(run: Run) -> dict[str, Any]:
+    """Return everything that resuming needs."""
     return {
         "task": run.learner.modules.state_dict(),
         "optimizer": run.optimizer.state_dict(),
@@ -380,6 +381,6 @@ def checkpoint_of(run: Run) -> dict[str, Any]:
         "rows": run.state.rows,
         "best": run.state.best,
         "directions": run.state.directions,
-        "looks": watched.to_plain(run.state.looks),
+        "looks": watched.to_plain(run.state.snapshots),
         "cosines": run.state.cosines,
     }

@@ -1,9 +1,9 @@
-"""Where a trial keeps its files: a folder, or a place in object storage. A reader sees a file whole or not at all.
+"""Storage of a trial's files: a folder or an address in object storage. Writes are atomic.
 
     files = files_at(Path("sweeps/toy/trials/3f2a"))        # or files_at("s3://bucket/sweeps/toy-1b2c/3f2a")
     files.put("sealed.json", content); files.get("sealed.json"); files.names(); files.delete("sealed.json")
 
-Every verb raises OSError where the storage fails; `trainables.files.patiently` knows what passes.
+Every method raises OSError if the storage fails; `trainables.files.patiently` retries temporary failures.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from trainables.files import existing, gone, write_whole
 
 
 class TrialFiles(Protocol):
-    """The files of one trial, by names such as `sealed.json` and `evidence/sheet.jpg`."""
+    """Files of one trial, by names such as `sealed.json` and `evidence/sheet.jpg`."""
 
     @property
-    def place(self) -> str:
-        """Where they are, for people."""
+    def storage(self) -> str:
+        """Folder or address, for messages."""
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """Write a file, in place of an earlier one; a private one is its owner's to read, where there are owners."""
+        """Write or replace a file; a private one is readable by its owner only, on a file system."""
 
     def get(self, name: str) -> bytes | None:
-        """What is in a file; None where there is none."""
+        """Return the content of a file, or None if there is none."""
 
     def names(self) -> list[str]:
-        """All files."""
+        """Return the names of all files."""
 
     def delete(self, name: str) -> None:
-        """Take a file away; nothing happens where there is none."""
+        """Delete a file if it exists."""
 
 
-def files_at(place: Path | str) -> TrialFiles:
-    """The files in a folder, or at an address in object storage (`s3://...`)."""
-    if "://" not in str(place):
-        return FolderFiles(Path(place))
+def files_at(storage: Path | str) -> TrialFiles:
+    """Return the files in a folder or at an address in object storage (`s3://...`)."""
+    if "://" not in str(storage):
+        return FolderFiles(Path(storage))
     from trainables.bucket import BucketFiles
 
-    return BucketFiles(str(place))
+    return BucketFiles(str(storage))
 
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """In a folder, which is made when something is written; the folder above must be there, else its file system is gone."""
+    """Files in a folder, which `put` creates; raises OSError if its parent is gone (unmounted)."""
 
     folder: Path
 
     @property
-    def place(self) -> str:
-        """The folder."""
+    def storage(self) -> str:
+        """Folder, for messages."""
         return str(self.folder)
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """On disk before it has its name."""
+        """Write or replace a file; it is on disk before it has its name."""
         existing(self.folder.parent)
         try:
             write_whole(self.folder / name, content, private=private)
-        except FileNotFoundError as error:  # since it was looked for
+        except FileNotFoundError as error:  # it vanished since the check
             raise gone(self.folder) from error
 
     def get(self, name: str) -> bytes | None:
-        """As it is on disk."""
+        """Return the content of a file, or None if there is none."""
         existing(self.folder.parent)
         try:
             return (self.folder / name).read_bytes()
@@ -72,10 +72,10 @@ class FolderFiles:
             return None
 
     def names(self) -> list[str]:
-        """In folders below it too."""
+        """Return the names of all files, at any depth."""
         existing(self.folder.parent)
         return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
 
     def delete(self, name: str) -> None:
-        """The file alone."""
+        """Delete a file if it exists."""
         (self.folder / name).unlink(missing_ok=True)

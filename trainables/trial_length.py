@@ -1,4 +1,4 @@
-"""How fast and how long to train on new data: a learning rate and a number of steps that a short probe justifies."""
+"""Choose a learning rate and a number of steps for new data from a short probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from trainables.config import TrialConfig
-from trainables.probe import begun, one_step
+from trainables.probe import one_step, started_run
 from trainables.resolve import Layer, resolve
 
 FIRST = 50
@@ -22,20 +22,20 @@ _METRIC = "val/recall_at_1"
 
 @dataclass(frozen=True)
 class TrialLength:
-    """What a probe found."""
+    """Result of a probe."""
 
     lr: float
     steps: int
     by_rate: Mapping[float, float]
-    """Learning rate -> R@1 after the first steps."""
+    """Learning rate -> R@1 after `FIRST` steps."""
     by_steps: Mapping[int, float]
-    """Steps -> R@1 at the chosen rate, each twice the one before."""
+    """Steps -> R@1 at the chosen rate; steps double."""
     finished: bool
-    """Whether half as many steps cost less than a point."""
+    """True if half as many steps cost less than a point."""
 
     @property
     def reason(self) -> str:
-        """Both choices in a line."""
+        """Explain both choices in one line."""
         rates = ", ".join(f"{value:.1f} at {rate:g}" for rate, value in self.by_rate.items())
         steps = ", ".join(f"{value:.1f} after {count}" for count, value in self.by_steps.items())
         end = "half as many steps cost less than a point" if self.finished else "the probe ended before training did"
@@ -45,16 +45,16 @@ class TrialLength:
 def probe_length(
     config: TrialConfig, rates: Sequence[float], *, seconds: float, cache_dir: Path | None = None
 ) -> TrialLength:
-    """Train a few steps at each rate, then on at the best one until half as many steps would cost less than a point.
+    """Train `FIRST` steps at each rate, then double the steps at the best rate until R@1 settles.
 
     Args:
         config: the trial, at any rate and length; its schedule must be constant.
         rates: learning rates to compare.
-        seconds: what the probe may take; what it has not seen by then it does not claim.
-        cache_dir: where decoded pictures are kept.
+        seconds: time limit of the probe.
+        cache_dir: folder of decoded pictures.
 
     Returns:
-        Rate and steps. A probe that ended early names twice the steps it has seen.
+        Rate and steps. A probe that runs out of time names twice the steps it has trained.
     """
     end = time.perf_counter() + seconds
     by_rate = {rate: _curve(config, rate, 1, end, cache_dir)[FIRST] for rate in rates}
@@ -66,12 +66,12 @@ def probe_length(
 
 
 def _curve(config: TrialConfig, lr: float, marks: int, end: float, cache_dir: Path | None) -> dict[int, float]:
-    """R@1 after the first steps, twice as many, and so on, until it settles or the time is over; the first mark always."""
+    """Return R@1 after `FIRST` steps, twice as many, and so on, until it settles or time is up."""
     longest = FIRST * 2**marks
     length = {"optim.lr": lr, "training.steps": longest, "training.eval_every": longest}
     trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
     found: dict[int, float] = {}
-    with begun(trial, torch.device("cpu"), torch.get_num_threads(), cache_dir) as run:
+    with started_run(trial, torch.device("cpu"), torch.get_num_threads(), cache_dir) as run:
         for step in range(1, FIRST * 2 ** (marks - 1) + 1):
             one_step(run)
             if step == FIRST * 2 ** len(found):
@@ -84,7 +84,7 @@ def _curve(config: TrialConfig, lr: float, marks: int, end: float, cache_dir: Pa
 
 
 def _is_close(values: Sequence[float]) -> bool:
-    """Whether the last doubling gained less than a point, and the one before it did not stand still by chance."""
+    """Return whether the last doubling gained less than a point, and the one before did not stall by chance."""
     return (
         len(values) > 2 and max(values[-1], values[-2]) - values[-2] < _CLOSE and values[-1] - values[-3] < 2 * _CLOSE
     )

@@ -77,7 +77,7 @@ def test_no_step_waits(pictures, cache, tmp_path, name):
     config = config_of(pictures, SMALL, {"training.steps": 40}, STEPS[name])
     context = FolderContext(tmp_path, DEVICE)
     training.prepare_process(config, context)
-    run = training.begin(config, context, build_learner(config, context, cache_dir=cache))
+    run = training.start_or_resume(config, context, build_learner(config, context, cache_dir=cache))
 
     def steps(count):
         for _ in range(count):

@@ -141,4 +141,4 @@ def test_who_asks_for_no_gpu_gets_none(folder):
         "sweep", "toy.yaml", "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
     )
     assert status == 3, said
-    assert "fp16 is for CUDA devices" in said
+    assert "fp16 needs a CUDA device" in said

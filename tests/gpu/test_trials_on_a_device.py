@@ -55,7 +55,7 @@ def test_a_trial_goes_on_from_its_checkpoint_on_either(pictures, cache, tmp_path
 def test_training_learns(pictures, cache, tmp_path, precision, layout):
     """The loss of the last steps is below that of the first, and crops of coloured pictures are among them."""
     if precision == "fp16" and DEVICE.type != "cuda":
-        pytest.skip("fp16 is for CUDA devices")
+        pytest.skip("fp16 needs a CUDA device")
     rows = []
     more = {
         "training.precision": precision,

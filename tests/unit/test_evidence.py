@@ -240,9 +240,9 @@ def test_evidence_is_of_the_evaluation_that_counts_and_survives_a_kill(tmp_path)
 
 def test_what_is_left_replaces_what_was_left_and_only_rank_0_leaves(tmp_path):
     context = FolderContext(tmp_path, torch.device("cpu"))
-    context.leave({"a": b"1", "b": b"2"})
-    context.leave({"b": b"3"})
-    FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).leave({"c": b"4"})
+    context.replace_evidence({"a": b"1", "b": b"2"})
+    context.replace_evidence({"b": b"3"})
+    FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).replace_evidence({"c": b"4"})
     assert {file.name: file.read_bytes() for file in (tmp_path / "evidence").iterdir()} == {"b": b"3"}
 
 

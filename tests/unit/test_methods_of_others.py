@@ -140,7 +140,7 @@ def test_how_knobs_are_declared_wrongly_is_said():
         ("knobs must be keyword-only", "margin"),
         ("a knob must have a type", "scale"),
     ]
-    with pytest.raises(ConfigError, match="the types of its knobs must be known, but got \"name 'Nowhere'"):
+    with pytest.raises(ConfigError, match="the types of its knobs must resolve, but got \"name 'Nowhere'"):
         methods.parameters_of(OfNowhere)
 
 
@@ -245,7 +245,7 @@ class Careless(Loss):
 
 def test_a_loss_that_writes_into_its_embeddings_is_named():
     leaf = torch.ones(4, 3, requires_grad=True)
-    with pytest.raises(ConfigError, match="value of the loss Careless: must leave what it is given as it is"):
+    with pytest.raises(ConfigError, match="value of the loss Careless: must not change its inputs in place"):
         Careless()(leaf * 2, torch.arange(4))
 
 

@@ -170,7 +170,9 @@ def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluat
     """A sweep judged by such a metric ended with no number, and no word."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/reciprocal_rank"])
-    with pytest.raises(ConfigError, match=r"task retrieval: validate must measure what .* \['val/reciprocal_rank'\]"):
+    with pytest.raises(
+        ConfigError, match=r"task retrieval: validate must return every metric .* \['val/reciprocal_rank'\]"
+    ):
         run(config_of(SMALL), tmp_path)
 
 
@@ -224,7 +226,7 @@ def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     ],
 )
 def test_what_counts_as_collapsed(cosines, verdict):
-    assert training._collapsed(list(cosines)) is verdict
+    assert training._has_collapsed(list(cosines)) is verdict
 
 
 @pytest.mark.parametrize("steps", [80, pytest.param(400, marks=pytest.mark.slow)])

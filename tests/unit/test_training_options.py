@@ -29,7 +29,7 @@ SMALL = {
 def begin(config, folder):
     context = FolderContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
-    return training.begin(config, context, build_learner(config, context))
+    return training.start_or_resume(config, context, build_learner(config, context))
 
 
 @pytest.mark.parametrize("head", ["fc", "bn_fc"])
@@ -165,7 +165,7 @@ def test_what_a_method_leaves_in_its_process_does_not_reach_the_next_trial(tmp_p
 
 
 def test_fp16_is_for_cuda(tmp_path):
-    with pytest.raises(ConfigError, match="fp16 is for CUDA"):
+    with pytest.raises(ConfigError, match="fp16 needs a CUDA"):
         run(config_of(SMALL, training__precision="fp16"), tmp_path)
 
 

@@ -100,9 +100,9 @@ class TestTheContract:
         other = FolderContext(place, torch.device("cpu"), rank=1)
         for each in (context, other):
             each.seal({"test/recall_at_1": 12.5 + each.rank})
-            each.keep("network.pt2", b"weights")
-            each.leave({"a": b"1", "b": b"2"})
-            each.leave({"b": bytes([each.rank])})
+            each.store("network.pt2", b"weights")
+            each.replace_evidence({"a": b"1", "b": b"2"})
+            each.replace_evidence({"b": bytes([each.rank])})
             each.report({"step": 1}, {"step": 1 + each.rank})
         assert context.files.names() == ["checkpoint.pt", "evidence/b", "network.pt2", "sealed.json"]
         assert context.files.get("sealed.json") == b'{"test/recall_at_1": 12.5}\n'
@@ -132,7 +132,7 @@ def test_a_folder_that_goes_while_a_file_is_written_is_waited_for(tmp_path, monk
     context = FolderContext(trials / "one", torch.device("cpu"), say=said.append)
     monkeypatch.setattr(patience.os, "fsync", lambda file: away.exists() or trials.rename(away))
     monkeypatch.setattr(patience.time, "sleep", lambda seconds: away.rename(trials) and away.mkdir())
-    context.keep("hits_val.npz", b"whole")
+    context.store("hits_val.npz", b"whole")
     assert files_at(trials / "one").get("hits_val.npz") == b"whole"
     assert ["the folder is gone" in text for text in said] == [True, False]
 
@@ -222,7 +222,7 @@ class TestABucket:
     @pytest.mark.parametrize(
         ("answer", "rule", "remedy"),
         [
-            (("403 Forbidden", "AccessDenied"), "must be allowed", "s3:PutObject"),
+            (("403 Forbidden", "AccessDenied"), "access must allow", "s3:PutObject"),
             (("403 Forbidden", "InvalidAccessKeyId"), "credentials must be right", "AWS_ACCESS_KEY_ID"),
             (("403 Forbidden", "SignatureDoesNotMatch"), "credentials must be right", "AWS_PROFILE"),
             (("404 Not Found", "NoSuchBucket"), "bucket must exist", "Make it"),
@@ -242,7 +242,7 @@ class TestABucket:
     def test_a_trial_to_which_the_store_refuses_something_does_not_wait(self, store):
         context = FolderContext(store.address, torch.device("cpu"))
         store.answer = ("403 Forbidden", "AccessDenied")
-        with pytest.raises(ConfigError, match="must be allowed"):
+        with pytest.raises(ConfigError, match="access must allow"):
             context.seal({})
 
     def test_a_store_that_is_away_is_one_problem_at_once(self, store):
@@ -274,10 +274,10 @@ def test_a_rank_whose_process_group_was_taken_away_writes_nothing(tmp_path):
     rows = []
     context = FolderContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
     for act in (
-        context.alive,
+        context.heartbeat,
         lambda: context.report({"step": 1}, {"step": 1}),
         lambda: context.seal({"test/recall_at_1": 1.0}),
-        lambda: context.leave({"a": b"1"}),
+        lambda: context.replace_evidence({"a": b"1"}),
     ):
         with pytest.raises(ConnectionError, match="process group of this trial's ranks is gone"):
             act()
@@ -289,7 +289,7 @@ def test_a_trial_says_from_which_checkpoint_it_goes_on(tmp_path):
     told = []
 
     def context(rank=0):
-        return FolderContext(tmp_path / "trial", torch.device("cpu"), rank=rank, resumed=told.append)
+        return FolderContext(tmp_path / "trial", torch.device("cpu"), rank=rank, on_resume=told.append)
 
     first = context()
     assert first.latest_checkpoint() is None

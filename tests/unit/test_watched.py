@@ -12,7 +12,7 @@ from PIL import Image
 from trainables.context import FolderContext
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import _CHANNELS, _most_active, draw_feature_maps, heat
-from trainables.evidence.record import Evidence, Look
+from trainables.evidence.record import Evidence, Snapshot
 from trainables.tasks import build_learner
 
 LONGER = {"training__steps": 60, "training__eval_every": 20}
@@ -27,10 +27,10 @@ def test_followed_pictures_are_spread_over_the_watched_and_are_all_of_few():
     assert watched._followed(3).tolist() == [0, 1, 2]
 
 
-def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
+def test_a_snapshot_has_the_norms_and_the_histogram_of_the_turns():
     before, after = (torch.randn(40, 5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     units = [torch.nn.functional.normalize(part) for part in (before, after)]
-    first, second = watched.look_at(0, before, None, units[0]), watched.look_at(25, 3 * after, *units)
+    first, second = watched.snapshot(0, before, None, units[0]), watched.snapshot(25, 3 * after, *units)
     assert first.turns is None
     assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
     assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
@@ -38,17 +38,17 @@ def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
     assert sum(second.turns.counts) == 40
     assert second.turns.mean == pytest.approx(spread["direction_mean"])
     assert second.turns.variance == pytest.approx(spread["direction_variance"])
-    assert watched.look_at(25, torch.full((4, 2), torch.inf), None, torch.ones(4, 2)) is None
+    assert watched.snapshot(25, torch.full((4, 2), torch.inf), None, torch.ones(4, 2)) is None
 
 
-def test_looks_are_bounded_and_keep_the_first_and_the_last():
-    looks = []
+def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
+    snapshots = []
     for step in range(1000):
-        looks = watched.with_look(looks, Look(step, (1.0,), None))
-    assert len(looks) <= watched._MOST
-    assert (looks[0].step, looks[-1].step) == (0, 999)
-    assert watched.with_look(looks, None) is looks
-    assert watched.from_plain(json.loads(json.dumps(watched.to_plain(looks)))) == looks
+        snapshots = watched.append_snapshot(snapshots, Snapshot(step, (1.0,), None))
+    assert len(snapshots) <= watched._MOST
+    assert (snapshots[0].step, snapshots[-1].step) == (0, 999)
+    assert watched.append_snapshot(snapshots, None) is snapshots
+    assert watched.from_plain(json.loads(json.dumps(watched.to_plain(snapshots)))) == snapshots
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -58,10 +58,10 @@ def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_sam
     found = evidence_in(tmp_path / "whole").watched
     learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
     assert set(found.pictures) <= set(learner.split.train.tolist())
-    assert [look.step for look in found.looks] == [0, 25, 50]
+    assert [snapshot.step for snapshot in found.snapshots] == [0, 25, 50]
     turned = {row["step"]: row["train/direction_variance"] for row in rows if "train/direction_variance" in row}
-    assert {look.step: look.turns.variance for look in found.looks[1:]} == pytest.approx(turned)
-    assert {len(look.norms) for look in found.looks} == {len(found.pictures)}
+    assert {snapshot.step: snapshot.turns.variance for snapshot in found.snapshots[1:]} == pytest.approx(turned)
+    assert {len(snapshot.norms) for snapshot in found.snapshots} == {len(found.pictures)}
     with pytest.raises(Killed):
         run(config, tmp_path / "cut", stop_after=40)
     run(config, tmp_path / "cut")

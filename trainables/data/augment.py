@@ -1,7 +1,7 @@
-"""What augmentation does to each picture, decided by counters: a pure function of (seed, step, place in the batch).
+"""Augmentation decided by counters: a pure function of (seed, step, position in the batch).
 
-However many workers share a batch, and wherever training resumes, every picture is cut and coloured the same way. This
-module only decides (numpy); trainables.models.views applies the decisions to pixels on the device.
+Every picture is cut and coloured the same way for any number of workers and after a resume. This module only decides
+(numpy); `trainables.models.views` applies the decisions on the device.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trainables.methods import construct
 Floats = NDArray[np.float64]
 _ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
 NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0])  # factors that change nothing
-_DRAWS = 2 * _ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
+_DRAWS = 2 * _ATTEMPTS + 2 + 1 + 10  # windows, corner, flip, colour
 
 
 @dataclass(frozen=True)
 class AugmentDecisions:
-    """One row a picture."""
+    """Augmentation of a batch, one row per picture."""
 
     windows: NDArray[np.int64]
     """top, left, height, width in pixels, (B, 4)."""
@@ -32,16 +32,16 @@ class AugmentDecisions:
     factors: Floats
     """Brightness, contrast and saturation factors and hue shift in turns, (B, 4); (1, 1, 1, 0) changes nothing."""
     order: NDArray[np.int64]
-    """In which order the four are applied, (B, 4)."""
+    """Order in which the four are applied, (B, 4)."""
     grey: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Random resized crop, flip, colour jitter and loss of colour, in that order.
+    """Random resized crop, flip, colour jitter and grey, in that order.
 
-    The window covers a uniform share of the area within `scale`, with a ratio width / height log-uniform within `ratio`;
-    colour jitter of strength s uses factors in [1-0.8s, 1+0.8s] and hue shifts in [-0.2s, 0.2s] (SimCLR).
+    The window covers a uniform share `scale` of the area with a log-uniform `ratio` of width to height. Jitter of strength
+    s draws factors from [1-0.8s, 1+0.8s] and hue shifts from [-0.2s, 0.2s] (SimCLR).
     """
 
     name = "crop_flip"
@@ -57,7 +57,6 @@ class Augmentation:
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
-        """Ranges must be ranges, and the evaluation crop must fit."""
         problems = []
         for key, text, top in (("scale", " <= 1", 1.0), ("ratio", "", float("inf"))):
             pair = given[key]
@@ -70,7 +69,7 @@ class Augmentation:
     def decide(
         self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0
     ) -> AugmentDecisions:
-        """Decisions for the places of a global batch from `first` on; `sizes` (B, 2): height and width of stored pictures."""
+        """Return the decisions for positions `first`, first + 1, ... of a batch; `sizes` (B, 2): height, width."""
         u = _uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=_DRAWS)
         colour = u[:, 2 * _ATTEMPTS + 3 :]
         jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
@@ -85,7 +84,7 @@ class Augmentation:
         )
 
     def _windows(self, sizes: NDArray[np.int64], u: Floats) -> NDArray[np.int64]:
-        """The first of ten random windows that fits, else the largest centred one within `ratio`; (B, 4)."""
+        """Return the first of ten random windows that fits, else the largest centred one; (B, 4)."""
         height, width = sizes[:, 0, None].astype(float), sizes[:, 1, None].astype(float)
         area = height * width * (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, :_ATTEMPTS])
         low, high = np.log(self.ratio)
@@ -114,11 +113,11 @@ AUGMENTATIONS: dict[str, dict[str, object]] = {
     # SimCLR without blur, for pictures of 32 pixels.
     "simclr": {"crop": 32, "resize": 32, "scale": (0.08, 1.0), "jitter": 0.5, "grey": 0.2},
 }
-"""Name -> the knobs in which it differs from the defaults."""
+"""Preset name -> knobs that differ from the defaults."""
 
 
 def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
-    """The augmentation called `name` with some knobs changed; None for "none". Raises ConfigError with every problem."""
+    """Return the augmentation `name` with some knobs changed; None for "none". Raises ConfigError."""
     if name == "none" and not knobs:
         return None
     if name not in AUGMENTATIONS:
@@ -129,10 +128,9 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
 
 
 def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:
-    """The window (top, left, height, width) that equals resizing the shorter side, then cutting the centre, (B, 4).
+    """Return the window (top, left, height, width), (B, 4), of resizing the shorter side and cutting the centre.
 
-    In the stored picture's pixels, hence not whole numbers; sides and offsets of the resized picture are rounded as
-    torchvision rounds them.
+    In the stored picture's pixels, so not whole numbers; rounding follows torchvision.
     """
     resized, offset = resized_sizes(sizes, resize, crop)
     scale = sizes / resized
@@ -140,16 +138,15 @@ def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArr
 
 
 def resized_sizes(sizes: NDArray[np.int64], resize: int, crop: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Height and width once the shorter side is `resize`, and top and left of the centre crop there, (B, 2) each."""
+    """Return height and width after resizing, and top and left of the centre crop, (B, 2) each."""
     resized = np.maximum(resize * sizes // sizes.min(axis=1, keepdims=True), resize)
     return resized, np.rint((resized - crop) / 2)
 
 
 def _uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
-    """Uniform numbers in [0, 1) that depend on the key alone, (B, draws) for a key that holds an array of length B.
+    """Return uniform numbers in [0, 1) that depend on the key alone, (B, draws).
 
-    SplitMix64's finaliser chained over the parts of the key and the draw's number (Steele et al., OOPSLA 2014): no
-    generator has to be made for each picture.
+    SplitMix64's finaliser, chained over the key and the draw's number (Steele et al., OOPSLA 2014).
     """
     state = np.zeros((1, 1), dtype=np.uint64)
     for part in (*key, np.arange(draws)[None]):

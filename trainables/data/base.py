@@ -1,6 +1,6 @@
-"""What a data set is: pictures decoded once to uint8, integer labels, and a class-disjoint test half.
+"""Data sets: pictures decoded once to uint8, integer labels and a class-disjoint test half.
 
-Imports no torch: checking and preparing data must be possible on a machine that only plans.
+Imports no torch, so that a machine that only plans can check and prepare data.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a data set says about the pictures it has just written to the cache."""
+    """Labels and notes of the pictures that a data set has written to the cache."""
 
     labels: Labels
     """Class number of every picture, shape (N,)."""
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What a reader of the results must know about these data (dropped files, classes with one picture ...)."""
+    """Remarks for the report: dropped files, classes with a single picture ..."""
     extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    """Further index arrays of the protocol: `query`, `gallery`, `pairs` (P, 2), `same` (P,) ..."""
+    """More index arrays of the protocol: `query`, `gallery`, `pairs` (P, 2), `same` (P,) ..."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """A decoded data set, memory-mapped read-only: every trial and worker of a node shares one copy in the page cache.
+    """A decoded data set, memory-mapped read-only.
 
-    Pickling sends the place of the cache, never the pixels.
+    All trials and workers of a node share one copy in the page cache. Pickling sends the cache's path, not the pixels.
     """
 
     name: str
     digest: str
-    """Identity of content and settings."""
+    """SHA-256 of content and settings."""
     images: cache.Images
-    """uint8: an array (N, H, W, C), or `RaggedImages` where pictures differ in size; both index alike."""
+    """uint8 array (N, H, W, C), or `RaggedImages` if pictures differ in size; both index alike."""
     labels: Labels
     class_names: tuple[str, ...]
     test_classes: tuple[int, ...]
-    """The classes of the test half; training and validation never see their pictures."""
+    """Classes of the test half; training and validation never see their pictures."""
     notes: tuple[str, ...] = ()
     extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     directory: Path | None = None
@@ -66,12 +66,12 @@ class Pictures:
 
     @property
     def in_channels(self) -> int:
-        """1 for grey pictures, 3 for colour."""
+        """Number of channels: 1 for grey pictures, 3 for colour."""
         return int(self.images.shape[-1])
 
     @property
     def image_size(self) -> int | None:
-        """Height = width in pixels; None where pictures differ in size."""
+        """Height and width in pixels; None if pictures differ in size."""
         return self.images.shape[1] or None
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -80,7 +80,7 @@ class Pictures:
         return open_pictures, (self.directory,)
 
 
-_ANSWERS: Mapping[str, type] = {
+_RETURN_TYPES: Mapping[str, type] = {
     "check": Iterable,
     "verify": Iterable,
     "counts": Mapping,
@@ -92,142 +92,148 @@ _ANSWERS: Mapping[str, type] = {
     "listed": object,
     "on_demand": object,
 }
-"""Methods of a data set, and what they must return."""
-_NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-"""Of what an operating system reports, what waiting does not change."""
+"""Return type of each method of a data set."""
+_PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Errors of the operating system that waiting does not fix."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _answering(name: str, method: _Method, kind: type) -> _Method:
-    """The method of a data set, which may be anybody's code: what is wrong with it is a DataError that names both.
+def _checked_method(name: str, method: _Method, kind: type) -> _Method:
+    """Wrap a data set's method so that its mistakes become a DataError that names both.
 
-    What it complains of itself, and a disk or a memory that fails, is passed on as it is.
+    Configuration errors, failing disks and lack of memory pass unchanged.
     """
 
-    def mistake(data: DataSet, rule: str, found: str) -> DataError:
-        remedy = f"Mend {type(data).__module__}; `trainables.testing` has the checks of a data set."
+    def error_of(data: DataSet, rule: str, found: str) -> DataError:
+        remedy = f"Fix {type(data).__module__}; run `trainables.testing.dataset_checks` on it."
         return DataError(Problem(f"data set {data.name}", f"{name}() must {rule}", found, remedy))
 
     @wraps(method)
-    def answer(data: DataSet, *given: Any, **named: Any) -> Any:
+    def checked(data: DataSet, *given: Any, **named: Any) -> Any:
         try:
             result = method(data, *given, **named)
         except (ConfigError, MemoryError):
             raise
         except (Exception, SystemExit) as error:
-            if isinstance(error, OSError) and not isinstance(error, _NOTHING_THERE):
+            if isinstance(error, OSError) and not isinstance(error, _PERMANENT_ERRORS):
                 raise
             at = traceback.extract_tb(error.__traceback__)[-1]
             found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-            raise mistake(data, "not fail", found) from error
+            raise error_of(data, "not fail", found) from error
         if not isinstance(result, kind):
-            raise mistake(data, f"return {kind.__name__}", type(result).__name__)
+            raise error_of(data, f"return {kind.__name__}", type(result).__name__)
         return result
 
-    return answer  # type: ignore[return-value]
+    return checked  # type: ignore[return-value]
 
 
 class DataSet(ABC):
     """A source of labelled pictures.
 
-    A subclass sets the class attributes, declares its knobs in a keyword-only constructor (see trainables.methods;
-    `root` and `cache_dir` come from the context), and implements `check`, `digest`, `test_classes` and `write`.
+    A subclass sets the class attributes, declares its knobs in a keyword-only constructor (see `trainables.methods`;
+    `root` and `cache_dir` come from the context) and implements `check`, `digest`, `test_classes` and `write`.
     """
 
     name: ClassVar[str]
     citation: ClassVar[str]
     licence: ClassVar[str]
     source: ClassVar[str]
-    """Where to get it."""
+    """Where to download it."""
     dead: ClassVar[str] = ""
-    """Addresses that no longer work or cannot be relied on, so that nobody looks there."""
+    """Addresses that no longer work or are unreliable."""
     expected: ClassVar[Mapping[str, int]] = {}
-    """Published counts, e.g. {"images": 11788, "classes": 200}; empty where the user's own files decide."""
+    """Published counts, e.g. {"images": 11788, "classes": 200}; empty if the user's own files decide."""
     needs_root: ClassVar[bool] = False
-    """Whether it lies on the user's disk; read off the constructor (`root`)."""
+    """True if the constructor takes `root`, the user's copy of the files."""
 
     strict_setting = "data.strict"
-    """What lets data pass that differ from the published ones, for messages; a task's benchmarks have a setting of their own."""
+    """Setting that accepts data unlike the published ones, for messages."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.needs_root = "root" in inspect.signature(cls).parameters
-        for name in _ANSWERS.keys() & vars(cls).keys():
-            setattr(cls, name, _answering(name, vars(cls)[name], _ANSWERS[name]))
+        for name in _RETURN_TYPES.keys() & vars(cls).keys():
+            setattr(cls, name, _checked_method(name, vars(cls)[name], _RETURN_TYPES[name]))
 
     def __init__(self, *, cache_dir: Path) -> None:
         self.cache_dir = Path(cache_dir)
         self.unreadable: Sequence[str] = ()
-        """Pictures that `verify` found broken and that `skip_corrupt` leaves out."""
+        """Undecodable pictures that `verify` found and `skip_corrupt` leaves out."""
 
     @abstractmethod
     def check(self) -> list[Problem]:
-        """Everything that would stop `prepare`, found without decoding into the cache; never raises for bad data."""
+        """Return everything that would stop `prepare`, without decoding; never raises for bad data."""
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, and whatever takes reading everything: checksums, counts, that every picture decodes."""
+        """Run `check`, then the checks that read every file: checksums, counts, decoding."""
         return self.check()
 
     def counts(self) -> Mapping[str, int]:
-        """The figures of these data, by the names of `expected` where those are given; for data that `check` accepts."""
+        """Return the counts of these data under the names of `expected`; call after `check`."""
         return {}
 
     def checksums(self) -> Mapping[str, str]:
-        """Files whose digest is published: name -> "published" or "differs"; for data that `check` accepts."""
+        """Return file name -> "published" or "differs" for files with a published digest; call after `check`."""
         return {}
 
     @abstractmethod
     def digest(self) -> str:
-        """Identity of content and settings, a hexadecimal SHA-256, without decoding everything."""
+        """Return the hexadecimal SHA-256 of content and settings, without decoding everything."""
 
     @abstractmethod
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The class numbers of the test half."""
+        """Return the class numbers of the test half."""
 
     @abstractmethod
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode every picture into `directory` with the writers of trainables.data.formats.cache; raises DataError."""
+        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError."""
 
     def is_prepared(self) -> bool:
-        """Whether the decoded data are in the cache already."""
+        """Return whether the cache holds the decoded data."""
         digest = self.digest()
-        return _is_whole(self.place(digest), digest)
+        return _is_whole(self.cache_path(digest), digest)
 
     def prepared(self, digest: str) -> Pictures | None:
-        """What is in the cache already of the data of this digest, whatever lies at their source now; None where nothing is."""
-        target = self.place(digest)
+        """Return the cached data set of this digest, whatever the source holds now; None if not cached."""
+        target = self.cache_path(digest)
         return open_pictures(target) if _is_whole(target, digest) else None
 
-    def place(self, digest: str) -> Path:
-        """Where the decoded data of this digest are kept."""
+    def cache_path(self, digest: str) -> Path:
+        """Return the folder of the decoded data of this digest."""
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 
     def passed_over(self) -> Sequence[str]:
-        """Notes on what lies beside the pictures and is not read. No part of the identity, so told anew at each opening."""
+        """Return notes on files that were not read; computed at each opening, not part of the digest."""
         return ()
 
     def listed(self) -> Pictures | None:
-        """The pictures as far as they are known before one is decoded, all of them black; None where a set cannot tell."""
+        """Return the data set with black pictures before decoding; None if a set cannot list them."""
         return None
 
     def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
-        """The pictures decoded anew at each use, for a disk on which they do not fit; None where a set cannot."""
+        """Return pictures that are decoded at each use, for a full disk; None if a set cannot."""
         return None
 
     def prepare(self, progress: Progress | None = None, *, fall_back: bool = True) -> Pictures:
-        """The decoded data set; decodes on first use, afterwards opens the cache of the same digest.
+        """Decode on first use, then open the cached copy.
 
-        Two processes never build the same cache twice, and a build that dies leaves nothing behind that looks complete.
-        Where the disk is too small for the decoded pictures they are decoded anew at each use, to the same pixels, and
-        a note says so; with `fall_back=False` that is an error. Raises DataError with every problem of the data.
+        Only one process builds a cache; an interrupted build never looks complete. If the disk is too small, pictures
+        are decoded at each use, to the same pixels, and a note says so.
+
+        Args:
+            progress: called with (pictures done, pictures in all).
+            fall_back: False raises DataError if the disk is too small.
+
+        Raises:
+            DataError: every problem of the data.
         """
         raise_if_any(self.check(), DataError)
         digest = self.digest()
-        target = self.place(digest)
+        target = self.cache_path(digest)
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)
-            test_classes = self._consistent(contents, len(cache.open_images(directory)))
+            test_classes = self._checked_test_classes(contents, len(cache.open_images(directory)))
             _write_contents(directory, contents, self.name, digest, test_classes)
 
         try:
@@ -244,13 +250,13 @@ class DataSet(ABC):
         problem = reason.problems[0]
         note = (
             f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
-            f"pictures anew, to the same pixels, which is slower. {problem.remedy}"
+            f"pictures at each use, to the same pixels, which is slower. {problem.remedy}"
         )
         return self.with_images(images, contents, digest, note)
 
     def with_images(self, images: cache.Images, contents: Contents, digest: str, *notes: str) -> Pictures:
-        """Pictures that do not come from the cache. Raises DataError where they are not what `contents` says."""
-        test_classes = self._consistent(contents, len(images))
+        """Return pictures that are not in the cache; raises DataError if `contents` does not fit them."""
+        test_classes = self._checked_test_classes(contents, len(images))
         return Pictures(
             name=self.name,
             digest=digest,
@@ -262,8 +268,8 @@ class DataSet(ABC):
             extras=contents.extras,
         )
 
-    def _consistent(self, contents: Contents, pictures: int) -> tuple[int, ...]:
-        """The classes of the test half; raises DataError where they, or the labels, do not fit the pictures."""
+    def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
+        """Check labels and test classes against the pictures; raises DataError."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
         test_classes = tuple(self.test_classes(contents.class_names))
         raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
@@ -271,7 +277,7 @@ class DataSet(ABC):
 
 
 def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
-    """What `write` says against what it has written: a mistake of a data set's author, which training would not notice."""
+    """Check the labels that `write` returned, a mistake that training would not notice."""
     labels, classes = np.asarray(contents.labels), len(contents.class_names)
     if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
         got = f"{labels.dtype} of shape {labels.shape}"
@@ -283,7 +289,7 @@ def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Pro
 
 
 def _test_problems(test_classes: Sequence[int], classes: int, name: str) -> list[Problem]:
-    """A class of the test half that is none: its pictures would be trained on without a word."""
+    """Check for test classes that do not exist: training would use their pictures."""
     if wrong := [c for c in test_classes if not 0 <= c < classes]:
         return [Problem(f"data set {name}", f"test_classes must be numbers of its {classes} classes, from 0", wrong)]
     return []
@@ -308,7 +314,7 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
 
 
 def _is_whole(directory: Path, digest: str) -> bool:
-    """Whether a cache was built from these data with these settings, and no file of it was cut, lost or overwritten since."""
+    """Return whether a cache has this digest and none of its files was cut, lost or overwritten."""
     try:
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
@@ -320,7 +326,7 @@ def _is_whole(directory: Path, digest: str) -> bool:
 
 
 def open_pictures(directory: Path) -> Pictures:
-    """A prepared data set, memory-mapped read-only."""
+    """Open a prepared data set, memory-mapped read-only."""
     about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
     return Pictures(
         name=about["name"],
@@ -336,13 +342,13 @@ def open_pictures(directory: Path) -> Pictures:
 
 
 def digest_of(*parts: object) -> str:
-    """SHA-256 of a JSON-able description, for `DataSet.digest`."""
+    """Return the SHA-256 of a JSON-able description, for `DataSet.digest`."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def problems_raised(read: Callable[[], object]) -> list[Problem]:
-    """What reading some data complains of; empty when it succeeds."""
+    """Return the problems of the DataError that `read` raises; none if it succeeds."""
     try:
         read()
     except DataError as error:

@@ -18,9 +18,8 @@ _LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
 class Cars196(PictureFiles):
     """16,185 pictures of 196 car models; classes 1 to 98 train, 99 to 196 test. The official train/test flag is ignored.
 
-    Read from whichever layout is there (they number pictures differently, so each is read with its own annotations):
-    the original car_ims/ with cars_annos.mat; cars_train/, cars_test/ with devkit/; or the by-class folders
-    car_data/car_data/{train,test}/CLASS/ with names.csv, anno_train.csv and anno_test.csv.
+    Three layouts are read, each with its own annotations: car_ims/ with cars_annos.mat; cars_train/, cars_test/ with
+    devkit/; or car_data/car_data/{train,test}/CLASS/ with names.csv, anno_train.csv and anno_test.csv.
     """
 
     name = "cars196"
@@ -43,7 +42,7 @@ class Cars196(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """The first folder that holds one of the layouts' annotations; raises DataError when there is none."""
+        """Return the first folder with a layout's annotations; raises DataError."""
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
             remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."

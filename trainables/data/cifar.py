@@ -20,10 +20,10 @@ from trainables.errors import DataError, Problem
 
 
 class _Cifar(DataSet):
-    """60,000 colour pictures of 32 x 32 pixels.
+    """60,000 colour pictures of 32 x 32 pixels; the second half of the classes is the test half.
 
-    `extras["official_test"]` numbers the 10,000 pictures of the official test batch (for linear evaluation); the
-    class-disjoint test half is the second half of the classes. `root` is the folder, its parent, or the archive.
+    `extras["official_test"]` numbers the 10,000 pictures of the official test batch, for linear evaluation. `root` is the
+    folder, its parent or the archive.
     """
 
     licence = "none stated; pictures for research"
@@ -42,7 +42,7 @@ class _Cifar(DataSet):
 
     @cached_property
     def folder(self) -> Path:
-        """Where the batches lie; raises DataError."""
+        """Return the folder of the batches; raises DataError."""
         root = archives.unpacked(self.root, self.cache_dir)
         return find_folder(
             root,
@@ -63,20 +63,19 @@ class _Cifar(DataSet):
         missing = [self.folder / name for name in self._files if not (self.folder / name).is_file()]
         rule = "every batch file must be there"
         absent = [Problem(str(file), rule, None, f"Get it from: {self.source}.") for file in missing]
-        return absent or (self._unlike() if self.strict else [])
+        return absent or (self._count_problems() if self.strict else [])
 
-    def _unlike(self) -> list[Problem]:
-        """Other counts than the published ones: of the decoded pictures where they are there, else of the batches."""
+    def _count_problems(self) -> list[Problem]:
+        """Compare counts with the published ones, from the cache if there is one, else from the batches."""
         decoded = self.prepared(self.digest())
-        return problems_raised(self._load if decoded is None else lambda: self._refuse_other(len(decoded.labels)))
+        return problems_raised(self._load if decoded is None else lambda: self._check_count(len(decoded.labels)))
 
-    def _refuse_other(self, images: int) -> None:
+    def _check_count(self, images: int) -> None:
         if self.strict and images != self.expected["images"]:
             rule = f"{self.name} has {self.expected['images']} images"
             raise DataError(Problem(str(self.folder), rule, images, archives.other_data(self.strict_setting)))
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, the archive's checksum (unless `strict=False`), and the content of every batch."""
         problems = archives.checksum_problems(self.root, self.archive_md5) if self.strict else []
         return problems + self.check() or problems_raised(self._load)
 
@@ -94,7 +93,6 @@ class _Cifar(DataSet):
         return tuple(range(len(class_names) // 2, len(class_names)))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Turn the colour planes into pixels."""
         images, labels, class_names, extras = self._load()
         cache.create_images(directory, images.shape)[:] = images
         if progress:
@@ -108,7 +106,7 @@ class _Cifar(DataSet):
         batches = [self._batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
         images = np.concatenate([pixels for pixels, _, _ in batches])
         labels = np.concatenate([numbers for _, numbers, _ in batches])
-        self._refuse_other(len(labels))
+        self._check_count(len(labels))
         extras: dict[str, NDArray[Any]] = {"official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))}
         if all(coarse is not None for _, _, coarse in batches):
             extras["super_labels"] = np.concatenate([np.array(c, dtype=np.int64) for _, _, c in batches])

@@ -14,8 +14,7 @@ from trainables.errors import DataError, Problem, raise_if_any
 class Cub200(PictureFiles):
     """11,788 pictures of 200 bird species; classes 1 to 100 train, 101 to 200 test (zero-shot split).
 
-    The lists images.txt, image_class_labels.txt and classes.txt number from 1; the official train_test_split.txt cuts
-    within classes and is not used.
+    The official train_test_split.txt cuts within classes and is not used.
     """
 
     name = "cub200"

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: needs no file, for smoke tests."""
+"""Handwritten digits of scikit-learn, for smoke tests: needs no download."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trainables.errors import DataError, Problem
 
 
 class Digits(DataSet):
-    """1,797 grey digits of 8 x 8 pixels in 10 classes, enlarged by repeating pixels; test half: digits 5 to 9.
+    """1,797 grey digits of 8 x 8 pixels in 10 classes, enlarged by repeating pixels; digits 5 to 9 are the test half.
 
-    Raw pixels already reach a recall@1 above 98 %, so only MAP@R has room here.
+    Raw pixels already reach a recall@1 above 98 %, so only MAP@R can improve.
     """
 
     name = "digits"
@@ -54,7 +54,6 @@ class Digits(DataSet):
         return tuple(range(5, 10))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Scale 0..16 to 0..255 and repeat pixels."""
         small, labels = _load()
         large = small.repeat(self.scale, axis=1).repeat(self.scale, axis=2)[..., None]
         cache.create_images(directory, large.shape)[:] = large

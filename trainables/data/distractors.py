@@ -1,4 +1,4 @@
-"""Distractor pictures: a gallery of nobody we look for."""
+"""Distractor pictures for identification among strangers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trainables.errors import Problem
 
 
 class Distractors(StoredPictures):
-    """Every picture below `root`, at any depth, as one class; for rank-1 identification among distractors.
+    """Every picture below `root` as one class, for rank-1 identification among distractors.
 
-    MegaFace is retired by its authors; any folder of pictures that shows none of the probes will do.
+    MegaFace is retired; use any folder of pictures that shows none of the probes.
     """
 
     name = "distractors"

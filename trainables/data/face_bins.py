@@ -27,9 +27,9 @@ _AGAIN = "Download the file again."
 class _FaceBin(DataSet):
     """Aligned faces of 112 x 112 pixels in pairs; `root` is the .bin file or its folder.
 
-    A pickle of (list of encoded pictures, two consecutive ones a pair; list of booleans "same"), read without the power
-    to run code. `extras`: `pairs` (P, 2), `same` (P,), `fold` (P,), ten folds in order. Who is who is not known, so every
-    picture is a class of its own: these sets judge verification only.
+    The file is a pickle of (encoded pictures, two consecutive ones a pair; booleans "same"), read without running code.
+    `extras`: `pairs` (P, 2), `same` (P,), `fold` (P,), ten folds in order. Identities are unknown, so every picture is a
+    class of its own: these sets measure verification only.
     """
 
     licence = "research; see the original data set"
@@ -99,7 +99,7 @@ class _FaceBin(DataSet):
 
 
 def _file_of(root: Path, name: str) -> Path:
-    """`root` itself, the file in it, or the one file of that name a folder below: beside the training records."""
+    """Return `root`, the file in it, or the only file of that name one folder below."""
     if root.is_file() or (root / name).exists():
         return root if root.is_file() else root / name
     below = sorted(root.glob(f"*/{name}"))

@@ -1,4 +1,4 @@
-"""One character drawn in many typefaces: the data set that needs no download and renders in seconds."""
+"""Characters drawn in many typefaces: needs no download and renders in seconds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _COINCIDE_SHARE = 0.33
 class Glyphs(DataSet):
     """Characters as classes, typefaces as views.
 
-    Latin, Greek and Cyrillic letters, digits and symbols drawn by at least `faces` of 25 unrelated font families, white
-    on black, one channel, at a common baseline and em size. A class has exactly `faces` pictures, from families that
-    rotate with its code point. Characters that share one drawing (A, Greek and Cyrillic A) are one class. Fonts have
-    styles (serif, sans, mono, script), so a class really has several local centres.
+    Letters, digits and symbols that at least `faces` of 25 unrelated font families draw, white on black, one channel, at a
+    common baseline and em size. A class has exactly `faces` pictures, from families that rotate with its code point.
+    Characters with the same drawing (Latin, Greek and Cyrillic A) are one class. Font styles (serif, sans, mono, script)
+    give each class several local centres.
     """
 
     name = "glyphs"
@@ -60,18 +60,16 @@ class Glyphs(DataSet):
         return [Problem("data.faces", rule, f"{installed} families", remedy)]
 
     def digest(self) -> str:
-        """Font files, settings, and the versions of the two renderers."""
         fonts = [(face.family, hashlib.sha256(face.path.read_bytes()).hexdigest()) for face in installed_faces()]
         versions = (PIL.__version__, features.version("freetype2"))
         return digest_of(self.name, 1, self.size, self.faces, fonts, versions)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """Half of the classes, in the order of a hash of their names, so that both halves mix all scripts."""
+        """Return half of the classes by a hash of their names, so that both halves mix all scripts."""
         order = sorted(range(len(class_names)), key=lambda c: hashlib.sha256(class_names[c].encode()).digest())
         return tuple(sorted(order[: len(order) // 2]))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Render; a few seconds."""
         raise_if_any(self.check(), DataError)
         faces = installed_faces()
         counts = Counter(point for face in faces for point in face.characters)
@@ -94,7 +92,7 @@ class Glyphs(DataSet):
 
 
 class _Pen:
-    """Draws the characters of one face: em 14/24 of the picture, baseline at 3/4 of its height, horizontally centred."""
+    """Draws the characters of one face at a common em size and baseline."""
 
     def __init__(self, face: Face, size: int) -> None:
         self.size = size
@@ -115,9 +113,9 @@ class _Pen:
 
 
 def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
-    """`points` without those whose pictures coincide with an earlier one's in `_COINCIDE_SHARE` of their common faces.
+    """Drop points whose pictures coincide with an earlier one's in `_COINCIDE_SHARE` of their common faces.
 
-    Deterministic: distances of uint8 pictures are whole numbers below 2^53, so float64 matrix products are exact.
+    Exact: distances of uint8 pictures are integers below 2^53, so float64 products do not round.
     """
     common = np.zeros((len(points), len(points)), dtype=np.int64)
     equal = np.zeros_like(common)
@@ -140,7 +138,7 @@ def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
 
 
 def _rotated(faces: Sequence[Face], point: int, wanted: int) -> list[Face]:
-    """`wanted` of the faces that can draw `point`, starting at one that differs from character to character."""
+    """Return `wanted` faces that can draw `point`, starting at one that depends on the point."""
     able = [face for face in faces if point in face.characters]
     start = point % len(able)
     return (able[start:] + able[:start])[:wanted]

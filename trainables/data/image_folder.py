@@ -1,4 +1,4 @@
-"""The user's own pictures, one folder a class."""
+"""The user's own pictures, one folder per class."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PARTS = frozenset({"train", "training", "test", "testing", "val", "valid", "val
 
 
 class ImageFolder(StoredPictures):
-    """Pictures at any depth below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
+    """Pictures below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
-    Classes are sorted by name; the first half trains, the second half is the test half, unless a split file says
-    otherwise: JSON `{"class": "train" | "test"}`, or text lines `class train`.
+    Classes are sorted by name; the second half is the test half, unless a split file says otherwise: JSON
+    `{"class": "train" | "test"}` or text lines `class train`.
     """
 
     name = "image_folder"
@@ -60,7 +60,6 @@ class ImageFolder(StoredPictures):
         return self.verify()
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """The same: a folder of one's own has no published list to compare with."""
         if not self.root.is_dir():
             rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
             return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
@@ -94,7 +93,7 @@ class ImageFolder(StoredPictures):
         return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """From the split file, else the second half of the sorted names (the smaller one of an odd number)."""
+        """Return the test classes of the split file, else the second half of the sorted names."""
         if self.split_file is None:
             return tuple(range((len(class_names) + 1) // 2, len(class_names)))
         parts, problems = _read_split(self.split_file, class_names)
@@ -109,7 +108,7 @@ class ImageFolder(StoredPictures):
 
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
-        """(names relative to the root, label of each, class names); folders without pictures are no classes."""
+        """Return names relative to the root, labels and class names; empty folders are no classes."""
         pictures = {folder.name: found for folder, (found, _) in self._found.items()}
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
@@ -118,12 +117,12 @@ class ImageFolder(StoredPictures):
 
     @cached_property
     def _found(self) -> dict[Path, tuple[list[Path], list[Path]]]:
-        """Of each folder that may be a class, its pictures and its other files."""
+        """Candidate class folder -> its pictures and its other files."""
         return {folder: find_pictures(folder) for folder in self._folders}
 
     @cached_property
     def _folders(self) -> list[Path]:
-        """What may be classes, sorted by name; raises DataError."""
+        """Return the candidate class folders, sorted by name; raises DataError."""
         try:
             return sorted(path for path in self.root.iterdir() if path.is_dir() and path.name[0] != ".")
         except OSError as error:
@@ -131,7 +130,7 @@ class ImageFolder(StoredPictures):
 
     @property
     def _loose(self) -> list[Path]:
-        """Pictures in the root itself, sorted by name."""
+        """Return the pictures that lie in the root itself, sorted by name."""
         found = (path for path in self.root.iterdir() if path.name[0] != "." and path.suffix.lower() in SUFFIXES)
         return sorted(path for path in found if not path.is_dir())
 
@@ -151,7 +150,7 @@ class ImageFolder(StoredPictures):
         return [Problem(str(self.root), "at least 2 classes are needed", what, expected)]
 
     def _shared_notes(self, kept: Indices) -> list[str]:
-        """That one file lies in several classes, as a copy or by a link: nothing tells these apart."""
+        """Report files that occur in several classes, as copies or links."""
         names, labels, classes = self._listing
         places: dict[str, list[int]] = {}
         for i, (_, sha256) in enumerate(self.digests(names)):
@@ -182,7 +181,7 @@ class ImageFolder(StoredPictures):
 
 
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
-    """(class -> train or test, everything wrong with the file)."""
+    """Return class -> train or test, and every problem of the file."""
     try:
         text = path.read_text(encoding="utf-8")
         is_json = path.suffix.lower() == ".json"
@@ -214,7 +213,7 @@ def _split_lines(text: str) -> dict[str, str]:
 
 
 def _parts(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Class -> part; raises ValueError where a class is listed in two."""
+    """Return class -> part; raises ValueError if a class has two parts."""
     parts: dict[str, str] = {}
     for name, part in pairs:
         if parts.setdefault(name, part) != part:

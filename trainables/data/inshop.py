@@ -24,7 +24,7 @@ from trainables.errors import DataError, Problem, raise_if_any
 class InShop(PictureFiles):
     """52,712 pictures of 7,982 items: 25,882 of 3,997 items train; 14,218 queries and 12,612 gallery pictures of 3,985.
 
-    `extras["query"]` and `extras["gallery"]` number the test pictures: a query is matched against the gallery only.
+    `extras["query"]` and `extras["gallery"]` number the test pictures: queries search the gallery only.
     """
 
     name = "inshop"
@@ -62,7 +62,7 @@ class InShop(PictureFiles):
         self.pictures = pictures
 
     def read(self, folder: Path) -> Listing:
-        """Line 1 a count, line 2 the head, then `image_name item_id evaluation_status`, padded with blanks."""
+        """Read a count, a head line, then `image_name item_id evaluation_status`, padded with blanks."""
         lists = [
             name for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt") if (folder / name).exists()
         ]
@@ -93,7 +93,7 @@ class InShop(PictureFiles):
         )
 
     def _pictures_folder(self, folder: Path) -> str:
-        """Where below `folder` the pictures lie: beside the lists, or in Img/ as the authors' folder has them."""
+        """Return the folder of the pictures: beside the lists, or in Img/."""
         other = "img_highres" if self.pictures == "img" else "img"
         for above in ("", "Img/"):
             if (folder / above / self.pictures).is_dir():

@@ -20,8 +20,7 @@ _TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 class LabeledFaces(PictureFiles):
     """13,233 pictures of 5,749 people, NAME/NAME_0001.jpg, and pairs.txt: ten folds of 300 same and 300 different pairs.
 
-    `extras`: `pairs` (6000, 2) picture numbers, `same` (6000,), `fold` (6000,). All people belong to the test half: the
-    set judges, it does not train.
+    `extras`: `pairs` (6000, 2), `same` (6000,), `fold` (6000,). All people belong to the test half: the set only evaluates.
     """
 
     name = "lfw"
@@ -53,12 +52,12 @@ class LabeledFaces(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the people's folders, or its parent."""
+        """Return the folder of the people's folders, or its parent."""
         require_root(self.root, self.source)
         return archives.unpacked(self.root, self.cache_dir).resolve()
 
     def _pairs_file(self) -> Path:
-        """pairs.txt, in the folder or beside it: the archives of pictures do not hold it."""
+        """Return pairs.txt, in the folder or beside it: the archives do not hold it."""
         for folder in (self.folder, self.root, self.root.parent):
             if (folder / self.marker).is_file():
                 return (folder / self.marker).resolve()
@@ -67,7 +66,6 @@ class LabeledFaces(PictureFiles):
         raise DataError(Problem(str(self.root), rule, None, remedy))
 
     def read(self, folder: Path) -> Listing:
-        """People from the folders, pairs from the list."""
         list_file = self._pairs_file()
         top = next((name for name in _TOPS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
@@ -86,7 +84,7 @@ class LabeledFaces(PictureFiles):
 
 
 def _pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Line 1 `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
+    """Read `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
     numbered = enumerate(read_list(path).splitlines(), start=1)
     lines = [(number, line.strip().split("\t")) for number, line in numbered if line.strip()]
     try:

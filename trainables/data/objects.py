@@ -1,4 +1,4 @@
-"""Rendered objects seen from many sides: retrieval of instances across viewpoints, from the meshes of a pip package."""
+"""Rendered objects: retrieval of instances across viewpoints, from meshes of a pip package."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from trainables.data.formats.rendering import RendererProcess, Renderers
 from trainables.errors import DataError, Problem, raise_if_any
 
 _MESHES = 1000
+_REINSTALL = "Reinstall it: `pip install --force-reinstall --no-deps pybullet`."
 _VIEWS = 24
 _PIXELS = {
     64: "86bff82b3c7c1d94d93b2cd447884516a74d753f9c09a9e4e683a883ccbc286e",
@@ -33,11 +34,11 @@ _PIXELS = {
 
 
 class Objects(DataSet):
-    """Random objects as classes, views as pictures.
+    """Random objects as classes, views as pictures; the second half of the classes is the test half.
 
-    The 1,000 meshes of `pybullet_data/random_urdfs`, each centred, scaled to one radius and painted white. A view has its
-    own rotation (uniform among all rotations), distance, light and background colour, from a counter: a picture does
-    not depend on the number of classes or views. The second half of the classes is the test half.
+    The 1,000 meshes of `pybullet_data/random_urdfs`, each centred, scaled to one radius and painted white. Each view draws
+    rotation (uniform), distance, light and background from a counter, so a picture does not depend on the number of
+    classes or views.
     """
 
     name = "objects"
@@ -64,11 +65,10 @@ class Objects(DataSet):
         if not missing:
             return []
         found = f"{self.classes - len(missing)} meshes"
-        remedy = "Reinstall it: `pip install --force-reinstall --no-deps pybullet`."
-        return [Problem(str(folder), f"pybullet must have {self.classes} meshes", found, remedy)]
+        return [Problem(str(folder), f"pybullet must have {self.classes} meshes", found, _REINSTALL)]
 
     def digest(self) -> str:
-        """Mesh files, settings, and the version of the renderer; the 1 is raised when the views change."""
+        """Digest mesh files, settings and renderer version; raise the 1 when the views change."""
         folder = _mesh_folder()
         if folder is None:
             raise DataError(_not_installed())
@@ -77,11 +77,9 @@ class Objects(DataSet):
         return digest_of(self.name, 1, self.size, self.views, content, version("pybullet"))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The second half."""
         return tuple(range(len(class_names) // 2, len(class_names)))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Render in several processes, from where an interrupted call stopped."""
         raise_if_any(self.check(), DataError)
         self._try_renderer()
         names = tuple(f"{mesh:03d}" for mesh in range(self.classes))
@@ -103,19 +101,15 @@ class Objects(DataSet):
         return RendererProcess(folder, self.size)
 
     def _try_renderer(self) -> None:
-        """Render one view; raises DataError with the reason if the renderer does not start."""
+        """Render one view; raises DataError if the renderer does not start."""
         with Renderers(self._start_renderer) as renderers:
             try:
                 renderers.picture(0, 0)
             except RuntimeError as error:
-                rule, remedy = (
-                    "pybullet must render",
-                    "Reinstall it: `pip install --force-reinstall --no-deps pybullet`.",
-                )
-                raise DataError(Problem("data.name", rule, str(error), remedy)) from error
+                raise DataError(Problem("data.name", "pybullet must render", str(error), _REINSTALL)) from error
 
     def _notes(self, directory: Path) -> tuple[str, ...]:
-        """Say so where this machine renders other pixels than those of the recorded digest."""
+        """Note if this machine renders other pixels than the recorded ones."""
         recorded = _PIXELS.get(self.size) if (self.views, self.classes) == (_VIEWS, _MESHES) else None
         if recorded is None or sha256_of(cache.open_images(directory)) == recorded:
             return ()
@@ -123,7 +117,7 @@ class Objects(DataSet):
 
 
 def _mesh_folder() -> Path | None:
-    """The folder of the meshes, found without importing pybullet; None where pybullet is not installed."""
+    """Return the folder of the meshes without importing pybullet; None if it is not installed."""
     renderer, package = (importlib.util.find_spec(name) for name in ("pybullet", "pybullet_data"))
     if renderer is None or package is None or not package.submodule_search_locations:
         return None
@@ -131,7 +125,7 @@ def _mesh_folder() -> Path | None:
 
 
 def sha256_of(images: cache.Images) -> str:
-    """SHA-256 of the pixels, picture by picture."""
+    """Return the SHA-256 of the pixels."""
     digest = hashlib.sha256()
     for number in range(len(images)):
         digest.update(images[number].tobytes())
@@ -139,7 +133,7 @@ def sha256_of(images: cache.Images) -> str:
 
 
 def _not_installed() -> Problem:
-    """What to do depends on whether this Python and this system have a wheel."""
+    """Report the missing package, and whether this Python and system have a wheel."""
     system, machine, minor = platform.system(), platform.machine(), sys.version_info[:2]
     remedy = "Run `pip install 'tune-dml[objects]'`."
     if (system, machine) != ("Linux", "x86_64") or minor > (3, 11):

@@ -36,7 +36,7 @@ class StanfordOnlineProducts(PictureFiles):
     archives: ClassVar = {"Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e"}
 
     def read(self, folder: Path) -> Listing:
-        """Rows `image_id class_id super_class_id path` after one head line."""
+        """Read rows `image_id class_id super_class_id path` after a head line."""
         lists = ("Ebay_train.txt", "Ebay_test.txt")
         train, test = (table(folder / name, 4, skip=1) for name in lists)
         class_ids, super_ids = (

@@ -1,4 +1,4 @@
-"""Face training sets: CASIA-WebFace and others of the same layout."""
+"""Face training sets: CASIA-WebFace and others with the same layout."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _RECORDS = ("train.rec", "train.idx", "property")
 class WebFace(StoredPictures):
     """Aligned faces with identities: train.rec + train.idx + property, or folders PERSON/*.jpg; CASIA-WebFace has 10,575.
 
-    Everything trains: verification sets (lfw_bin, agedb30, cfp_fp ...) judge. Pictures are stored as squares of `size`
-    pixels, so half a million take 17 GiB at 112.
+    All people train; verification sets (lfw_bin, agedb30, cfp_fp ...) evaluate. Pictures are stored as squares of `size`
+    pixels: half a million take 17 GiB at 112.
     """
 
     name = "webface"
@@ -43,7 +43,7 @@ class WebFace(StoredPictures):
 
     @cached_property
     def folder(self) -> Path:
-        """The root, the folder of a train.rec, or the one folder below that holds one."""
+        """Return the root, the folder of a train.rec, or the only folder below that holds one."""
         root = self.given
         if root.is_file():
             return root.parent
@@ -62,7 +62,7 @@ class WebFace(StoredPictures):
         return self._declared(len(people)) if self._is_records else []
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
-        """Records are read each time; of files it is remembered."""
+        """Read records each time; results for files are cached."""
         return unreadable(self.encoded, progress) if self._is_records else super().undecodable(progress)
 
     def counts(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class WebFace(StoredPictures):
 
 
 def _picture_keys(records: RecordFile) -> list[int]:
-    """Records 1 .. label[0]-1 when record 0 is a header (flag > 0), else every record."""
+    """Return records 1 .. label[0]-1 if record 0 is a header (flag > 0), else every record."""
     first = records.read(0) if 0 in records.offsets else None
     if first is None or len(first.labels) < 2 or first.payload:
         return sorted(records.offsets)

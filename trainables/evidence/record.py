@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from trainables.context import EVIDENCE_FILES
 
@@ -36,14 +36,14 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at the watched training pictures; see `watched.py`."""
+class Snapshot:
+    """The watched training pictures at one step; see `watched.py`."""
 
     step: int
     norms: tuple[float, ...]
     """Of the raw embeddings of those that are followed."""
     turns: Histogram | None
-    """How far the directions of all of them have turned since the look before; None at the first."""
+    """How far the directions of all of them have turned since the snapshot before; None at the first."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WatchedPictures:
 
     pictures: tuple[int, ...]
     """Numbers in the data set of those that are followed."""
-    looks: tuple[Look, ...]
+    snapshots: Annotated[tuple[Snapshot, ...], Field(alias="looks")]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ class Evidence:
             sheet = {"titles": self.sheet.titles, "rows": rows}
         body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
         body |= {"clustering": self.clustering} if self.clustering else {}
-        body |= {"watched": asdict(self.watched)} if self.watched else {}
+        body |= (
+            {"watched": TypeAdapter(WatchedPictures).dump_python(self.watched, by_alias=True)} if self.watched else {}
+        )
         return json.dumps(body, separators=(",", ":")) + "\n"
 
     @classmethod

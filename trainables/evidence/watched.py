@@ -1,8 +1,8 @@
 """The same training pictures seen again and again while a trial runs: how long their embeddings are, how far each has turned.
 
-The pictures are those of `directions.py`, looked at when it looks. Of `_FOLLOWED` of them every norm is kept (Zhang et al., Deep
-Metric Learning with Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1); of all of them the histogram of turns since the look
-before (supplement C.2, of which train/direction_mean and train/direction_variance are the moments).
+The pictures are those of `directions.py`. The norms of `_FOLLOWED` of them are stored (Zhang et al., Deep Metric Learning with
+Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the histogram of the turns of all since the snapshot before
+(supplement C.2; train/direction_mean and train/direction_variance are its moments).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 from trainables.data.base import Indices
 from trainables.evidence import directions
 from trainables.evidence.from_embeddings import histogram_of
-from trainables.evidence.record import Look, WatchedPictures
+from trainables.evidence.record import Snapshot, WatchedPictures
 
 _FOLLOWED = 16  # pictures whose norms are kept
-_MOST = 60  # looks that are kept; of more every second goes
+_MOST = 60  # snapshots that are kept; of more every second goes
 
 
 def _followed(count: int) -> NDArray[np.int64]:
@@ -30,33 +30,33 @@ def _followed(count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(_FOLLOWED, count)).round().astype(np.int64))
 
 
-def look_at(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor) -> Look | None:
+def snapshot(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor) -> Snapshot | None:
     """What raw embeddings (n, D) with directions `units` show after `before`; None where one is not finite."""
     norms = torch.linalg.vector_norm(embeddings.double(), dim=1)
     if not bool(torch.isfinite(norms).all()):
         return None
     turns = None if before is None else histogram_of(directions.turn_lengths(before.double(), units.double()))
-    return Look(step, tuple(round(norm, 6) for norm in norms[_followed(len(norms))].tolist()), turns)
+    return Snapshot(step, tuple(round(norm, 6) for norm in norms[_followed(len(norms))].tolist()), turns)
 
 
-def with_look(looks: list[Look], new: Look | None) -> list[Look]:
-    """The looks so far and a further one, at most `_MOST`."""
+def append_snapshot(snapshots: list[Snapshot], new: Snapshot | None) -> list[Snapshot]:
+    """The snapshots so far and a further one, at most `_MOST`."""
     if new is None:
-        return looks
-    return [*(looks if len(looks) < _MOST else looks[::2]), new]
+        return snapshots
+    return [*(snapshots if len(snapshots) < _MOST else snapshots[::2]), new]
 
 
-def seen(looks: list[Look], pictures: Indices) -> WatchedPictures | None:
-    """As the evidence has it, of the watched pictures (n,); None without a look."""
+def seen(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None:
+    """As the evidence has it, of the watched pictures (n,); None without a snapshot."""
     own = pictures[_followed(len(pictures))]
-    return WatchedPictures(tuple(own.tolist()), tuple(looks)) if looks else None
+    return WatchedPictures(tuple(own.tolist()), tuple(snapshots)) if snapshots else None
 
 
-def to_plain(looks: list[Look]) -> list[dict[str, Any]]:
+def to_plain(snapshots: list[Snapshot]) -> list[dict[str, Any]]:
     """As a checkpoint holds them."""
-    return [asdict(look) for look in looks]
+    return [asdict(snapshot) for snapshot in snapshots]
 
 
-def from_plain(saved: list[dict[str, Any]]) -> list[Look]:
+def from_plain(saved: list[dict[str, Any]]) -> list[Snapshot]:
     """Back from a checkpoint."""
-    return TypeAdapter(list[Look]).validate_python(saved)
+    return TypeAdapter(list[Snapshot]).validate_python(saved)

@@ -1,4 +1,4 @@
-"""Embedding networks: `BACKBONES`, `POOLINGS` and `HEADS` by name, and `build_model`, which puts them together."""
+"""Embedding networks: the registries `BACKBONES`, `POOLINGS` and `HEADS`, and `build_model`."""
 
 from __future__ import annotations
 
@@ -44,10 +44,19 @@ def build_model(
     pooling_parameters: Mapping[str, object] | None = None,
     head_parameters: Mapping[str, object] | None = None,
 ) -> Embedder:
-    """An embedding network: pictures (B, C, H, W) in, raw embeddings (B, embedding_dim) out.
+    """Create an embedding network: pictures (B, C, H, W) in, raw embeddings (B, embedding_dim) out.
 
-    Initial weights come from torch's global generator: seed it first. Raises ConfigError with every problem: unknown
-    names and knobs, and an `image_size` the backbone cannot take.
+    Initial weights come from torch's global generator: seed it first.
+
+    Raises:
+        ConfigError: unknown names and knobs, and an `image_size` that the backbone cannot take.
+
+    Example:
+        >>> import torch
+        >>> from trainables.models import build_model
+        >>> network = build_model(backbone="small_conv", embedding_dim=32, in_channels=1)
+        >>> network(torch.rand(4, 1, 24, 24)).shape
+        torch.Size([4, 32])
     """
     problems = [] if head in HEADS else [unknown(HEADS, "head", head, "model.head")]
     if embedding_dim < 1:

@@ -1,4 +1,4 @@
-"""The parts of an embedding network: backbone (pictures to a feature map), pooling (map to a vector), head (to R^d)."""
+"""Parts of an embedding network: backbone (picture to feature map), pooling (map to vector), head (to R^d)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Backbone(nn.Module, ABC):
-    """Pictures (B, C, H, W) to a feature map (B, out_channels, h, w).
+    """Base of backbones: pictures (B, C, H, W) to a feature map (B, out_channels, h, w).
 
-    A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only
-    (see trainables.methods). `to_input` turns pictures into what the weights expect. A knob `weights`, of the type
-    trainables.models.weights.Weights, says where initial weights come from.
+    A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only (see
+    `trainables.methods`). A knob `weights` of type `trainables.models.weights.Weights` names the file of initial weights.
     """
 
     name: ClassVar[str]
@@ -31,19 +30,19 @@ class Backbone(nn.Module, ABC):
     minimum_size: ClassVar[int] = 1
     """Smallest height and width in pixels."""
     published: ClassVar[str] = ""
-    """Where the usual file of weights can be had."""
+    """Where to get the usual file of weights."""
 
     out_channels: int
 
     @classmethod
     def file_problems(cls, **knobs: object) -> list[Problem]:
-        """Files and packages the knobs need that are not on this machine. Downloads nothing."""
+        """Report files and packages that the knobs need and this machine lacks. Downloads nothing."""
         weights = knobs.get("weights")
         return [] if weights is None else files.source_problems(str(weights), published=cls.published)
 
     @classmethod
     def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
-        """Whether pictures of `size` pixels a side can be taken; places are the caller's."""
+        """Report pictures of `size` pixels per side that are too small."""
         if size >= cls.minimum_size:
             return []
         rule = f"{cls.name} needs pictures of at least {cls.minimum_size} pixels"
@@ -51,53 +50,50 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def start(cls, **knobs: object) -> str:
-        """One sentence on the weights training starts from. Reads the file, downloads nothing."""
+        """Describe the initial weights in one sentence. Reads the file, downloads nothing."""
         weights = knobs.get("weights")
         return "The backbone starts from random weights." if weights is None else files.origin_sentence(str(weights))
 
     def start_from(self, weights: str | None, *, without: Sequence[str], remedy: str = "") -> None:
-        """Load initial weights, if any are named, leaving out entries whose names begin with `without` (the classifier's).
-
-        Raises DataError.
-        """
+        """Load initial weights, if given, except entries that begin with `without` (the classifier); raises DataError."""
         if weights is not None:
             path = files.obtain(weights, published=self.published)
             files.load_weights(self, path, without=without, remedy=remedy)
 
     def to_input(self, images: Tensor) -> Tensor:
-        """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""
+        """Convert uint8 pictures in 0..255, or floats in 0..1, to what the weights expect."""
         dtype = next(self.parameters()).dtype
         return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
 
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
-        """Feature map of pictures that went through `to_input`."""
+        """Return the feature map of pictures from `to_input`."""
 
 
 def standardised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(x - mean) / std by channel of pictures (B, C, H, W) in 0..1; grey ones are repeated over the channels."""
+    """Return (x - mean) / std per channel of pictures (B, C, H, W) in 0..1; grey ones are repeated over channels."""
     images = images.expand(-1, len(mean), -1, -1)
     return (images - constant(mean, images)[:, None, None]) / constant(std, images)[:, None, None]
 
 
 def constant(values: Sequence[float], like: Tensor) -> Tensor:
-    """A few numbers on the device and in the type of `like`; the host does not wait for the device, as `new_tensor` does."""
+    """Return a few numbers on the device and in the type of `like`, without `new_tensor`'s synchronization."""
     return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
 def sent(numbers: NDArray[Any], device: torch.device) -> Tensor:
-    """A small array on a device; the host does not wait for what it has sent there before, as `as_tensor` does."""
+    """Return a small array on a device, without `as_tensor`'s synchronization."""
     return torch.from_numpy(np.ascontiguousarray(numbers)).to(device, non_blocking=True)
 
 
 def refuse_other_channels(name: str, in_channels: int) -> None:
-    """Backbones of colour pictures take grey ones too, and nothing else. Raises ConfigError."""
+    """Raise ConfigError unless a colour backbone gets 1 or 3 channels."""
     if in_channels not in (1, 3):
         raise ConfigError(Problem("model.backbone", f"{name} needs pictures of 1 or 3 channels", in_channels))
 
 
 class Pooling(nn.Module, ABC):
-    """A feature map (B, F, h, w) to a vector (B, F)."""
+    """Base of poolings: a feature map (B, F, h, w) to a vector (B, F)."""
 
     name: ClassVar[str]
 
@@ -107,7 +103,7 @@ class Pooling(nn.Module, ABC):
 
 
 class Head(nn.Module, ABC):
-    """A pooled vector (B, F) to the raw, un-normalised embedding (B, d).
+    """Base of heads: a pooled vector (B, F) to the raw embedding (B, d).
 
     Constructor: `(in_features, embedding_dim)` and keyword-only knobs.
     """
@@ -115,11 +111,8 @@ class Head(nn.Module, ABC):
     name: ClassVar[str]
 
     def initialise(self, init: HeadInit) -> None:
-        """Draw the initial weights that `model.head_init` names.
-
-        Called once, after the constructor. This one keeps the constructor's weights, whatever `init` is.
-        """
+        """Draw the initial weights that `model.head_init` names; the default keeps the constructor's."""
 
     @abstractmethod
     def forward(self, vectors: Tensor) -> Tensor:
-        """The raw embedding."""
+        """Return the raw embedding."""

@@ -14,13 +14,11 @@ from trainables import distributed
 class GlobalBatchNorm1d(nn.BatchNorm1d):
     """y = gamma (x - mean) / sqrt(var + eps) + beta with mean and biased variance of the batch of ALL workers.
 
-    Over W processes output, gradients and running statistics equal those of one process on the concatenated batch, on CPU
-    (where torch's SyncBatchNorm does not run) as on CUDA; local batches may differ in size or be empty. A batch of one
-    yields beta instead of an error.
+    Over W processes output, gradients and running statistics equal those of one process, on CUDA and on CPU, which torch's
+    SyncBatchNorm lacks; local batches may differ in size or be empty. A batch of one gives beta.
     """
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Normalise (B, F): by the global batch while training, by the running statistics in evaluation."""
         if self.training:
             return normalised_over_workers(self, vectors)
         mean, variance = cast("Tensor", self.running_mean), cast("Tensor", self.running_var)
@@ -28,13 +26,9 @@ class GlobalBatchNorm1d(nn.BatchNorm1d):
 
 
 class GlobalBatchNorm2d(nn.BatchNorm2d):
-    """torch.nn.BatchNorm2d whose statistics are those of the pictures of ALL workers, on CPU as on CUDA.
-
-    Alone it is torch's own; over W processes output, gradients and running statistics equal those of one process.
-    """
+    """torch.nn.BatchNorm2d with the statistics of ALL workers, on CPU and CUDA; equal to torch's for one worker."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalise (B, C, H, W)."""
         if not (self.training and distributed.is_distributed()):
             normalised: Tensor = super().forward(images)
             return normalised
@@ -42,7 +36,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
 
 
 def normalised_over_workers(norm: _BatchNorm, values: Tensor) -> Tensor:
-    """Training's forward pass of a torch batch normalisation, with the statistics of all workers; (B, C, ...)."""
+    """Normalise (B, C, ...) in training with the statistics of all workers."""
     centred, mean, variance, count = _moments(values, (0, *range(2, values.ndim)))
     _track(norm, mean.flatten(), variance.flatten(), count)
     result = centred * (variance + norm.eps).rsqrt()
@@ -53,7 +47,7 @@ def normalised_over_workers(norm: _BatchNorm, values: Tensor) -> Tensor:
 
 
 def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Values less their mean over all workers, the mean, the biased variance, and how many values each comes from."""
+    """Return centred values, mean, biased variance and number of values over all workers."""
     full = values if values.dtype == torch.float64 else values.float()
     sums = full.sum(dim=dims, keepdim=True)
     ones = full.new_full((1,), full.numel() // full.shape[1])
@@ -67,7 +61,7 @@ def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Ten
 
 @torch.no_grad()
 def _track(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-    """Move the running statistics; the variance is the unbiased one, as in torch."""
+    """Update the running statistics, with the unbiased variance as in torch."""
     unbiased = variance * (count / (count - 1).clamp_min(1))
     for running, value in ((norm.running_mean, mean), (norm.running_var, unbiased)):
         if running is not None:
@@ -77,14 +71,14 @@ def _track(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> N
 
 
 def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """Every batch normalisation inside a module."""
+    """Return every batch normalisation inside a module."""
     return [part for part in module.modules() if isinstance(part, _BatchNorm)]
 
 
 def freeze(module: nn.Module, *, affine: bool = False) -> None:
-    """Fix the running statistics of every batch normalisation inside `module`; with `affine`, its gamma and beta too.
+    """Freeze the running statistics of every batch normalisation; with `affine`, gamma and beta too.
 
-    `nn.Module.train()` undoes this: `Embedder` applies it again after every `train()`.
+    `nn.Module.train()` undoes this, so `Embedder` repeats it after every `train()`.
     """
     for part in batch_norms(module):
         part.eval()

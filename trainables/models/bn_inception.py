@@ -14,8 +14,8 @@ from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights
 
 
-class Block(NamedTuple):
-    """Output channels of one inception block; a block without `one` halves the picture and joins the pooled input."""
+class _Inception(NamedTuple):
+    """Output channels of one block; a block without `one` halves the picture and passes the pooled input on."""
 
     one: int | None
     reduce: int
@@ -27,16 +27,16 @@ class Block(NamedTuple):
 
 
 _BLOCKS = {
-    "3a": Block(64, 64, 64, 64, 96, "avg", 32),
-    "3b": Block(64, 64, 96, 64, 96, "avg", 64),
-    "3c": Block(None, 128, 160, 64, 96, "max", None),
-    "4a": Block(224, 64, 96, 96, 128, "avg", 128),
-    "4b": Block(192, 96, 128, 96, 128, "avg", 128),
-    "4c": Block(160, 128, 160, 128, 160, "avg", 128),
-    "4d": Block(96, 128, 192, 160, 192, "avg", 128),
-    "4e": Block(None, 128, 192, 192, 256, "max", None),
-    "5a": Block(352, 192, 320, 160, 224, "avg", 128),
-    "5b": Block(352, 192, 320, 192, 224, "max", 128),
+    "3a": _Inception(64, 64, 64, 64, 96, "avg", 32),
+    "3b": _Inception(64, 64, 96, 64, 96, "avg", 64),
+    "3c": _Inception(None, 128, 160, 64, 96, "max", None),
+    "4a": _Inception(224, 64, 96, 96, 128, "avg", 128),
+    "4b": _Inception(192, 96, 128, 96, 128, "avg", 128),
+    "4c": _Inception(160, 128, 160, 128, 160, "avg", 128),
+    "4d": _Inception(96, 128, 192, 160, 192, "avg", 128),
+    "4e": _Inception(None, 128, 192, 192, 256, "max", None),
+    "5a": _Inception(352, 192, 320, 160, 224, "avg", 128),
+    "5b": _Inception(352, 192, 320, 192, 224, "max", 128),
 }
 _MEAN_BLUE, _MEAN_GREEN = 104.0, 117.0
 
@@ -49,9 +49,8 @@ RedMean = Annotated[
 class BnInception(Backbone):
     """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
 
-    Every convolution has a bias, a batch norm (over the pictures of all workers) and a ReLU. Module names are flat, as in
-    the published file bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, `red_mean`); grey pictures are
-    repeated over the channels.
+    Every convolution has a bias, a batch norm over all workers and a ReLU. Module names are those of the published file
+    bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, `red_mean`); grey pictures are repeated over channels.
     """
 
     name = "bn_inception"
@@ -73,13 +72,11 @@ class BnInception(Backbone):
         self.start_from(weights, without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:
-        """RGB or grey pictures to mean-free BGR in the range of bytes."""
         dtype = next(self.parameters()).dtype
         scaled = images.to(dtype) if images.dtype == torch.uint8 else images.to(dtype) * 255
         return scaled.expand(-1, 3, -1, -1).flip(1) - self.mean.to(dtype)  # type: ignore[operator]
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) to (B, 1024, h, w)."""
         x = self._apply_convolution("conv1_7x7_s2", images)
         x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
         x = self._apply_convolution("conv2_3x3", self._apply_convolution("conv2_3x3_reduce", x))
@@ -92,8 +89,8 @@ class BnInception(Backbone):
         self.add_module(name, nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2))
         self.add_module(f"{name}_bn", GlobalBatchNorm2d(after, eps=1e-5, momentum=0.1))
 
-    def _block(self, name: str, before: int, block: Block) -> int:
-        """Register a block's convolutions; returns its output channels."""
+    def _block(self, name: str, before: int, block: _Inception) -> int:
+        """Register a block's convolutions and return its output channels."""
         stride = 1 if block.one else 2
         if block.one:
             self._convolution(f"{name}_1x1", before, block.one, 1)
@@ -110,7 +107,7 @@ class BnInception(Backbone):
         parts = self._modules
         return functional.relu(parts[f"{name}_bn"](parts[name](x)), inplace=True)  # type: ignore[misc]
 
-    def _apply_block(self, name: str, x: Tensor, block: Block) -> Tensor:
+    def _apply_block(self, name: str, x: Tensor, block: _Inception) -> Tensor:
         conv = self._apply_convolution
         three = conv(f"{name}_3x3", conv(f"{name}_3x3_reduce", x))
         double = conv(f"{name}_double_3x3_1", conv(f"{name}_double_3x3_reduce", x))

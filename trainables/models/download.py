@@ -1,11 +1,9 @@
-"""Files from the web: fetched once a node, resumed where they broke off, checked, there whole or not at all.
+"""Downloads: once per node, resumable, checked and atomic.
 
-target             the file; it appears by a rename, complete and with the digest that was promised
-target.part        what has arrived of it; a later call goes on from there
-target.part.json   which version of the file that is: URL and validator (ETag or Last-Modified)
-target.lock        held by the one process that fetches; others wait for it and find the file
-
-The promise is kept by whoever comes last: a killed process leaves a part, never a file.
+target             the file, renamed into place when it is complete and has its digest
+target.part        received bytes; a later call resumes from there
+target.part.json   version of the file: URL and validator (ETag or Last-Modified)
+target.lock        held by the downloading process; others wait for it
 """
 
 from __future__ import annotations
@@ -33,32 +31,38 @@ from trainables.errors import DataError, Problem
 
 log = logging.getLogger(__name__)
 
-_TRIES = 4  # connections in a row that bring nothing
+_TRIES = 4  # connections in a row without data
 _TIMEOUT_S = 30.0
 _CHUNK = 1 << 20
-_REFUSALS = {400, 401, 403, 404, 405, 410, 451}  # asking again will not help
+_REFUSALS = {400, 401, 403, 404, 405, 410, 451}  # retrying does not help
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
 
 
 def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: float = 1.0) -> Path:
-    """Fetch `url` (http or https) to `target`, unless it is there already.
+    """Download `url` (http or https) to `target`, unless it exists with the right digest.
 
-    `digests` are beginnings of its SHA-256, in hexadecimal. Connections are tried again after `pause_s`, twice that ...
-    Raises DataError: no connection, a refusal, a file that ends too early or is a web page, a wrong digest, a full disk.
+    Args:
+        url: address of the file.
+        target: where the file goes.
+        digests: beginnings of its SHA-256, in hexadecimal.
+        pause_s: seconds before the first retry; doubles each time.
+
+    Raises:
+        DataError: no connection, a refusal, a truncated file, a web page, a wrong digest or a full disk.
     """
     if target.exists() and wrong_digest(target, digests) is None:
-        return target  # without a lock: the folder may be one that others fill and this process only reads
+        return target  # without a lock: the folder may be read-only
     with _reported(url, target), FileLock(target.with_name(target.name + ".lock")):
         if target.exists():
             if not (wrong := wrong_digest(target, digests)):
                 return target
             log.warning("%s was damaged (%s) and is downloaded again", target, wrong.rule)
             target.unlink()
-        part = _Part(target, url, checked=bool(digests))
-        resumed, wrong = _arrived(part, digests, pause_s)
-        if wrong and resumed:  # it may be a mixture of two versions: a second chance, from its start
-            _, wrong = _arrived(part, digests, pause_s)
+        part = _PartialFile(target, url, checked=bool(digests))
+        resumed, wrong = _receive_checked(part, digests, pause_s)
+        if wrong and resumed:  # maybe a mixture of two versions: restart once
+            _, wrong = _receive_checked(part, digests, pause_s)
         if wrong:
             remedy = "Check the URL and the digest. What was downloaded has been removed."
             raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
@@ -67,13 +71,13 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
-    """The first digest that a file's SHA-256 does not begin with."""
+    """Report the first digest that a file's SHA-256 does not begin with."""
     if not digests:
         return None
     actual = sha256_of(path)
@@ -84,17 +88,17 @@ def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
     return Problem(str(path), f"the SHA-256 must start with {missed}", actual, remedy)
 
 
-def _arrived(part: _Part, digests: Sequence[str], pause_s: float) -> tuple[bool, Problem | None]:
-    """Receive a file whole; returns whether it was resumed, and what is wrong with it, in which case it is removed."""
+def _receive_checked(part: _PartialFile, digests: Sequence[str], pause_s: float) -> tuple[bool, Problem | None]:
+    """Receive and check a file; return whether it was resumed and its problem, removing a bad file."""
     resumed = _receive(part, pause_s=pause_s)
-    wrong = wrong_digest(part.file, digests) or _page(part.file)
+    wrong = wrong_digest(part.file, digests) or _web_page_problem(part.file)
     if wrong:
         part.remove()
     return resumed, wrong
 
 
-def _page(path: Path) -> Problem | None:
-    """Some servers answer with a page of theirs, and call it a success."""
+def _web_page_problem(path: Path) -> Problem | None:
+    """Report a web page that a server sent in place of the file."""
     with path.open("rb") as file:
         start = file.read(200)
     if not _PAGE.match(start):
@@ -103,15 +107,15 @@ def _page(path: Path) -> Problem | None:
 
 
 @dataclass
-class _Part:
-    """What has arrived of a file."""
+class _PartialFile:
+    """A partially received file."""
 
     target: Path
     url: str
     checked: bool
-    """Whether a digest will tell if the pieces belong together."""
+    """True if a digest will verify the joined pieces."""
     validator: str = ""
-    """ETag or Last-Modified of the version that is arriving; empty where the server gives none."""
+    """ETag or Last-Modified of the version; empty if the server sends none."""
 
     def __post_init__(self) -> None:
         self.file = self.target.with_name(self.target.name + ".part")
@@ -129,14 +133,14 @@ class _Part:
     def size(self) -> int:
         return self.file.stat().st_size if self.file.exists() else 0
 
-    def begin(self, validator: str) -> None:
-        """A version of the file arrives from its first byte."""
+    def restart(self, validator: str) -> None:
+        """Start a version from its first byte."""
         self.file.unlink(missing_ok=True)
         self.validator = validator
         self.about.write_text(json.dumps({"url": self.url, "validator": validator}))
 
     def finish(self) -> None:
-        """The file is whole: it gets its name."""
+        """Rename the complete file to its target."""
         with self.file.open("rb+") as file:
             os.fsync(file.fileno())
         self.file.replace(self.target)
@@ -148,8 +152,8 @@ class _Part:
         self.about.unlink(missing_ok=True)
 
 
-def _receive(part: _Part, *, pause_s: float) -> bool:
-    """Receive the rest of a file over as many connections as it takes; returns whether any of them resumed."""
+def _receive(part: _PartialFile, *, pause_s: float) -> bool:
+    """Receive the rest over as many connections as needed; return whether any of them resumed."""
     resumed, fruitless = False, 0
     while True:
         before = part.size
@@ -166,7 +170,7 @@ def _receive(part: _Part, *, pause_s: float) -> bool:
                 answer = f"{error.code} {error.reason}"
                 raise DataError(Problem(part.url, rule, answer, "Check the URL.")) from error
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.remove()  # longer than the file: of another version
+                part.remove()  # longer than the file: another version
             reason = f"{error.code} {error.reason}"
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             reason = getattr(error, "reason", None) or repr(error)
@@ -179,14 +183,14 @@ def _receive(part: _Part, *, pause_s: float) -> bool:
             time.sleep(pause_s * 2 ** (fruitless - 1))
 
 
-def _connect(part: _Part) -> tuple[bool, bool]:
-    """One connection, from the first missing byte; returns (whether it resumed, whether the file is complete)."""
+def _connect(part: _PartialFile) -> tuple[bool, bool]:
+    """Receive from the first missing byte; return (whether it resumed, whether the file is complete)."""
     request = urllib.request.Request(part.url, headers={"User-Agent": "tune_dml"})  # noqa: S310 - http(s), see weights
     start = part.size if part.validator or part.checked else 0
     if start:
         request.add_header("Range", f"bytes={start}-")
         if part.validator:
-            request.add_header("If-Range", part.validator)  # the rest if it is the same version, else the whole
+            request.add_header("If-Range", part.validator)  # the whole file if the version changed
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
         kind = str(answer.headers.get("Content-Type", ""))
         if kind.startswith("text/html"):
@@ -197,9 +201,9 @@ def _connect(part: _Part) -> tuple[bool, bool]:
         resumed = bool(partial and piece and int(piece[1]) == start)
         if partial and not resumed:
             part.remove()
-            return False, False  # another piece than was asked for
+            return False, False  # not the requested range
         if not resumed:
-            part.begin(_validator(answer.headers))
+            part.restart(_validator(answer.headers))
         length = answer.headers.get("Content-Length")
         total = int(piece[2]) if resumed and piece else int(length) if length else None
         _announce(part, total, resumed)
@@ -210,13 +214,13 @@ def _connect(part: _Part) -> tuple[bool, bool]:
 
 
 def _validator(headers: http.client.HTTPMessage) -> str:
-    """What tells this version of the file from another; a weak ETag may not be used to resume."""
+    """Return the version's validator; a weak ETag cannot resume."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
 
-def _announce(part: _Part, total: int | None, resumed: bool) -> None:
-    """Log what is about to arrive; raises OSError when there is no room for it."""
+def _announce(part: _PartialFile, total: int | None, resumed: bool) -> None:
+    """Log the download; raises OSError if the disk is too full."""
     size = "of unknown size" if total is None else f"{total / 1e6:.1f} MB"
     verb = f"going on at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
     log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
@@ -227,7 +231,7 @@ def _announce(part: _Part, total: int | None, resumed: bool) -> None:
 
 @contextmanager
 def _reported(url: str, target: Path) -> Iterator[None]:
-    """A folder for the file, and the disk's complaints in our words."""
+    """Create the folder and turn OSErrors into DataError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield

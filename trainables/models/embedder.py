@@ -1,4 +1,4 @@
-"""The embedding network: backbone, pooling and head in one module."""
+"""The embedding network: backbone, pooling and head."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 class Embedder(nn.Module):
     """Pictures (B, C, H, W), uint8 in 0..255 or float in 0..1, to RAW un-normalised embeddings (B, d).
 
-    `freeze_bn` keeps the backbone's batch normalisation on its running statistics, also after every `train()`; with
-    `freeze_bn_affine` its gamma and beta do not train either.
+    `freeze_bn` keeps the backbone's batch norms on their running statistics, even in `train()`; `freeze_bn_affine` also
+    freezes their gamma and beta.
     """
 
     autocast: torch.dtype | None = None
-    """The type to which torch.autocast lowers what may be lowered; None computes in the weights' type."""
+    """Type of torch.autocast; None computes in the weights' type."""
     micro_batch: int | None = None
-    """Backbone activations of so many pictures exist at a time; None holds the whole batch."""
+    """Number of pictures whose backbone activations exist at a time; None for the whole batch."""
 
     def __init__(
         self,
@@ -46,18 +46,17 @@ class Embedder(nn.Module):
         self.train()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Raw embeddings (B, d), in full precision."""
         lowered = nullcontext() if self.autocast is None else torch.autocast(images.device.type, dtype=self.autocast)
         with lowered:
             embeddings: Tensor = self.head(self.features(images))
         return embeddings if self.autocast is None else embeddings.float()
 
     def features(self, images: Tensor) -> Tensor:
-        """Pooled features before the head, (B, F).
+        """Return the pooled features before the head, (B, F).
 
-        With `micro_batch` the activations of one part at a time are kept and recomputed in the backward pass: values and
-        gradients are those of the whole batch for a backbone without batch statistics (gradient caching, Gao et al.,
-        Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, 2021). The head sees the whole batch.
+        With `micro_batch` activations are recomputed part by part in the backward pass. Values and gradients are those of the
+        whole batch for backbones without batch statistics (gradient caching, Gao et al., Scaling Deep Contrastive Learning
+        Batch Size under Memory Limited Setup, 2021). The head sees the whole batch.
         """
         if self.micro_batch is None or len(images) <= self.micro_batch:
             return self._features(images)
@@ -75,7 +74,6 @@ class Embedder(nn.Module):
         return features
 
     def train(self, mode: bool = True) -> Self:
-        """Switch modes; a frozen batch normalisation stays frozen."""
         super().train(mode)
         if self.freeze_bn:
             freeze(self.backbone, affine=self.freeze_bn_affine)
@@ -83,10 +81,10 @@ class Embedder(nn.Module):
 
 
 def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str, list[nn.Parameter]]:
-    """Trainable parameters by part and whether weight decay applies (docs/specification.md, sections 9.1 and 9.6).
+    """Return the trainable parameters by part and weight decay (docs/specification.md, sections 9.1 and 9.6).
 
-    Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`; empty groups are left out. `weights`
-    spares biases, normalisation and other vectors or scalars; `all_but_norms` gamma and beta alone; `all` nothing.
+    Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`, without empty groups. `weights` spares
+    biases, normalisation and other vectors or scalars from decay; `all_but_norms` gamma and beta alone; `all` nothing.
     """
     spared = _spared(model, decayed)
     groups: dict[str, list[nn.Parameter]] = {
@@ -100,7 +98,7 @@ def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str
 
 
 def _spared(model: nn.Module, decayed: Decayed) -> set[int]:
-    """The parameters without weight decay, by identity."""
+    """Return the ids of the parameters without weight decay."""
     if decayed == "all":
         return set()
     if decayed == "weights":
@@ -110,5 +108,5 @@ def _spared(model: nn.Module, decayed: Decayed) -> set[int]:
 
 
 def to_tensor(images: NDArray[np.uint8]) -> Tensor:
-    """Stored pictures (B, H, W, C) as a uint8 tensor (B, C, H, W) in channels-last memory, copied from the cache."""
+    """Copy stored pictures (B, H, W, C) to a uint8 tensor (B, C, H, W) in channels-last memory."""
     return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""From the pooled vector to the raw embedding (docs/specification.md, sections 1.5, 4 and 9.1)."""
+"""Heads: pooled vector to raw embedding (docs/specification.md, sections 1.5, 4 and 9.1)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ class _LinearLayersHead(Head):
     """A head whose nn.Linear layers start as `model.head_init` says."""
 
     def initialise(self, init: HeadInit) -> None:
-        """Draw the weights of every linear layer; a constructor leaves torch's own."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 _draw(layer.weight, layer.bias, init)
 
 
 def _draw(weight: Tensor, bias: Tensor | None, init: HeadInit) -> None:
-    """He normal over the outputs where that is asked for; zero biases unless torch's are."""
+    """Draw He normal weights (`he_fan_out`), and zero biases unless `torch`."""
     if init == "he_fan_out":
         nn.init.kaiming_normal_(weight, mode="fan_out")
     if init != "torch" and bias is not None:
@@ -59,7 +58,7 @@ class BatchNormLinearHead(_LinearLayersHead):
 
 
 class LinearBatchNormHead(BatchNormLinearHead):
-    """f = BN(W BN(x) + b): the rebuttal's BN variant, a batch norm on the final embedding in addition to the usual one."""
+    """f = BN(W BN(x) + b): the rebuttal's BN variant, with a batch norm on the embedding."""
 
     name = "fc_bn"
 
@@ -86,7 +85,6 @@ class WeightNormLinearHead(Head):
         self.bias = initial.bias
 
     def initialise(self, init: HeadInit) -> None:
-        """Draw the weights as a linear layer's; their lengths become the scale."""
         _draw(self.direction, self.bias, init)
         with torch.no_grad():
             self.scale.copy_(self.direction.norm(dim=1))
@@ -99,8 +97,8 @@ class WeightNormLinearHead(Head):
 class ProjectionHead(_LinearLayersHead):
     """f = W2 ReLU(BN(W1 x)) + b: two layers, as wide inside as the features.
 
-    The batch norm sees the batch of all workers, both views of every picture. Chen et al., A Simple Framework for
-    Contrastive Learning of Visual Representations, ICML 2020, section 4.2.
+    The batch norm covers all workers and both views. Chen et al., A Simple Framework for Contrastive Learning of Visual
+    Representations, ICML 2020, section 4.2.
     """
 
     name = "mlp"

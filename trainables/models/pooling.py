@@ -41,7 +41,7 @@ class AvgMaxPooling(Pooling):
 def _gem(features: Tensor, p: float | Tensor, epsilon: float = 1e-6) -> Tensor:
     """Generalised mean (mean_hw max(x, epsilon)^p)^(1/p), (B, F, h, w) to (B, F); p=1 is the mean, p to infinity the maximum.
 
-    Computed relative to each map's maximum, so that large activations do not overflow at large p.
+    Computed relative to each map's maximum to avoid overflow at large p.
     """
     clamped = features.clamp_min(epsilon)
     top = clamped.amax(dim=(2, 3), keepdim=True).detach()

@@ -1,4 +1,4 @@
-"""Residual networks, in torch alone: from scratch for contrastive learning and faces, or from torchvision's files."""
+"""Residual networks in torch alone: from scratch, or from torchvision's weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STEMS = (
 _Stem = Annotated[Literal["imagenet", "small"], Field(description=_STEMS)]
 
 
-class _Block(nn.Module):
-    """y = ReLU(x' + F(x)), where x' is x or, where shape changes, BN(1x1 x)."""
+class _Residual(nn.Module):
+    """y = ReLU(x' + F(x)), where x' is x or, if the shape changes, BN(1x1 x)."""
 
     expansion: ClassVar[int]
 
@@ -42,7 +42,7 @@ class _Block(nn.Module):
         return functional.relu(self.downsample(images) + self.residual(images), inplace=True)
 
 
-class _Basic(_Block):
+class _Basic(_Residual):
     """Two 3x3 convolutions."""
 
     expansion = 1
@@ -59,7 +59,7 @@ class _Basic(_Block):
         return inner
 
 
-class _Bottleneck(_Block):
+class _Bottleneck(_Residual):
     """1x1, 3x3 (which strides) and 1x1 convolutions, the last four times as wide."""
 
     expansion = 4
@@ -80,16 +80,15 @@ class _Bottleneck(_Block):
 
 
 class _ResNet(Backbone):
-    """Four stages of residual blocks; keys and shapes of the state dictionary are torchvision's, without its classifier.
+    """Four stages of residual blocks; state dictionary as torchvision's, without its classifier.
 
-    Batch normalisation sees the pictures of all workers. From scratch pictures are scaled to [-1, 1]; with weights they are
-    standardised by ImageNet's mean and standard deviation, as those weights saw them, and grey ones are repeated over the
-    channels.
+    Batch norm covers all workers. From scratch pictures are scaled to [-1, 1]; with weights they are standardised by
+    ImageNet's mean and deviation, and grey ones repeated over the channels.
     """
 
     citation = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
     minimum_size = 16
-    block: ClassVar[type[_Block]]
+    block: ClassVar[type[_Residual]]
     depths: ClassVar[tuple[int, ...]]
 
     def __init__(self, *, in_channels: int, stem: _Stem = "small", weights: Weights = None) -> None:
@@ -121,12 +120,10 @@ class _ResNet(Backbone):
         return nn.Sequential(*blocks)
 
     def to_input(self, images: Tensor) -> Tensor:
-        """Floats in [-1, 1], or standardised for published weights."""
         scaled = super().to_input(images)
         return standardised(scaled, IMAGENET_MEAN, IMAGENET_STD) if self.pretrained else scaled * 2 - 1
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, out_channels, H/8, W/8), or a quarter of that with the stem `imagenet`."""
         features: Tensor = self.maxpool(torch.relu_(self.bn1(self.conv1(images))))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             features = stage(features)

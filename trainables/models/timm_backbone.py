@@ -1,4 +1,4 @@
-"""Any architecture of PyTorch Image Models that gives a feature map; needs the extra `vision`."""
+"""Architectures of PyTorch Image Models (timm) with a feature map; needs the extra `vision`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from trainables.models.base import Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import normalised_over_workers
 from trainables.models.weights import load_weights, obtain
 
-_HUB = "timm"  # the value of `weights` that lets timm fetch its own
+_HUB = "timm"  # value of `weights` for timm's own download
 
 
 class Timm(Backbone):
-    """The feature map before global pooling of an architecture of timm: convolutional networks and vision transformers.
+    """The feature map before global pooling of any timm architecture: convolutional networks and vision transformers.
 
-    Of a transformer's output the class token and registers are left out and the patch tokens put back in their grid.
-    Batch normalisation sees the pictures of all workers; parameters that the map does not depend on (of timm's own head) do
-    not train. Pictures are standardised as the architecture's weights saw them; grey ones are repeated over the channels.
+    A transformer's patch tokens form the map, without class token and registers. Batch norm covers all workers; parameters
+    that the map does not depend on do not train. Pictures are standardised as the weights expect; grey ones are repeated
+    over the channels.
     """
 
     name = "timm"
@@ -59,7 +59,6 @@ class Timm(Backbone):
 
     @classmethod
     def file_problems(cls, **knobs: object) -> list[Problem]:
-        """Whether timm is there, knows the architecture, and the weights can be looked for."""
         weights, architecture = knobs.get("weights"), str(knobs.get("architecture", "resnet50"))
         try:
             timm = _import_timm()
@@ -81,10 +80,9 @@ class Timm(Backbone):
 
     @classmethod
     def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
-        """Transformers of fixed size take that size alone; others have a smallest one."""
         architecture = str(knobs.get("architecture", "resnet50"))
         if cls.file_problems(architecture=architecture):
-            return []  # said by the other check
+            return []  # file_problems reports it
         about = _import_timm().get_pretrained_cfg(architecture)
         if about is None:
             return []
@@ -108,7 +106,6 @@ class Timm(Backbone):
         return standardised(super().to_input(images), self.mean, self.std)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) to (B, out_channels, h, w)."""
         features: Tensor = self.network.forward_features(images)
         if features.ndim == 4:
             return features.movedim(self.axis, 1)
@@ -117,7 +114,7 @@ class Timm(Backbone):
         return patches.reshape(*patches.shape[:2], side, side)
 
     def _probe(self) -> tuple[int, int]:
-        """Channels of the map and the axis they are on, from a pass without numbers; rests what takes no part in it."""
+        """Return channels and axis of the map from a pass without data; freeze parameters outside it."""
         network: Any = copy.deepcopy(self.network).to("meta")
         size = network.pretrained_cfg["input_size"][-1]
         features = network.eval().forward_features(torch.zeros(2, 3, size, size, device="meta"))
@@ -135,10 +132,10 @@ class Timm(Backbone):
 
 
 def _import_timm() -> Any:
-    """timm, also where a CPU build of torch lies beside a CUDA build of torchvision. Raises ConfigError without the extra.
+    """Import timm, even with a CUDA build of torchvision beside a CPU build of torch.
 
-    There torchvision fails to import, since it describes operators that were never registered ("operator torchvision::nms
-    does not exist"): they are declared, and the import tried again. timm's networks use none of them.
+    There torchvision's import fails, as it describes operators that were never registered ("operator torchvision::nms does
+    not exist"). Declare them and import again; timm's networks do not use them. Raises ConfigError without the extra.
     """
     try:
         return importlib.import_module("timm")
@@ -155,7 +152,7 @@ def _import_timm() -> Any:
 
 
 def _created(architecture: str, *, fetch: bool) -> Any:
-    """The network without classifier, with timm's own weights if asked. Raises DataError where they cannot be had."""
+    """Create the network without classifier; raises DataError if timm cannot fetch its weights."""
     timm = _import_timm()
     if not fetch:
         return timm.create_model(architecture, pretrained=False, num_classes=0)
@@ -173,7 +170,7 @@ def _classifiers(network: Any) -> list[str]:
 
 
 def _normalise_over_workers(network: nn.Module) -> None:
-    """Let every batch normalisation see the batch of all workers; names, parameters and the numbers of one worker stay."""
+    """Replace batch norms by ones over all workers; names, parameters and one worker's numbers stay."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, importlib.import_module("timm.layers").BatchNormAct2d)
     for part in network.modules():
         if type(part) in kinds:
@@ -182,7 +179,7 @@ def _normalise_over_workers(network: nn.Module) -> None:
 
 @cache
 def _over_workers(kind: Any) -> Any:
-    """A class of batch normalisation (with an activation, where timm has put one inside) over all workers."""
+    """Return a subclass of a batch norm (with timm's activation, if any) over all workers."""
 
     class Global(kind):  # type: ignore[misc]
         def forward(self, values: Tensor) -> Tensor:

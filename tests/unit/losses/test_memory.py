@@ -152,8 +152,8 @@ def test_evaluation_leaves_the_memory_alone():
 
 
 def test_what_cannot_be_remembered_is_refused():
-    with pytest.raises(ConfigError, match=r"only a loss of pairs.*proxy_anchor is none"):
+    with pytest.raises(ConfigError, match=r"only a pair loss.*proxy_anchor is none"):
         resolve(Layer("test", {"loss.name": "proxy_anchor", "memory.size": 64}))
-    with pytest.raises(ConfigError, match="a memory that holds nothing"):
+    with pytest.raises(ConfigError, match="an empty memory"):
         resolve(Layer("test", {"memory.start": 64}))
     assert resolve(Layer("test", {"memory.size": 64})).config.digest() != resolve(Layer("test", {})).config.digest()

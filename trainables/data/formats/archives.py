@@ -1,4 +1,4 @@
-"""Archives as people download them: checked against the published checksum, unpacked once, never outside their folder."""
+"""Downloaded archives: compared with the published checksum and unpacked once, inside their folder."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STRICT = "data.strict"
 
 
 def other_data(setting: str = _STRICT) -> str:
-    """The remedy where data are not the published ones; `setting` lets them pass."""
+    """Return the remedy for data unlike the published ones; `setting` accepts them."""
     return f"Download it again, or pass --set {setting}=false to use it as it is."
 
 
 def unpacked(root: Path, cache_dir: Path) -> Path:
-    """`root` itself when it is a folder; for an archive file the folder it was unpacked to, below `cache_dir`."""
+    """Return a folder `root` itself, or the folder below `cache_dir` with an archive's content."""
     if not root.is_file():
         return root
     state = root.stat()
@@ -37,7 +37,7 @@ def unpacked(root: Path, cache_dir: Path) -> Path:
 
 
 def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Problem]:
-    """Whether an archive has the MD5 that public code quotes for its name; nothing for an unknown name."""
+    """Compare an archive with the published MD5 of its name; no problem for an unknown name."""
     expected = published.get(archive.name)
     if expected is None or not archive.is_file():
         return []
@@ -46,7 +46,7 @@ def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Probl
 
 
 @lru_cache
-def _md5(file: Path, changed: int) -> str:  # `changed` tells apart what one name held at different times
+def _md5(file: Path, changed: int) -> str:  # `changed` is part of the cache's key
     digest = hashlib.md5(usedforsecurity=False)
     with file.open("rb") as source:
         while block := source.read(1 << 22):
@@ -55,7 +55,7 @@ def _md5(file: Path, changed: int) -> str:  # `changed` tells apart what one nam
 
 
 def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]:
-    """Name -> "published" or "differs" for each file whose name has a published MD5."""
+    """Return name -> "published" or "differs" for each file whose name has a published MD5."""
     return {
         file.name: "differs" if checksum_problems(file, published) else "published"
         for file, published in files
@@ -64,10 +64,9 @@ def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Extract a tar (any compression) or zip archive into `folder`; only plain files and folders that stay inside.
+    """Extract a tar (any compression) or zip archive into `folder`.
 
-    Raises DataError, before anything is written, naming entries that lead outside, links and devices, and when the disk
-    is too full.
+    Raises DataError before writing anything if an entry leads outside, is a link or a device, or if the disk is too full.
     """
     try:
         if zipfile.is_zipfile(archive):

@@ -1,9 +1,9 @@
-"""The decoded cache on disk: one directory per data set and digest, complete or absent, opened memory-mapped.
+"""The cache of decoded pictures: one directory per data set and digest, opened memory-mapped.
 
-    <cache_dir>/<name>-<digest>/   images.npy (N, H, W, C), or pixels.bin + offsets.npy + shapes.npy where sizes differ;
+    <cache_dir>/<name>-<digest>/   images.npy (N, H, W, C), or pixels.bin + offsets.npy + shapes.npy if sizes differ;
                                    labels.npy, extra-*.npy, about.json (written last)
 
-A build happens in a temporary sibling under a file lock and is renamed into place, so a reader never sees half of one.
+A build happens in a temporary sibling under a file lock and is then renamed, so a directory is complete or absent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trainables.files import expanded, write_whole
 
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_SPARE = 64 << 20  # bytes of a disk that are left to others
+_SPARE = 64 << 20  # bytes that stay free on the disk
 _SAMPLES, _BLOCK = 64, 4096
-"""Of a large file as many blocks, of so many bytes, are looked at."""
+"""Number and size in bytes of the blocks that `fingerprint` reads."""
 _ANOTHER_PLACE = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
 _MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
@@ -55,14 +55,14 @@ class RaggedImages:
 
     def __getitem__(self, index: int | np.integer) -> Pixels:
         if not isinstance(index, int | np.integer):
-            raise TypeError("pictures of different sizes come one by one; trainables.models.views.Views makes batches")
+            raise TypeError("index pictures of different sizes one by one; trainables.models.views.Views makes batches")
         height, width = self.sizes[index].tolist()
         start = int(self.offsets[index])
         return self.pixels[start : start + height * width * self.shape[3]].reshape(height, width, self.shape[3])
 
 
 class Squares(Protocol):
-    """What indexes like an array (N, H, W, C) of uint8."""
+    """Anything that indexes like a uint8 array (N, H, W, C)."""
 
     shape: tuple[int, ...]
 
@@ -75,9 +75,9 @@ Images = Pixels | RaggedImages | Squares
 
 
 def default_cache_dir() -> Path:
-    """$TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml.
+    """Return $TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml.
 
-    Raises DataError where none is set and nobody knows of a home: a container's user without HOME and without a name.
+    Raises DataError if none is set and the user has no home folder.
     """
     if own := os.environ.get("TUNE_DML_CACHE"):
         return expanded(own)
@@ -90,7 +90,7 @@ def default_cache_dir() -> Path:
 
 
 def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
-    """A writable memory map (N, H, W, C) of uint8 in `directory`; raises DataError when the disk is too full."""
+    """Create a writable memory map (N, H, W, C) of uint8; raises DataError if the disk is too full."""
     require_space(directory, int(np.prod(shape, dtype=np.int64)))
     mapped: Pixels = np.lib.format.open_memmap(directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape))
     _reserve(directory / "images.npy")
@@ -98,7 +98,7 @@ def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
 
 
 def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> RaggedImages:
-    """A writable `RaggedImages` for pictures of the given (N, 2) heights and widths."""
+    """Create writable `RaggedImages` for pictures of the given heights and widths (N, 2)."""
     sizes = shapes.astype(np.int64).prod(axis=1) * channels
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     require_space(directory, int(offsets[-1]))
@@ -110,20 +110,20 @@ def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> 
 
 
 def _reserve(file: Path) -> None:
-    """Claim the blocks of a new file now: a write into a mapped file for which there is no block kills the process."""
+    """Allocate the file's blocks now: writing into a mapped file on a full disk kills the process."""
     with file.open("r+b") as handle:
         try:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
-        except AttributeError:  # not a system that has it
+        except AttributeError:  # not available on this system
             return
         except OSError as error:
-            if error.errno not in FULL:  # a file system that cannot; `require_space` has looked
+            if error.errno not in FULL:  # the file system cannot allocate; `require_space` has checked
                 return
             raise _disk_full(file.parent, file.stat().st_size) from error
 
 
 def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | RaggedImages:
-    """The pictures of a finished cache, read-only; or of a half-written one, to go on writing ("r+")."""
+    """Open the pictures of a cache read-only, or of an unfinished one for writing ("r+")."""
     if (directory / "images.npy").exists():
         mapped: Pixels = np.load(directory / "images.npy", mmap_mode=mode)
         return mapped
@@ -133,7 +133,7 @@ def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | Rag
 
 
 def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
-    """Leave only the pictures numbered `kept`, in that order; of ragged ones the pixels stay and are not referred to."""
+    """Keep only the pictures numbered `kept`, in that order."""
     if (directory / "images.npy").exists():
         before = np.load(directory / "images.npy", mmap_mode="r")
         shorter, shape = directory / "kept.npy", (len(kept), *before.shape[1:])
@@ -150,7 +150,7 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
 
 
 def require_space(directory: Path, needed: int) -> None:
-    """Raise DiskFull when the disk of `directory` has fewer than `needed` bytes and SPARE free."""
+    """Raise DiskFull if the disk of `directory` cannot take `needed` bytes."""
     if shutil.disk_usage(directory).free < needed + _SPARE:
         raise _disk_full(directory, needed)
 
@@ -166,15 +166,15 @@ def _size(count: int) -> str:
 
 
 def build_once(target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool]) -> None:
-    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there, `complete`.
+    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is `complete`.
 
-    Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
-    next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.
+    Waits while another process builds the same target. The next build continues a killed one; a build that fails with
+    DataError leaves nothing. A truncated cache is rebuilt.
     """
     if complete(target):
         return
-    _make(target.parent)
-    with _alone(target):
+    _make_folder(target.parent)
+    with _build_lock(target):
         if complete(target):
             return
         temporary = target.with_name(f".building-{target.name}")
@@ -190,14 +190,13 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
             shutil.rmtree(temporary, ignore_errors=True)
             raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, _MORE_ROOM)) from error
         for file in temporary.iterdir():
-            _bring_to_disk(file)  # before the name says that it is whole, a crash of the machine may follow
+            _fsync(file)  # before the rename, in case the machine crashes
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """While no other process builds it."""
+def _build_lock(target: Path) -> Iterator[None]:
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire()
@@ -209,7 +208,7 @@ def _alone(target: Path) -> Iterator[None]:
         lock.release()
 
 
-def _bring_to_disk(file: Path) -> None:
+def _fsync(file: Path) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -218,7 +217,7 @@ def _bring_to_disk(file: Path) -> None:
 
 
 def fingerprint(file: Path) -> str:
-    """A digest of a small file, or of blocks all over a large one: what is overwritten is noticed without reading it all."""
+    """Return a digest of a small file, or of blocks all over a large one, to notice overwritten files."""
     digest = hashlib.sha256()
     with file.open("rb", buffering=0) as opened:
         last = max(os.fstat(opened.fileno()).st_size - _BLOCK, _BLOCK * (_SAMPLES - 1))
@@ -229,8 +228,8 @@ def fingerprint(file: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small file of the cache in one step; of processes that write it together the last one counts."""
-    _make(path.parent)
+    """Replace a small file of the cache atomically; the last writer wins."""
+    _make_folder(path.parent)
     try:
         with FileLock(path.with_name(f".{path.name}.lock")):
             write_whole(path, text)
@@ -239,7 +238,7 @@ def write_text(path: Path, text: str) -> None:
         raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
 
 
-def _make(directory: Path) -> None:
+def _make_folder(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From encoded pictures of every kind to uint8 RGB in the cache: in parallel, resumable, every failure collected."""
+"""Decode pictures of any kind to uint8 RGB in the cache: parallel, resumable, collecting failures."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainables.data.formats import cache
 from trainables.errors import Problem
 from trainables.files import write_whole
 
-_CHUNK = 256  # pictures between two notes of what is done
-_PLAIN = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"})  # modes of which every picture becomes RGB
-_SHOWN = 10  # failures named one by one
+_CHUNK = 256  # pictures between two updates of done.npy
+_PLAIN = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"})  # modes that always convert to RGB
+_SHOWN = 10  # failures that are listed
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class EncodedPictures:
     """Encoded pictures by number: files of a folder, records of an archive."""
 
     names: Sequence[str]
-    """What to call each picture in messages."""
+    """Name of each picture in messages."""
     open: Callable[[int], Image.Image]
-    """Opens one; may leave the pixels undecoded."""
+    """Open one picture, possibly without decoding its pixels."""
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Any Pillow picture as 8-bit RGB, upright.
+    """Convert any Pillow picture to upright 8-bit RGB.
 
-    EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; palette, grey and CMYK
-    pictures are converted; of several frames the first counts. Raises ValueError for real numbers, whose range nobody knows.
+    EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; the first frame counts.
+    Raises ValueError for real numbers, whose range is unknown.
     """
     if image.mode == "F":
         raise ValueError("pixels must be whole numbers")
@@ -53,7 +53,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]:
-    """(width, height) once the shorter side has `shorter` pixels; unchanged for None."""
+    """Return (width, height) after the shorter side is shrunk to `shorter`; None changes nothing."""
     if shorter is None:
         return width, height
     if width <= height:
@@ -62,44 +62,39 @@ def _shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int
 
 
 def _shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    """Resize (bilinear with antialiasing) so that the shorter side has `shorter` pixels."""
     size = _shrunk_size(*image.size, shorter)
     return image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
 
 
 @dataclass(frozen=True)
 class SquarePictures:
-    """Pictures are kept as squares: the shorter side is shrunk to `size` pixels, then the centre is cut."""
+    """Stores pictures as squares: shrink the shorter side to `size` pixels, then cut the centre."""
 
     size: int
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        """One picture, (size, size, 3)."""
         image = _shrink(_to_rgb(image), self.size)
         left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
         return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
     def create(self, directory: Path, encoded: EncodedPictures) -> cache.Pixels:
-        """Room for all of them in the cache."""
         return cache.create_images(directory, (len(encoded.names), self.size, self.size, 3))
 
 
 @dataclass(frozen=True)
 class WholePictures:
-    """Pictures are kept whole, so that random crops see all of them, with one shorter side (None: as they are)."""
+    """Stores whole pictures with one shorter side (None: unchanged), so that random crops see all of them."""
 
     shorter_side: int | None
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        """One picture, (H, W, 3)."""
         return np.asarray(_shrink(_to_rgb(image), self.shorter_side))
 
     def create(self, directory: Path, encoded: EncodedPictures) -> cache.RaggedImages:
-        """Room for all of them in the cache: the headers are read first."""
         return cache.create_ragged(directory, self.sizes(encoded), channels=3)
 
     def sizes(self, encoded: EncodedPictures) -> NDArray[np.int32]:
-        """Height and width of every picture, from the headers alone, (N, 2)."""
+        """Return height and width of every picture from the headers, (N, 2)."""
         with ThreadPoolExecutor(_threads()) as pool:
             numbers = range(len(encoded.names))
             sizes = list(pool.map(lambda i: _header_size(encoded, i, self.shorter_side), numbers))
@@ -109,9 +104,9 @@ class WholePictures:
 def decode(
     directory: Path, encoded: EncodedPictures, form: SquarePictures | WholePictures, progress: Progress | None = None
 ) -> dict[int, str]:
-    """Write pictures into `directory`; returns picture number -> reason for each failure.
+    """Decode pictures into `directory`; return picture number -> reason for each failure.
 
-    Goes on where an interrupted call on the same directory stopped: a chunk is noted only after its pixels are on disk.
+    Continues an interrupted call on the same directory: a chunk is marked as done only after its pixels are on disk.
     """
     notes, count = directory / "done.npy", len(encoded.names)
     images = cache.open_images(directory, "r+") if notes.exists() else form.create(directory, encoded)
@@ -124,24 +119,24 @@ def decode(
         with encoded.open(i) as image:
             images[i][:] = form.pixels(image)
 
-    def keep(chunk: Sequence[int]) -> None:
+    def mark_done(chunk: Sequence[int]) -> None:
         _sync(images.pixels if isinstance(images, cache.RaggedImages) else images)
         done[[i for i in chunk if i not in failures]] = True
         done.flush()
         if progress:
             progress(int(done.sum()) + len(failures), count)
 
-    # The disk takes one chunk while the next one is decoded.
+    # Write one chunk while the next one is decoded.
     with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
-        kept: Future[None] | None = None
+        marked: Future[None] | None = None
         for chunk in _chunks(np.flatnonzero(~done).tolist()):
             reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
-            if kept is not None:
-                kept.result()
+            if marked is not None:
+                marked.result()
             failures.update({i: reason for i, reason in reasons.items() if reason})
-            kept = writer.submit(keep, chunk)
-        if kept is not None:
-            kept.result()
+            marked = writer.submit(mark_done, chunk)
+        if marked is not None:
+            marked.result()
     notes.unlink()
     return failures
 
@@ -150,7 +145,7 @@ _SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare` and `
 
 
 def why_undecodable(opened: Callable[[], Image.Image]) -> str:
-    """Why a picture does not decode to its end, the same words each time; empty when it does."""
+    """Return why a picture does not decode to its end; empty if it does. Repeatable text."""
 
     def read() -> None:
         with opened() as image:
@@ -163,7 +158,7 @@ def why_undecodable(opened: Callable[[], Image.Image]) -> str:
 
 
 def _reason(work: Callable[[], None]) -> str:
-    """Why work on a picture fails; empty when it does not."""
+    """Return why `work` on a picture fails; empty if it does not."""
     try:
         work()
     except UnidentifiedImageError:  # its text holds an address in memory
@@ -176,7 +171,7 @@ def _reason(work: Callable[[], None]) -> str:
 def failure_problems(
     failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = _SKIP
 ) -> list[Problem]:
-    """One problem a picture (a file in `folder`), up to ten, then one that counts the rest."""
+    """Return one problem per picture (a file in `folder`), at most ten, then one that counts the rest."""
     problems = [
         Problem(str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy)
         for i, reason in sorted(failures.items())[:_SHOWN]
@@ -187,7 +182,7 @@ def failure_problems(
 
 
 def unreadable(encoded: EncodedPictures, progress: Progress | None = None) -> dict[int, str]:
-    """Picture number -> reason for each that does not decode to its end; nothing is kept."""
+    """Return picture number -> reason for each that does not decode to its end; stores nothing."""
     failures, count = {}, len(encoded.names)
     with ThreadPoolExecutor(_threads()) as pool:
         for chunk in _chunks(range(count)):
@@ -204,7 +199,7 @@ def _threads() -> int:
 
 
 def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple[int, int]:
-    """(height, width) after orientation and shrinking, from the header alone; (0, 0) when there is no header."""
+    """Return (height, width) after orientation and shrinking, from the header; (0, 0) without one."""
     try:
         with encoded.open(i) as image:
             width, height = image.size
@@ -217,14 +212,14 @@ def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple
 
 
 def _sync(pixels: NDArray[np.uint8]) -> None:
-    """Bring to disk what was written so far, and let go of its pages; other threads go on meanwhile."""
+    """Write the mapped pixels to disk and release their pages."""
     if not isinstance(pixels, np.memmap) or pixels.filename is None:
         return
     with open(pixels.filename, "rb") as file:
         os.fsync(file.fileno())
     mapped = getattr(pixels, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-        # The page cache keeps them; else the process seems to grow by the whole data.
+        # Otherwise the process seems to grow by the whole data; the page cache keeps the pages.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 

@@ -1,4 +1,4 @@
-"""Picture files in folders: finding them, and knowing their content without reading it twice."""
+"""Picture files in folders: finding and fingerprinting them, reading each file once."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from trainables.data.formats import cache
 from trainables.data.formats.decoding import EncodedPictures, why_undecodable
 from trainables.errors import DataError, Problem, raise_if_any
 
-_SHOWN = 5  # names that are shown
+_SHOWN = 5  # names in a message
 _REPORT = 64  # files between two reports of progress
 _SAVE_EVERY = 15.0  # seconds
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 KINDS = ", ".join(sorted(SUFFIXES)[:-1]) + f" or {max(SUFFIXES)}"
-"""The suffixes as a sentence names them."""
+"""The suffixes, for messages."""
 
 
 def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
-    """(pictures, other files) at any depth below `folder`, each sorted; names that start with a dot are passed over.
+    """Return the sorted pictures and other files at any depth below `folder`, except hidden ones.
 
-    Links to files are files, wherever they lead; links to folders are not followed, and stand among the other files.
-    Raises DataError for folders that cannot be listed and for names that are no text.
+    Links to files count as files; links to folders are not followed and count as other files.
+    Raises DataError for folders that cannot be listed and for names that are not UTF-8.
     """
     pictures: list[Path] = []
     others: list[Path] = []
@@ -44,7 +44,7 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
         except OSError as error:
             problems.append(Problem(str(error.filename), "the folder must be readable", str(error.strerror)))
             continue
-        for entry in seen:  # a listing tells folders from files: of 100,000 pictures on a file server none is asked for
+        for entry in seen:  # the listing knows folders: no stat per file on a file server
             if entry.is_dir(follow_symlinks=False):
                 unlisted.append(entry.path)
             elif entry.is_file() or entry.is_symlink():
@@ -55,13 +55,13 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _name_problems(paths: Sequence[Path]) -> list[Problem]:
-    """Names that are not UTF-8 stand in no list, record or page; the first ones."""
+    """Report the first names that are not UTF-8."""
     wrong = [ascii(str(path)) for path in paths if any("\ud800" <= letter <= "\udfff" for letter in str(path))]
     return [Problem(name, "names must be UTF-8", None, "Rename it.") for name in wrong[:_SHOWN]]
 
 
 def encoded_files(root: Path, names: Sequence[str]) -> EncodedPictures:
-    """The files `names`, relative to `root`, as encoded pictures."""
+    """Return the files `names` below `root` as encoded pictures."""
     return EncodedPictures(names, partial(_open, root, names))
 
 
@@ -70,7 +70,7 @@ def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
 
 
 def digests(root: Path, names: Sequence[str], cache_dir: Path, *, skip: bool = False) -> list[tuple[str, str]]:
-    """(name, SHA-256) of files below `root`. One that cannot be read raises DataError; with `skip` its digest is empty."""
+    """Return (name, SHA-256) of files; an unreadable one raises DataError, or has an empty digest with `skip`."""
     known = _contents(root, names, cache_dir, verify=False)
     unread = [Problem(str(root / name), known[name][1]) for name, (sha256, _) in known.items() if not (sha256 or skip)]
     raise_if_any(unread[:_SHOWN], DataError)
@@ -80,7 +80,7 @@ def digests(root: Path, names: Sequence[str], cache_dir: Path, *, skip: bool = F
 def unreadable_files(
     root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
 ) -> dict[int, str]:
-    """Number in `names` -> reason for each file that does not decode to its end."""
+    """Return number in `names` -> reason for each file that does not decode to its end."""
     known = _contents(root, names, cache_dir, verify=True, progress=progress)
     return {i: known[name][1] for i, name in enumerate(names) if known[name][1]}
 
@@ -88,9 +88,9 @@ def unreadable_files(
 def _contents(
     root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool, progress: Progress | None = None
 ) -> dict[str, tuple[str, str]]:
-    """Name -> SHA-256, and why it does not decode to its end (empty when it does, or when it was never to be verified).
+    """Return name -> SHA-256 and why the file does not decode (empty if it does or was not verified).
 
-    Remembered in `cache_dir` by name, size and time of change, so that a second call reads nothing.
+    Cached in `cache_dir` by name, size and modification time, so that a second call reads nothing.
     """
     index = cache_dir / "fingerprints" / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]}.json"
     known = _read_index(index)
@@ -100,22 +100,22 @@ def _contents(
     ]
     if stale:
         with ThreadPoolExecutor() as pool:
-            looked = pool.map(lambda name: _look(root / name, verify=verify), stale)
+            contents = pool.map(lambda name: _read_content(root / name, verify=verify), stale)
             saved = time.monotonic()
-            for done, (name, content) in enumerate(zip(stale, looked, strict=True), start=1):
+            for done, (name, content) in enumerate(zip(stale, contents, strict=True), start=1):
                 known[name] = [*keys[name], *content, verify]
-                if time.monotonic() - saved > _SAVE_EVERY:  # a killed call has not read in vain
+                if time.monotonic() - saved > _SAVE_EVERY:  # keep the results of a call that is killed later
                     cache.write_text(index, json.dumps(known))
                     saved = time.monotonic()
                 if progress and (done % _REPORT == 0 or done == len(stale)):
                     progress(done, len(stale))
-        read = {name: entry for name, entry in known.items() if entry[2]}  # the others may be readable next time
+        read = {name: entry for name, entry in known.items() if entry[2]}  # retry unreadable files next time
         cache.write_text(index, json.dumps(read))
     return {name: (known[name][2], known[name][3]) for name in names}
 
 
 def _state(path: str) -> list[int]:
-    """Size and time of change; nothing of a file that is out of reach."""
+    """Return size and modification time; zeros if the file is out of reach."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -131,7 +131,7 @@ def _read_index(index: Path) -> dict[str, list[Any]]:
     return known
 
 
-def _look(path: Path, *, verify: bool) -> tuple[str, str]:
+def _read_content(path: Path, *, verify: bool) -> tuple[str, str]:
     try:
         data = path.read_bytes()
     except OSError as error:

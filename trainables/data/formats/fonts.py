@@ -1,4 +1,4 @@
-"""Font faces installed as fontpkg-* packages, and which characters each can draw."""
+"""Font faces of the fontpkg-* packages and the characters they can draw."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAMILIES = (
     "vollkorn",
     "yanone-kaffeesatz",
 )
-"""Unrelated families (near-duplicates would make retrieval easy): serif, sans, mono, script and pixel faces."""
+"""Unrelated families, since near-duplicates would make retrieval easy."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Face:
 
     @cached_property
     def characters(self) -> frozenset[int]:
-        """The code points this face can draw."""
+        """Return the code points that this face can draw."""
         with TTFont(self.path, lazy=True) as font:
             return frozenset(font.getBestCmap())
 
 
 def installed_faces() -> tuple[Face, ...]:
-    """One face per installed family of `FAMILIES`, in that order."""
+    """Return one face per installed family, in the order of `FAMILIES`."""
     faces = []
     for family in FAMILIES:
         try:

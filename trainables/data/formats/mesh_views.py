@@ -1,8 +1,7 @@
-"""One view of a mesh: pose, light and background from a seeded counter, drawn by pybullet's CPU renderer.
+"""Renders one view of a mesh with pybullet's CPU renderer; pose, light and background come from a seeded counter.
 
-Run as a program, it answers requests for views on its standard input: `rendering.py` starts several such processes. The
-pixels depend on no instruction set: scalar IEEE arithmetic without trigonometric functions, no specular light (the
-renderer's only power function), and whole numbers for the anti-aliasing.
+Run as a program, it answers requests on standard input (see `rendering.py`). Pixels are the same on every CPU: scalar
+IEEE arithmetic without trigonometric functions, no specular light, integer anti-aliasing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,15 @@ Pixels = NDArray[np.uint8]
 Vector = tuple[float, float, float]
 _SEED = 20260
 _FINER = 2
-"""Pixels of the renderer, which does not smooth edges, along the side of a pixel of the picture."""
+"""Rendered pixels per side of a picture's pixel: the renderer does not smooth edges."""
 _NEAR, _FAR, _FOCAL_LENGTH = 1.0, 6.0, 2.4
 
 
-class View(NamedTuple):
-    """A camera that looks at a mesh of radius 1 around the origin, a light and a background."""
+class Camera(NamedTuple):
+    """Camera, light and background for a mesh of radius 1 around the origin."""
 
     matrix: tuple[float, ...]
-    """World to camera, 4 x 4, column by column."""
+    """World to camera, 4 x 4, column-major."""
     light_direction: Vector
     light_color: Vector
     ambient: float
@@ -37,8 +36,8 @@ class View(NamedTuple):
     background: tuple[int, int, int]
 
 
-def view(mesh: int, number: int) -> View:
-    """The view of this number: a rotation uniform among all rotations, everything else uniform in its range."""
+def view(mesh: int, number: int) -> Camera:
+    """Return a view: a uniform rotation, everything else uniform in its range."""
     uniform = _uniforms(mesh, number)
     back = _direction(uniform)
     right = _cross(_direction(uniform), back)
@@ -52,7 +51,7 @@ def view(mesh: int, number: int) -> View:
     ambient = 0.2 + 0.2 * next(uniform)
     side = _direction(uniform)
     red, green, blue = (0.8 + 0.2 * next(uniform) for _ in range(3))
-    return View(
+    return Camera(
         matrix=(*(value for column in columns for value in column), *shift, -distance, 1.0),
         light_direction=_unit((0.7 * side[0] + back[0], 0.7 * side[1] + back[1], 0.7 * side[2] + back[2])),
         light_color=(red, green, blue),
@@ -63,12 +62,12 @@ def view(mesh: int, number: int) -> View:
 
 
 def mesh_file(folder: Path, mesh: int) -> Path:
-    """The file of a mesh of `pybullet_data/random_urdfs`."""
+    """Return the file of a mesh of `pybullet_data/random_urdfs`."""
     return folder / f"{mesh:03d}" / f"{mesh:03d}.obj"
 
 
 class _Renderer:
-    """Renders views; keeps one mesh loaded. One a process: pybullet's state is global."""
+    """Renders views, keeping one mesh loaded. One per process: pybullet's state is global."""
 
     def __init__(self, folder: Path, size: int) -> None:
         import pybullet
@@ -79,7 +78,6 @@ class _Renderer:
         self.bullet.connect(self.bullet.DIRECT)
 
     def picture(self, mesh: int, number: int) -> Pixels:
-        """One view, (size, size, 3)."""
         self._load(mesh)
         wanted = view(mesh, number)
         fine = self.size * _FINER
@@ -101,7 +99,7 @@ class _Renderer:
         return _coarser(pixels)
 
     def _load(self, mesh: int) -> None:
-        """Load a mesh, centred and scaled to radius 1, and remove the one before."""
+        """Load a mesh, centred and scaled to radius 1, in place of the previous one."""
         if self.loaded is not None and self.loaded[0] == mesh:
             return
         if self.loaded is not None:
@@ -120,14 +118,14 @@ class _Renderer:
 
 
 def _uniforms(mesh: int, number: int) -> Iterator[float]:
-    """Numbers in [0, 1) that depend on mesh and view alone: Philox is a counter-based generator."""
+    """Yield numbers in [0, 1) that depend on mesh and view alone (Philox is counter-based)."""
     bits = np.random.Philox(key=_SEED, counter=[0, 0, mesh, number])
     while True:
         yield (int(bits.random_raw()) >> 11) * 2.0**-53
 
 
 def _direction(uniform: Iterator[float]) -> Vector:
-    """A point of the unit sphere: the first of a cube's points that lies in the ball, at length 1."""
+    """Draw a point of the unit sphere by rejection from a cube."""
     while True:
         point = (2 * next(uniform) - 1, 2 * next(uniform) - 1, 2 * next(uniform) - 1)
         if 0.01 < _dot(point, point) <= 1:
@@ -135,7 +133,7 @@ def _direction(uniform: Iterator[float]) -> Vector:
 
 
 def _projection() -> tuple[float, ...]:
-    """A perspective, 4 x 4, column by column."""
+    """Return a perspective projection, 4 x 4, column-major."""
     depth = _FAR - _NEAR
     return (
         *(_FOCAL_LENGTH, 0.0, 0.0, 0.0),
@@ -146,7 +144,7 @@ def _projection() -> tuple[float, ...]:
 
 
 def _ball(file: Path) -> tuple[Sequence[float], float]:
-    """Centre of a mesh's bounding box, and the largest distance of a corner from it."""
+    """Return the centre of a mesh's bounding box and the largest distance of a corner from it."""
     lines = file.read_text(encoding="utf-8").splitlines()
     corners = [[float(word) for word in line.split()[1:4]] for line in lines if line.startswith("v ")]
     centre = [(min(axis) + max(axis)) / 2 for axis in zip(*corners, strict=True)]
@@ -154,7 +152,7 @@ def _ball(file: Path) -> tuple[Sequence[float], float]:
 
 
 def _coarser(pixels: Pixels) -> Pixels:
-    """The rounded mean of each square of `_FINER` pixels' side."""
+    """Average each square of `_FINER` x `_FINER` pixels, rounded."""
     side, area = len(pixels) // _FINER, _FINER * _FINER
     squares = pixels.reshape(side, _FINER, side, _FINER, 3).sum(axis=(1, 3), dtype=np.uint16)
     means: Pixels = ((squares + area // 2) // area).astype(np.uint8)
@@ -174,16 +172,8 @@ def _unit(a: Vector) -> Vector:
     return a[0] / length, a[1] / length, a[2] / length
 
 
-class _DrawsViews(Protocol):
-    """What `_serve` needs of a renderer."""
-
-    def picture(self, mesh: int, number: int) -> Pixels:
-        """One view, (size, size, 3)."""
-        ...
-
-
-def _serve(make: Callable[[Path, int], _DrawsViews], folder: Path, size: int) -> None:
-    """Answer each line `mesh view` with the bytes of the picture, until the input ends."""
+def _serve(make: Callable[[Path, int], Any], folder: Path, size: int) -> None:
+    """Answer each input line `mesh view` with the bytes of the picture."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # pybullet prints when it is imported
     renderer = make(folder, size)

@@ -1,4 +1,4 @@
-"""Data sets that are picture files plus published lists: found, counted, decoded; a subclass only reads the lists."""
+"""Data sets of picture files with published lists; a subclass only reads the lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainables.data.formats.files import encoded_files
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
-_SHOWN = 5  # folders named one by one
+_SHOWN = 5  # folders in a message
 
 ShorterSide = Annotated[
     int | None, Field(ge=16, description="pictures are stored with this shorter side; null keeps their size")
@@ -31,7 +31,7 @@ ShorterSide = Annotated[
 
 @dataclass(frozen=True)
 class Listing:
-    """What the published lists say; picture files are named relative to the data set's folder."""
+    """Content of the published lists; picture names are relative to the data set's folder."""
 
     names: Sequence[str]
     labels: Labels
@@ -39,16 +39,16 @@ class Listing:
     test_classes: tuple[int, ...]
     extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     lists: Sequence[str] = ()
-    """The list files, whose content is part of the identity."""
+    """List files; their content is part of the digest."""
     notes: tuple[str, ...] = ()
 
 
 class PictureFiles(StoredPictures):
-    """Pictures stored whole, with one shorter side, so that random crops see all of them.
+    """Whole pictures with one shorter side, so that random crops see all of them.
 
-    `root` is the folder (or its parent), or the archive as downloaded, which is unpacked once into the cache. A subclass
-    sets `marker` (a file or folder that tells the data set's folder), `folders` (where below `root` to look for it),
-    `archives` and `list_digests` (name -> MD5), `expected`, and implements `read`.
+    `root` is the folder, its parent, or the downloaded archive, which is unpacked once into the cache. A subclass sets
+    `marker` (a file or folder that identifies the folder), `folders` (where below `root` to search), `archives` and
+    `list_digests` (name -> MD5) and `expected`, and implements `read`.
     """
 
     marker: ClassVar[str]
@@ -72,17 +72,16 @@ class PictureFiles(StoredPictures):
 
     @abstractmethod
     def read(self, folder: Path) -> Listing:
-        """Read the published lists in `folder`; raises DataError naming file and line."""
+        """Read the published lists in `folder`; raises DataError that names file and line."""
 
     @cached_property
     def folder(self) -> Path:
-        """The data set's folder; raises DataError when it is not below `root`."""
+        """Return the data set's folder; raises DataError if it is not below `root`."""
         root = archives.unpacked(self.root, self.cache_dir)
         return find_folder(root, self.folders, self.marker, given=self.root, source=self.source, archives=self.archives)
 
     @cached_property
     def listing(self) -> Listing:
-        """The published lists."""
         return self.read(self.folder)
 
     @property
@@ -90,21 +89,20 @@ class PictureFiles(StoredPictures):
         return encoded_files(self.folder, self.listing.names)
 
     def check(self) -> list[Problem]:
-        """The folder, the lists, the counts, and that every listed file is there; a downloaded archive is unpacked."""
+        """Check the folder, the lists, the counts and that every listed file exists."""
         if problems := problems_raised(lambda: self.listing):
             return problems
         problems = _missing_problems(self.folder, self.listing.names)
-        unlike = _unlike(self, counts(self.listing)) if self.strict else []
+        unlike = _unlike_counts(self, counts(self.listing)) if self.strict else []
         return problems + [
             Problem(str(self.folder), f"{self.name} has {expected} {what}", own, other_data(self.strict_setting))
             for what, own, expected in unlike
         ]
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, published checksums, and that every picture decodes: reads everything.
+        """Check everything, published checksums and that every picture decodes.
 
-        Differences from the published data are no problems with `strict=False`, undecodable pictures none with
-        `skip_corrupt=True`.
+        `strict=False` accepts differences from the published data, `skip_corrupt=True` undecodable pictures.
         """
         lists = [] if problems_raised(lambda: self.listing) else self._published_lists()  # `check` says why
         files = [(self.root, self.archives), *lists] if self.strict else []
@@ -118,13 +116,11 @@ class PictureFiles(StoredPictures):
         return counts(self.listing)
 
     def checksums(self) -> dict[str, str]:
-        """Of the archive, or of the lists that have a published digest."""
         return archives.checksums([(self.root, self.archives), *self._published_lists()])
 
     def digest(self) -> str:
-        """Lists, names and content of the pictures, settings."""
         digests = self.digests([*self.listing.lists, *self.listing.names])
-        # A list that lies elsewhere is known by its name: the identity does not depend on where.
+        # The digest has a list outside the folder by name alone, independent of its path.
         content = [(PurePosixPath(name).name if name[0] == "/" else name, sha256) for name, sha256 in digests]
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
@@ -140,14 +136,14 @@ class PictureFiles(StoredPictures):
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
-# Entries of `extras` that number pictures, and so change when pictures are left out.
+# Entries of `extras` that hold picture numbers.
 _NUMBERING = ("query", "gallery", "official_test", "pairs")
 
 
 def _keep_extras(
     extras: Mapping[str, NDArray[np.generic]], kept: NDArray[np.int64], total: int
 ) -> dict[str, NDArray[np.generic]]:
-    """Index arrays renumbered to the pictures that stay; a pair that lost a picture goes, with its other columns."""
+    """Renumber index arrays to the pictures that stay; drop pairs that lost a picture."""
     if len(kept) == total:
         return dict(extras)
     number = np.full(total, -1, dtype=np.int64)
@@ -167,7 +163,7 @@ def _keep_extras(
 
 
 def counts(listing: Listing) -> dict[str, int]:
-    """The figures that papers quote."""
+    """Return the counts that papers quote."""
     test = np.isin(listing.labels, listing.test_classes)
     figures = {
         "images": len(listing.labels),
@@ -181,13 +177,13 @@ def counts(listing: Listing) -> dict[str, int]:
 
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
-    """One note that holds every published count that these data do not have, if there is any."""
-    unlike = [f"{own} {what} (published: {expected})" for what, own, expected in _unlike(dataset, figures)]
+    """Return one note with every count unlike the published one, if there is any."""
+    unlike = [f"{own} {what} (published: {expected})" for what, own, expected in _unlike_counts(dataset, figures)]
     return [f"differs from the published data: {', '.join(unlike)}"] if unlike else []
 
 
-def _unlike(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """(what, own count, published count) for each that differs."""
+def _unlike_counts(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return (name, own count, published count) for each that differs."""
     return [
         (key.replace("_", " "), figures.get(key, 0), expected)
         for key, expected in dataset.expected.items()
@@ -196,7 +192,7 @@ def _unlike(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int
 
 
 def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
-    """Listed pictures that are not there, by their folders: what an archive that was extracted in part leaves."""
+    """Report missing pictures by folder, as after an incomplete extraction."""
     listed, missing = Counter(map(_parent, names)), defaultdict(list)
     for name in names:
         if not _inside(name) or not (folder / name).is_file():
@@ -220,7 +216,7 @@ def _parent(name: str) -> str:
 
 
 def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str]:
-    """Whether some classes cannot be searched, for want of a second picture."""
+    """Return notes on classes without a second picture, which cannot be searched."""
     counts = np.bincount(labels, minlength=len(class_names))
     notes = []
     if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
@@ -233,7 +229,7 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
 def find_folder(
     root: Path, folders: Sequence[str], marker: str, *, given: Path, source: str, archives: Iterable[str] = ()
 ) -> Path:
-    """The first of `root`'s `folders` that holds `marker`; raises DataError saying what was looked for and where."""
+    """Return the first of `root`'s `folders` that holds `marker`; raises DataError."""
     require_root(given, source)
     for folder in folders:
         if (root / folder / marker).exists():
@@ -244,13 +240,13 @@ def find_folder(
 
 
 def require_root(given: Path, source: str) -> None:
-    """Raise DataError unless `given` is there."""
+    """Raise DataError unless `given` exists."""
     if not given.exists():
         raise DataError(Problem(str(given), "the data folder must exist", None, f"Get it from: {source}."))
 
 
 def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
-    """That `root` is not what it should be: what it holds instead, and whether the archive itself lies there."""
+    """Return the error for a wrong `root`: its content, and the archive if it lies there."""
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
     remedy = f"Pass {given / archive}, the archive that lies there." if archive else f"Get it from: {source}."
@@ -258,9 +254,9 @@ def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Ite
 
 
 def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
-    """Rows of a white-space separated list after `skip` head lines; the last column may hold blanks.
+    """Return the rows of a blank-separated list after `skip` head lines; the last column may hold blanks.
 
-    Raises DataError naming file and line of every row that has too few columns.
+    Raises DataError that names file and line of every row with too few columns.
     """
     lines = read_list(path).splitlines()
     rows, problems = [], []
@@ -277,7 +273,7 @@ def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
 
 
 def read_list(path: Path) -> str:
-    """The text of a list; raises DataError when it is missing or cannot be read."""
+    """Return the text of a list; raises DataError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
@@ -287,7 +283,7 @@ def read_list(path: Path) -> str:
 
 
 def contiguous(ids: Sequence[int] | Sequence[str]) -> tuple[Labels, tuple[str, ...]]:
-    """Labels 0 .. C-1 in the order of the ids, and the id of each label as text."""
+    """Return labels 0 .. C-1 in the order of the ids, and the id of each label as text."""
     known, labels = np.unique(ids, return_inverse=True)
     return labels.astype(np.int64).reshape(-1), tuple(str(item) for item in known.tolist())
 

@@ -16,18 +16,18 @@ HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
 
 @dataclass(frozen=True)
 class Record:
-    """One record: labels (one or several floats) and payload."""
+    """Labels (one or several floats) and payload of one record."""
 
     labels: tuple[float, ...]
     payload: bytes
 
 
 class RecordFile:
-    """Records by key: `train.rec` holds them, `train.idx` has a line `key<TAB>byte offset` for each.
+    """Random access to `train.rec`; `train.idx` has a line `key<TAB>byte offset` per record.
 
-    A record is uint32 magic, uint32 with 3 bits continuation flag and 29 bits length, then so many bytes padded to 4; one
-    whose bytes contain the magic number is cut there into several. The bytes start with (uint32 flag, float label,
-    uint64 id, uint64 id2), followed by `flag` floats when flag > 0, then the payload. Little-endian.
+    A record is uint32 magic, uint32 with 3 bits continuation flag and 29 bits length, then the bytes padded to 4; a record
+    that contains the magic number is split there. The bytes start with (uint32 flag, float label, uint64 id, uint64 id2),
+    then `flag` floats if flag > 0, then the payload. Little-endian.
     """
 
     def __init__(self, path: Path, index: Path) -> None:
@@ -40,7 +40,7 @@ class RecordFile:
         return RecordFile, (self.path, self._index)  # never the bytes
 
     def read(self, key: int) -> Record:
-        """The record of a key; raises DataError when the bytes there are no record."""
+        """Return a record; raises DataError if its bytes are invalid."""
         data = self._joined(key)
         if len(data) < HEADER.size:
             raise self._broken(key, "is shorter than its header")
@@ -53,7 +53,7 @@ class RecordFile:
         return Record(struct.unpack_from(f"<{flag}f", data, HEADER.size), data[end:])
 
     def label(self, key: int) -> float:
-        """The first label of a record, without its payload."""
+        """Return the first label of a record without reading its payload."""
         start = self.offsets[key] + 8
         flag, label, _, _ = HEADER.unpack(self._slice(start, HEADER.size, key))
         if flag == 0:
@@ -61,7 +61,7 @@ class RecordFile:
         return float(struct.unpack("<f", self._slice(start + HEADER.size, 4, key))[0])
 
     def problems(self) -> list[Problem]:
-        """Keys whose offset does not lead to a record."""
+        """Report keys whose offset does not lead to a record."""
         wrong = [key for key in self.offsets if not self._starts(key)]
         if not wrong:
             return []

@@ -1,4 +1,4 @@
-"""Renderer processes: one for each thread that asks for a view, for as long as a data set is written."""
+"""Renderer processes, one per thread, while a data set is written."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from typing import IO, cast
 from PIL import Image
 
 _PROGRAM = "trainables.data.formats.mesh_views"
-"""The module that renders."""
 
 
 class RendererProcess:
-    """A process of `mesh_views`; used from one thread. One that ended is not started again."""
+    """A `mesh_views` process for one thread; it is not restarted."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.size = size
         self.messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self.process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of this package
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, own module
             [sys.executable, "-m", _PROGRAM, str(folder), str(size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -36,7 +35,7 @@ class RendererProcess:
         self.answers = cast(IO[bytes], self.process.stdout)
 
     def picture(self, mesh: int, view: int) -> Image.Image:
-        """One view; raises RuntimeError with the last line that a process wrote before it ended."""
+        """Render one view; raises RuntimeError with the process's last line if it has ended."""
         with suppress(BrokenPipeError):
             self.requests.write(f"{mesh} {view}\n".encode())
             self.requests.flush()
@@ -52,7 +51,6 @@ class RendererProcess:
         return lines[-1] if lines else f"the renderer ended with code {code}"
 
     def close(self) -> None:
-        """End the process."""
         with suppress(BrokenPipeError):
             self.requests.close()
         self.answers.close()
@@ -61,7 +59,7 @@ class RendererProcess:
 
 
 class Renderers:
-    """One `RendererProcess` for each thread; a context manager that ends them."""
+    """Context manager with one `RendererProcess` per thread."""
 
     def __init__(self, start: Callable[[], RendererProcess]) -> None:
         self.start = start
@@ -69,7 +67,6 @@ class Renderers:
         self.all: list[RendererProcess] = []
 
     def picture(self, mesh: int, view: int) -> Image.Image:
-        """One view, from the process of this thread."""
         if not hasattr(self.own, "process"):
             self.own.process = self.start()
             self.all.append(self.own.process)

@@ -1,4 +1,4 @@
-"""Pickles of numbers and bytes, read without the power to run code."""
+"""Read pickles of numbers and bytes without running code."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trainables.errors import DataError, Problem
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How Python 2 protocols carry bytes; nothing but latin1 is needed."""
+    """Encode as Python 2 protocols carry bytes; only latin1 is needed."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
 def _frombuffer(buffer: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"]) -> Any:
-    """How protocol 5 carries arrays; refuses arrays of objects."""
+    """Build an array as protocol 5 carries it; refuses arrays of objects."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
 def _allowed() -> dict[tuple[str, str], Any]:
-    """The only names a pickle may use: those that make numpy arrays and bytes."""
+    """Return the names a pickle may use: those that make numpy arrays and bytes."""
     array = np.empty(0).__reduce__()[0]
     scalar = np.float64(0).__reduce__()[0]
     table: dict[tuple[str, str], Any] = {
@@ -51,9 +51,9 @@ class _Restricted(pickle.Unpickler):
 
 
 def load_pickle(path: Path, encoding: str = "latin1") -> Any:
-    """A pickle of lists, dicts, strings, numbers and numpy arrays; raises DataError for anything else.
+    """Load lists, dicts, strings, numbers and numpy arrays; raises DataError for anything else.
 
-    `encoding` is for strings that Python 2 wrote: `latin1`, or `bytes` to keep them as bytes.
+    `encoding` is that of Python 2 strings: `latin1`, or `bytes` to keep bytes.
     """
     try:
         return _Restricted(io.BytesIO(path.read_bytes()), encoding=encoding).load()

@@ -1,7 +1,6 @@
-"""Data sets whose pictures lie encoded on the user's disk: decoded once into the cache, or at each use where it is full.
+"""Data sets of encoded pictures on the user's disk, decoded once into the cache, or at each use if the disk is full.
 
-What such sets share is said here: leaving out pictures that cannot be decoded, or naming them; resuming; and the same
-pixels with and without a cache.
+Shared by such sets: reporting or leaving out undecodable pictures, resuming, and equal pixels with and without a cache.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in 
 
 
 class _SquaresOnDemand:
-    """Squares as `decode` writes them, but decoded at each use; indexes like an array (N, size, size, 3)."""
+    """Squares as `decode` writes them, decoded at each use; indexes like an array (N, size, size, 3)."""
 
     def __init__(self, encoded: EncodedPictures, kept: Indices, form: SquarePictures) -> None:
         self.encoded, self.kept, self.form = encoded, kept, form
@@ -50,7 +49,7 @@ class _SquaresOnDemand:
 
 
 class _WholeOnDemand(RaggedImages):
-    """Whole pictures as `decode` writes them, but decoded at each use; `kept` says which of them count, in order."""
+    """Whole pictures as `decode` writes them, decoded at each use; `kept` numbers those in use."""
 
     def __init__(self, encoded: EncodedPictures, kept: Indices, form: WholePictures) -> None:
         nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
@@ -65,8 +64,8 @@ class _WholeOnDemand(RaggedImages):
 class StoredPictures(DataSet):
     """Encoded pictures on the user's disk.
 
-    `form` says how they are kept once decoded. With `skip_corrupt` pictures that cannot be decoded are left out, with a
-    note; else they are problems. A subclass implements `folder`, `encoded` and `contents`, besides what every set does.
+    `form` says how decoded pictures are stored. `skip_corrupt` leaves out undecodable pictures, with a note; otherwise
+    they are problems. A subclass also implements `folder`, `encoded` and `contents`.
     """
 
     def __init__(self, *, cache_dir: Path, form: SquarePictures | WholePictures, skip_corrupt: bool) -> None:
@@ -77,27 +76,26 @@ class StoredPictures(DataSet):
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """What the names of the pictures are relative to."""
+        """Folder that picture names are relative to."""
 
     @property
     @abstractmethod
     def encoded(self) -> EncodedPictures:
-        """The pictures; raises DataError."""
+        """Encoded pictures; raises DataError."""
 
     @abstractmethod
     def contents(self, kept: Indices) -> Contents:
-        """What is known of the pictures numbered `kept`."""
+        """Return labels and notes of the pictures numbered `kept`."""
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, and that every picture decodes: reads everything."""
         return self.check() or self.decoding_problems(self.undecodable(progress))
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
-        """Picture number -> reason for each that does not decode to its end."""
+        """Return picture number -> reason for each that does not decode to its end."""
         return unreadable_files(self.folder, self.encoded.names, self.cache_dir, progress)
 
     def decoding_problems(self, failures: Mapping[int, str]) -> list[Problem]:
-        """One for each failure; none, but a note in `unreadable`, when they are to be left out and others stay."""
+        """Return a problem per failure; none, but `unreadable`, if they may be left out."""
         names = self.encoded.names
         if not self.skip_corrupt or len(failures) == len(names):
             return failure_problems(failures, names, self.folder)
@@ -105,19 +103,18 @@ class StoredPictures(DataSet):
         return []
 
     def digests(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """(name, SHA-256) of files in `folder`, for `digest`."""
+        """Return (name, SHA-256) of files in `folder`, for `digest`."""
         return digests(self.folder, names, self.cache_dir, skip=self.skip_corrupt)
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode in parallel, from where an interrupted call stopped."""
         failures = decode(directory, self.encoded, self.form, progress)
         kept = self._kept(failures)
         if failures:
             cache.keep_images(directory, kept)
-        return self._noted(kept, failures)
+        return self._contents_with_note(kept, failures)
 
     def listed(self) -> Pictures | None:
-        if self.skip_corrupt:  # which of them stay is known when they are decoded
+        if self.skip_corrupt:  # only decoding tells which pictures stay
             return None
         number, side = len(self.encoded.names), self.form.size if isinstance(self.form, SquarePictures) else 0
         black = np.broadcast_to(np.uint8(0), (number, side, side, 3))
@@ -126,21 +123,21 @@ class StoredPictures(DataSet):
     def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
         failures = self.undecodable(progress)
         kept = self._kept(failures)
-        contents, form = self._noted(kept, failures), self.form
+        contents, form = self._contents_with_note(kept, failures), self.form
         if isinstance(form, SquarePictures):
             return _SquaresOnDemand(self.encoded, kept, form), contents
         return _WholeOnDemand(self.encoded, kept, form), contents
 
     def _kept(self, failures: Mapping[int, str]) -> Indices:
-        """The numbers of the pictures that stay; raises DataError naming the failures where they may not be left out."""
+        """Return the pictures that stay; raises DataError if failures may not be left out."""
         names = self.encoded.names
         kept = np.setdiff1d(np.arange(len(names)), list(failures))
         if failures and not (self.skip_corrupt and len(kept)):
             raise DataError(failure_problems(failures, names, self.folder))
         return kept
 
-    def _noted(self, kept: Indices, failures: Mapping[int, str]) -> Contents:
-        """`contents`, with a note on what was left out."""
+    def _contents_with_note(self, kept: Indices, failures: Mapping[int, str]) -> Contents:
+        """Return `contents` with a note on pictures that were left out."""
         contents = self.contents(kept)
         if not failures:
             return contents
@@ -150,6 +147,6 @@ class StoredPictures(DataSet):
 
 
 def few(names: Iterable[str], shown: int = 5) -> str:
-    """The first names, and dots when there are more."""
+    """Join the first names, with dots if there are more."""
     listed = list(names)
     return ", ".join(listed[:shown]) + (" ..." if len(listed) > shown else "")

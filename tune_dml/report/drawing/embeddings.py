@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from trainables.evidence.record import Histogram, Look
+from trainables.evidence.record import Histogram, Snapshot
 from tune_dml.report.drawing.canvas import Canvas, Pen
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import arm_colour
@@ -17,10 +17,10 @@ from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 
 @dataclass(frozen=True)
 class NormTrace:
-    """The norms of some pictures at each look at them."""
+    """The norms of some pictures at each snapshot at them."""
 
     title: str
-    looks: Sequence[Look]
+    snapshots: Sequence[Snapshot]
 
 
 def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
@@ -55,16 +55,19 @@ def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
     columns = 1 if narrow else len(shown)
     width, tall = width_of(narrow) / columns, 190.0
     canvas = Canvas(columns * width, (tall + 84) * (len(shown) // columns))
-    vertical = AxisRange.of([norm for item in shown for look in item.looks for norm in look.norms])
-    across = AxisRange.of([float(look.step) for item in shown for look in item.looks], pad=0.02)
+    vertical = AxisRange.of([norm for item in shown for snapshot in item.snapshots for norm in snapshot.norms])
+    across = AxisRange.of([float(snapshot.step) for item in shown for snapshot in item.snapshots], pad=0.02)
     for index, item in enumerate(shown):
         left, top = (0.0, 34 + (tall + 84) * index) if narrow else (width * index, 34.0)
         frame = Frame(canvas, left + 56, top, left + width - 14, top + tall, vertical)
         frame.draw_y(most=5)
         frame.name_y(f"{item.title}: norm of each picture")
-        for picture in range(min(len(look.norms) for look in item.looks)):
-            line = [(frame.at(across.share(look.step)), frame.up(look.norms[picture])) for look in item.looks]
-            ends = f"{item.looks[0].norms[picture]:.3g} to {item.looks[-1].norms[picture]:.3g}"
+        for picture in range(min(len(snapshot.norms) for snapshot in item.snapshots)):
+            line = [
+                (frame.at(across.share(snapshot.step)), frame.up(snapshot.norms[picture]))
+                for snapshot in item.snapshots
+            ]
+            ends = f"{item.snapshots[0].norms[picture]:.3g} to {item.snapshots[-1].norms[picture]:.3g}"
             canvas.line(line, Pen(arm_colour(index), 1.3, opacity=0.65), f"one picture: {ends}")
         frame.draw_x(across.whole_ticks(5), "training step")
     return canvas

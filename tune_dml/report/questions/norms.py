@@ -56,30 +56,31 @@ def _in_words(side: ShownCell) -> str:
 
 def _over_training(pair: Pair) -> FigureView | None:
     shown = [
-        NormTrace(side.title, watched.looks)
+        NormTrace(side.title, watched.snapshots)
         for side in pair.sides
-        if (watched := side.evidence.watched) and len(watched.looks) > 1
+        if (watched := side.evidence.watched) and len(watched.snapshots) > 1
     ]
     if not shown:
         return None
     spreads = "; ".join(
-        f"{item.title} from {pstdev(item.looks[0].norms):.3g} to {pstdev(item.looks[-1].norms):.3g}" for item in shown
+        f"{item.title} from {pstdev(item.snapshots[0].norms):.3g} to {pstdev(item.snapshots[-1].norms):.3g}"
+        for item in shown
     )
-    looks = shown[0].looks
+    snapshots = shown[0].snapshots
     sentence = (
-        f"The standard deviation over {len(looks[0].norms)} training images went, between steps {looks[0].step} and "
-        f"{looks[-1].step}, seed {pair.seed}: {spreads}."
+        f"The standard deviation over {len(snapshots[0].norms)} training images went, between steps {snapshots[0].step} and "
+        f"{snapshots[-1].step}, seed {pair.seed}: {spreads}."
     )
     return FigureView("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
 
 
 def _turns(pair: Pair) -> FigureView | None:
-    looks = [(side, side.evidence.watched.looks[-1]) for side in pair.sides if side.evidence.watched]
-    shown = [(side.title, look.turns) for side, look in looks if look.turns is not None]
+    snapshots = [(side, side.evidence.watched.snapshots[-1]) for side in pair.sides if side.evidence.watched]
+    shown = [(side.title, snapshot.turns) for side, snapshot in snapshots if snapshot.turns is not None]
     if not shown:
         return None
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
-    sentence = f"Turns between the last two snapshots, up to step {looks[0][1].step}, seed {pair.seed}: {named}."
+    sentence = f"Turns between the last two snapshots, up to step {snapshots[0][1].step}, seed {pair.seed}: {named}."
     return FigureView(
         "turns of directions",
         lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),

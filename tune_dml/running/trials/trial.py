@@ -125,7 +125,7 @@ def _run_here(
             threads=runtime.resources.cpus_per_worker,
             sink=_sink(messages, missing_device(runtime.resources, device)) if rank == 0 else lambda row: None,
             say=messages.note,
-            resumed=messages.resumed,
+            on_resume=messages.resumed,
             until=config["until"],
             digests=runtime.digests.get(of_data(settings), {}),
             at_work=messages.at_work,
