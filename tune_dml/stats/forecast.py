@@ -1,4 +1,4 @@
-"""What further seeds will show: many continuations of a table, drawn from what its seeds say, and judged as a look judges.
+"""Forecast of what further seeds will show, by simulating continuations of a table and judging each.
 
 A continuation repeats the seeds so far and adds simulated ones. Each is drawn from a posterior:
 
@@ -28,40 +28,40 @@ from tune_dml.stats.sequential.racing import next_look
 from tune_dml.stats.verdicts.best import compare_with_best
 
 Verdict = Callable[[Array, float], Mask]
-"""Tables (runs, cells, seeds) and a level -> whether each table is decided."""
+"""Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
 _MOST_TIMES = 3
-"""The last look considered is the first with so many times the seeds that have run."""
+"""Looks are considered up to the first with this many times the current seeds."""
 EVEN = 0.5
-"""No extension with a smaller chance is advised."""
+"""Minimum chance for which an extension is advised."""
 _RUNS = 240
 _NUMBERS = 250_000
-"""Pairs of cells that are judged at once: of many cells there are fewer _continuations, at least 60."""
+"""Pairs of cells judged in all runs; with many cells there are fewer runs, at least 60."""
 _FEWEST_RUNS = 60
 _INDEPENDENT = 4.0
-"""Degrees of freedom of the noise's independent part, where the pairs borrow fewer."""
+"""Minimum degrees of freedom of the independent part of the noise."""
 _TAUS = np.geomspace(0.01, 100.0, 48)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The further seeds that are worth running, if any."""
+    """Number of seeds to extend to, and the chance that they decide."""
 
     seeds: int
-    """In all; the most that were considered where none is worth running."""
+    """Seeds in all; the most considered if none is worth running."""
     chance: float
-    """That they decide."""
+    """Chance that they decide."""
 
     @property
     def worth_it(self) -> bool:
-        """Whether the chance justifies the trials."""
+        """Whether the chance is at least `EVEN`."""
         return self.chance >= EVEN
 
 
 def forecast_seeds(
     values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
 ) -> Forecast | None:
-    """Choose the next look; None where fewer than two seeds tell nothing of noise.
+    """Choose the next look; return None with fewer than two seeds.
 
     Args:
         values: cells x seeds, with holes.
@@ -93,9 +93,9 @@ def forecast_fresh_seeds(
     resolution: float = 0.0,
     alpha: float = 0.05,
 ) -> Forecast | None:
-    """How many fresh seeds show that the first cell of a pair beats the second by a paired t interval, larger is better.
+    """Choose the fresh seeds that show the first cell of a pair to beat the second by a paired t interval.
 
-    The other cells say how far the first one's lead is luck: it was chosen among them.
+    Larger is better. The other cells show how much of the first cell's lead is selection.
     """
     drawn = _continuations(values, max(counts), scale=scale, resolution=resolution)
     if drawn is None:
@@ -110,7 +110,7 @@ def forecast_fresh_seeds(
 
 
 def _looks_ahead(now: int) -> list[int]:
-    """Seeds at the looks that may be advised."""
+    """Return the seeds of the looks that may be advised."""
     looks = [next_look(now)]
     while looks[-1] < _MOST_TIMES * now:
         looks.append(next_look(looks[-1]))
@@ -118,10 +118,7 @@ def _looks_ahead(now: int) -> list[int]:
 
 
 def _choose(found: Sequence[Forecast]) -> Forecast:
-    """The most chance per seed in all, of those that are worth it; where none is, the most seeds.
-
-    Seeds in all, and not further ones: a look that decides nothing has spent some of the error, and comes with another one.
-    """
+    """Return the forecast with the largest chance per total seed, or with the most seeds if none is worth it."""
     worth = [one for one in found if one.worth_it]
     return max(worth, key=lambda one: one.chance / one.seeds) if worth else max(found, key=lambda one: one.seeds)
 
@@ -195,9 +192,9 @@ def pairs_are_decided(
 def _continuations(
     values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0
 ) -> Array | None:
-    """Tables (runs, cells, seeds + further) that begin with `values`; None where no noise can be estimated.
+    """Draw tables (runs, cells, seeds + further) that begin with `values`; None without a noise estimate.
 
-    `scale`: the differences' prior is half-Cauchy in units of this and of the noise of one trial, together.
+    The prior of the differences is half-Cauchy in units of `scale` combined with the noise of one trial.
     """
     cells, seeds = values.shape
     noise = fit_pairs(values, resolution)
@@ -222,7 +219,7 @@ def _continuations(
 def _noise_roots(
     values: Array, filled: Array, noise: PairNoise, resolution: float, draws: tuple[np.random.Generator, int]
 ) -> Array:
-    """Matrices (runs, cells, k) whose products with standard normal numbers are the noise of a seed."""
+    """Draw matrices (runs, cells, k) whose products with standard normal vectors are the noise of a seed."""
     (cells, seeds), (rng, runs) = filled.shape, draws
     nu = max(float(np.isfinite(values).sum(-1).mean()) - 1, 1.0)
     independent = max(float(noise.prior_df), _INDEPENDENT)
@@ -241,12 +238,12 @@ def _noise_roots(
 
 
 def _inverse_chi_square(df: float, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Factors that take an estimated variance to a plausible true one."""
+    """Draw factors between an estimated and a true variance."""
     return np.asarray(df / rng.chisquare(df, shape))
 
 
 def _means(centred: Array, root: Array, seeds: int, scale: float, rng: np.random.Generator) -> Array:
-    """True means (runs, cells), up to a shift, given the observed ones; both about their average."""
+    """Draw true means (runs, cells), centred, given the observed centred means."""
     cells = len(centred)
     basis = np.linalg.qr(np.column_stack([np.ones(cells), np.eye(cells)[:, 1:]]))[0][:, 1:].T
     turned = basis @ root

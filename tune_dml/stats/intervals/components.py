@@ -1,4 +1,4 @@
-"""How much of the noise is whose: the spread over seeds of sweeps in which a seed changes one source of chance, or all.
+"""Variance components: spread over seeds of sweeps in which a seed changes one source of chance, or all.
 
 Of m cells under the same n seeds, a trial's variance has two parts: what a seed does to all cells alike, known by n - 1 degrees
 of freedom, and what it does to one of them, known by more:
@@ -25,13 +25,13 @@ from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 
 @dataclass(frozen=True)
 class Spread:
-    """A standard deviation with its interval; all NaN where the seeds cannot tell."""
+    """Standard deviation with its interval; all NaN without an estimate."""
 
     sd: float = math.nan
     low: float = math.nan
     high: float = math.nan
     parts: tuple[tuple[float, float], ...] = field(default=(), repr=False)
-    """Variances that add up to its square, each with its degrees of freedom."""
+    """(variance, degrees of freedom) of the parts that add up to the square."""
 
     @property
     def known(self) -> bool:
@@ -40,7 +40,7 @@ class Spread:
 
 
 def _spread_of(parts: Sequence[tuple[float, float]], *, alpha: float = 0.05) -> Spread:
-    """The root of a sum of independent variances, each a multiple of chi-squared on its degrees of freedom."""
+    """Return the root of a sum of independent variances, each with its degrees of freedom."""
     if not parts:
         return Spread()
     variances, df = (np.array(column, dtype=np.float64) for column in zip(*parts, strict=True))
@@ -52,7 +52,7 @@ def _spread_of(parts: Sequence[tuple[float, float]], *, alpha: float = 0.05) -> 
 
 
 def trial_spread(values: Array, *, alpha: float = 0.05) -> Spread:
-    """Of one trial, over the seeds that every cell has; values (m, n), NaN for holes."""
+    """Return the spread of one trial, over the seeds that every cell has; values (m, n), NaN for holes."""
     whole = values[:, np.isfinite(values).all(0)]
     m, n = whole.shape
     if n < 2 or not m:
@@ -64,12 +64,12 @@ def trial_spread(values: Array, *, alpha: float = 0.05) -> Spread:
 
 
 def difference_spread(values: Array, *, alpha: float = 0.05) -> Spread:
-    """Of the difference of two cells under one seed, typical over pairs; values (m, n), NaN for holes."""
+    """Return the typical spread of a difference of two cells under one seed; values (m, n), NaN for holes."""
     known = typical_noise(fit_pairs(values)) if len(values) > 1 else None
     return Spread() if known is None else _spread_of([(2 * known[0] ** 2, float(known[1]))], alpha=alpha)
 
 
 def together(sources: Sequence[Spread], *, alpha: float = 0.05) -> Spread:
-    """Of a sum of independent sources; unknown unless every one of them is known."""
+    """Return the spread of a sum of independent sources; unknown unless all are known."""
     known = all(source.known for source in sources)
     return _spread_of([part for source in sources for part in source.parts] if known else (), alpha=alpha)

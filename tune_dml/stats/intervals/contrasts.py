@@ -1,4 +1,4 @@
-"""Weighted sums of cells with simultaneous intervals: main effects and interactions of a full grid.
+"""Contrasts of cells with simultaneous intervals: main effects and interactions of a full grid.
 
 A contrast sum_i w_i mu_i is estimated seed by seed, so that noise which is shared or unequal is in its spread. Its variance
 is shrunk towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the cells, not of a few averaged
@@ -25,7 +25,7 @@ from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, half_widths
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Contrasts with intervals that hold at once; shape (..., contrasts)."""
+    """Estimates of contrasts with simultaneous intervals; shape (..., contrasts)."""
 
     estimate: Array
     low: Array
@@ -33,13 +33,13 @@ class Effects:
 
 
 def main_effect(levels: Sequence[int]) -> Array:
-    """Weights (pairs, m) of the differences between the levels' averages; `levels` gives each cell's level, 0, 1, ..."""
+    """Return weights (pairs, m) of differences between level averages; `levels` is the level of each cell."""
     averages = _averages(levels)
     return np.array([averages[a] - averages[b] for a, b in combinations(range(len(averages)), 2)])
 
 
 def against_last(levels: Sequence[int]) -> Array:
-    """Weights (levels - 1, m) of each level's average less that of the last level."""
+    """Return weights (levels - 1, m) of each level's average minus that of the last level."""
     averages = _averages(levels)
     return np.asarray(averages[:-1] - averages[-1])
 
@@ -50,7 +50,7 @@ def _averages(levels: Sequence[int]) -> Array:
 
 
 def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
-    """Weights (quadruples, m) of the double differences (a, c) - (b, c) - (a, d) + (b, d), others averaged over."""
+    """Return weights (quadruples, m) of the interactions (a, c) - (b, c) - (a, d) + (b, d)."""
     cells = np.array(list(zip(first, second, strict=True)))
     rows = []
     for a, b in combinations(sorted(set(first)), 2):
@@ -66,9 +66,9 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
 def estimate_contrasts(
     values: Array, weights: Array, alpha: float = 0.05, *, comparisons: int | None = None, resolution: float = 0.0
 ) -> Effects:
-    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n).
+    """Estimate contrasts of tables (..., m, n); each row of `weights` sums to 0.
 
-    `comparisons` share the error: all contrasts unless given; 1 judges each by itself. Values move in steps of `resolution`.
+    `comparisons` is the number of contrasts that share the error (default: all); 1 judges each by itself.
     """
     comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
@@ -134,7 +134,7 @@ def estimate_gains(
 
 
 def _bound(filled: Array, weights: Array, nu: Array) -> Array:
-    """The most prior degrees of freedom that the space spanned by the contrasts allows."""
+    """Return the maximum prior degrees of freedom for the space spanned by the contrasts."""
     _, sizes, basis = np.linalg.svd(weights, full_matrices=False)
     basis = basis[sizes > 1e-9 * sizes.max()]
     size = max(len(basis), 1)
@@ -146,13 +146,13 @@ def _bound(filled: Array, weights: Array, nu: Array) -> Array:
 
 
 def _steadied(cells: Array, prior: Array, nu: Array) -> Array:
-    """Each cell's noise, shrunk towards their average by the prior degrees of freedom."""
+    """Shrink each cell's noise towards the average by the prior degrees of freedom."""
     weight = prior / np.maximum(prior + nu[..., None], 1e-300)
     return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
 
 
 def fill_holes(values: Array) -> tuple[Array, Array]:
-    """Cells x seeds with holes replaced by cell mean + seed effect (alternating means), and where numbers were."""
+    """Fill holes with cell mean + seed effect (alternating means); return the table and the present mask."""
     held = np.isfinite(values)
     present = held.astype(float)
     numbers = np.where(held, values, 0.0)

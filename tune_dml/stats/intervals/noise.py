@@ -1,4 +1,4 @@
-"""The noise of every difference between two cells, as it is: unequal, correlated, with holes.
+"""Noise of all differences between two cells: unequal, correlated, with holes.
 
 A difference is judged on the seeds that both cells have, so nothing is assumed about how noise depends on the cell or on
 the seed; a lost seed costs degrees of freedom of its own pairs and nothing else. With few seeds a pair's own variance is
@@ -30,14 +30,14 @@ from tune_dml.stats.intervals.resolution import least_variance
 
 @dataclass(frozen=True, eq=False)
 class PairNoise:
-    """Differences of all pairs of cells, and what is known of their noise. All arrays of shape (..., m, m) unless said."""
+    """Differences of all pairs of cells and their noise; arrays of shape (..., m, m) unless stated."""
 
     estimate: Array
-    """mean(y_i - y_k) over the seeds that both have; NaN where they share none."""
+    """mean(y_i - y_k) over the shared seeds; NaN without any."""
     shared: Array
-    """Seeds that both have."""
+    """Number of shared seeds."""
     own: Array
-    """Variance of y_i - y_k from its own seeds, at least what the resolution hides; NaN below two shared seeds."""
+    """Variance of y_i - y_k from its own seeds, at least that of the resolution; NaN below two shared seeds."""
     variance: Array
     """The moderated variance; NaN below two shared seeds."""
     beside: Array
@@ -56,12 +56,12 @@ class PairNoise:
 
     @property
     def testable(self) -> Mask:
-        """Pairs with a noise estimate of their own."""
+        """Pairs with their own noise estimate."""
         return np.asarray((self.shared >= 2) & ~np.eye(self.shared.shape[-1], dtype=bool))
 
 
 def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
-    """Estimate differences and noise of all pairs of the cells of one or many tables; values move in steps of `resolution`."""
+    """Estimate differences and noise of all pairs of cells of one or many tables; `resolution` is the values' step."""
     m = values.shape[-2]
     estimate, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
@@ -92,13 +92,13 @@ def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
 
 
 def _known(numbers: Array, testable: Mask) -> Array:
-    """The array itself, NaN below two shared seeds."""
+    """Set untestable pairs to NaN in place."""
     np.copyto(numbers, np.nan, where=~testable)
     return numbers
 
 
 def some_pair_is_testable(values: Array) -> bool:
-    """Whether two cells of one table share two seeds, as a fit would find; by which seeds cells have, of which few sets occur."""
+    """Whether two cells of a table share two seeds."""
     sets, times = np.unique(np.isfinite(values), axis=0, return_counts=True)
     shared = sets.astype(int) @ sets.T
     np.fill_diagonal(shared, np.where(times > 1, shared.diagonal(), 0))
@@ -106,7 +106,7 @@ def some_pair_is_testable(values: Array) -> bool:
 
 
 def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
-    """Of one table: the noise of one trial without the seed's effect, and its degrees of freedom, epsilon (m - 1) nu.
+    """Return the noise of one trial without the seed effect, and its degrees of freedom epsilon (m - 1) nu.
 
     None without a pair that shares two seeds.
     """
@@ -119,7 +119,7 @@ def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
 
 
 def cell_variances(values: Array, resolution: float = 0.0) -> Array:
-    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), at least what the resolution hides."""
+    """Return each cell's noise variance without the seed effect (Grubbs 1948), shape (..., m)."""
     _, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
@@ -128,7 +128,7 @@ def cell_variances(values: Array, resolution: float = 0.0) -> Array:
 
 
 def _differences(values: Array) -> tuple[Array, Array, Array]:
-    """Mean difference, number of shared seeds (or (..., 1, 1)) and centred sum of squares of every pair."""
+    """Return mean difference, shared seeds (or (..., 1, 1)) and centred sum of squares of every pair."""
     present = np.isfinite(values)
     held = present.astype(float)
     centre = np.nan_to_num(_nanmean(values))
@@ -162,7 +162,7 @@ def _nanmean(values: Array) -> Array:
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
-    """The ratio, 0 where there is nothing to divide by."""
+    """Return the ratio, 0 for a divisor of 0."""
     return np.asarray(np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0))
 
 
@@ -231,7 +231,7 @@ def _prior(own: Array, nu: Array, testable: Mask, epsilon: Array, typical_nu: Ar
 
 
 def most_prior_df(epsilon: Array, size: int, nu: Array) -> Array:
-    """The bound on d0: what `size` directions on nu degrees of freedom each can tell beyond one direction's own."""
+    """Return the bound on d0 for `size` directions on nu degrees of freedom each."""
     return np.asarray(np.maximum(np.nan_to_num(epsilon) * size - 1, 0) * np.maximum(nu - 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""Intervals that hold at once: for all pairs of cells, for all cells against a baseline, and for one cell being the best.
+"""Simultaneous intervals for all pairs of cells, and for all cells against a baseline.
 
 Half a width is the larger of two:
 
@@ -30,12 +30,12 @@ ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none
 
 
 GUARD_SHARE = 2 / 3
-"""The pair's own level as a share of alpha, where there are several comparisons."""
+"""Level of the pair's own interval as a share of alpha, with several comparisons."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Simultaneous intervals for y_i - y_k; shape (..., m, m). Infinite where the data say nothing."""
+    """Simultaneous intervals for y_i - y_k, shape (..., m, m); infinite if not testable."""
 
     estimate: Array
     low: Array
@@ -46,7 +46,7 @@ class Bounds:
         return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
 
     def implied(self) -> Bounds:
-        """Return what the intervals say together: when A - B and B - C hold, so does their sum."""
+        """Return the intervals that follow jointly: bounds of A - B and B - C bound A - C."""
         low, high = self.low, self.high
         for through in range(low.shape[-1]):
             low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
@@ -57,9 +57,9 @@ class Bounds:
 def all_pairs(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: Mask | None = None
 ) -> Bounds:
-    """Intervals for all m (m - 1) / 2 differences; the chance that any of them is wrong is at most `alpha`.
+    """Return intervals of all differences; the chance that any of them is wrong is at most `alpha`.
 
-    `among`, (..., m): the differences between these cells alone share `alpha`, and the others get no interval.
+    Only differences between the cells of `among`, (..., m), share `alpha` and get intervals.
     """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
@@ -89,7 +89,7 @@ def at_most(
 
 
 def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise | None = None) -> Bounds:
-    """Intervals for every cell minus the baseline: arrays of shape (..., m), 0 at the baseline itself."""
+    """Return intervals of every cell minus the baseline, shape (..., m); 0 for the baseline."""
     noise = noise or fit_pairs(values)
     column = np.s_[..., [baseline]]
     reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1, beside=True, of=column)[..., 0]
@@ -101,7 +101,7 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
 
 
 def comparison_bars(bounds: Bounds) -> Array:
-    """Half a bar for each cell of one table, such that cells whose bars do not overlap differ; NaN where nothing bounds it.
+    """Return half a comparison bar per cell, so that cells whose bars do not overlap differ; NaN if unbounded.
 
     The squared half-widths are split between the two cells of each pair, then all bars grow by one factor until every pair
     is covered.
@@ -151,14 +151,14 @@ def half_widths(
 
 
 def own_half_widths(noise: PairNoise, alpha: float) -> Array:
-    """Half a width of every pair by its own paired t test, one-sided at `alpha`: nothing borrowed, nothing corrected."""
+    """Return half-widths by each pair's own one-sided paired t test at `alpha`, not corrected."""
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = _quantile(np.asarray(alpha), noise.shared - 1) * np.sqrt(noise.own / noise.shared)
     return np.where(noise.testable, reach, np.inf)
 
 
 def _quantile(tails: Array, df: Array) -> Array:
-    """Student's t upper quantile for the tail probability of each table."""
+    """Return Student's t upper quantiles for the tail probability of each table."""
     if (
         tails.size == 1 and df.size and (least := df.min()) == df.max()
     ):  # no seed is lost: one number for millions of pairs
@@ -171,7 +171,7 @@ def _quantile(tails: Array, df: Array) -> Array:
 
 
 def _quantile_of(tail: float, df: Array) -> Array:
-    """Of one tail probability; equal degrees of freedom are looked up once."""
+    """Return the quantiles of one tail probability; equal degrees of freedom are computed once."""
     distinct, where = np.unique(np.maximum(df, 1.0), return_inverse=True)
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide
@@ -189,6 +189,6 @@ def _closed(noise: PairNoise, reach: Array) -> Bounds:
 
 
 def close(estimate: Array, low: Array, high: Array) -> Bounds:
-    """Return intervals that hold at once; where the data say nothing of a pair, the bound that the others imply."""
+    """Return the intervals, with bounds of untestable pairs implied by the others."""
     bounds = Bounds(estimate, low, high)
     return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.implied()

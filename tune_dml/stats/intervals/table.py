@@ -1,4 +1,4 @@
-"""The shape all statistics work on: cells x seeds, one number each, with a hole where a trial gave none."""
+"""Table of cells x seeds, the input of all statistics; NaN where a trial has no value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_te
 
 @dataclass(frozen=True)
 class ExcludedCell:
-    """A cell that the arithmetic leaves out, and why; it is named wherever the result is."""
+    """A cell that is left out, and the reason."""
 
     label: str
     reason: str
@@ -22,12 +22,12 @@ class ExcludedCell:
 
 @dataclass(frozen=True, eq=False)
 class SeedTable:
-    """m cells x n seeds of one metric. Seeds are paired: a column is one seed across all cells."""
+    """Values of one metric, m cells x n seeds; a column is one seed across all cells."""
 
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
     values: Array
-    """Shape (m, n); NaN where a trial has no number (yet)."""
+    """Shape (m, n); NaN where a trial has no value (yet)."""
     excluded: tuple[ExcludedCell, ...] = ()
     resolution: float = 0.0
     """What one query moves a value by (`resolution`), 0 where values are as good as continuous; of averages over r cells
@@ -49,43 +49,43 @@ class SeedTable:
         *,
         resolution: float = 0.0,
     ) -> SeedTable:
-        """From label -> seed -> value; absent seeds become holes."""
+        """Build a table from label -> seed -> value; missing seeds become NaN."""
         rows = [[values.get(seed, np.nan) for seed in seeds] for values in cells.values()]
         array = np.array(rows, dtype=np.float64).reshape(len(cells), len(seeds))
         return cls(tuple(cells), tuple(seeds), array, tuple(excluded), resolution)
 
     def without(self, labels: Iterable[str]) -> SeedTable:
-        """The table less some cells."""
+        """Return the table without some cells."""
         left_out = set(labels)
         return self._of_rows([row for row, label in enumerate(self.labels) if label not in left_out])
 
     def with_numbers(self) -> SeedTable:
-        """The table less the cells that have no number."""
+        """Return the table without the cells that have no value."""
         return self._of_rows(np.flatnonzero(np.isfinite(self.values).any(1)).tolist())
 
     def times(self, sign: float) -> SeedTable:
-        """The table with its values times 1 or -1."""
+        """Return the table with its values times 1 or -1."""
         return self if sign == 1 else replace(self, values=sign * self.values)
 
     def _of_rows(self, rows: list[int]) -> SeedTable:
-        """Itself, with the noise that it knows, where nothing is left out."""
+        """Return the table itself, with its cached noise, if no row is left out."""
         if len(rows) == len(self.labels):
             return self
         return replace(self, labels=tuple(self.labels[row] for row in rows), values=self.values[rows])
 
     @cached_property
     def noise(self) -> PairNoise:
-        """Differences of all pairs of cells, and their noise."""
+        """Differences of all pairs of cells and their noise."""
         return fit_pairs(self.values, self.resolution)
 
     @cached_property
     def testable(self) -> bool:
-        """Whether two cells share two seeds: without that nothing is known of the noise."""
+        """Whether two cells share two seeds, so that noise can be estimated."""
         return some_pair_is_testable(self.values)
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many seeds each cell has."""
+        """Number of seeds of each cell."""
         return tuple(int(count) for count in np.isfinite(self.values).sum(axis=1))
 
     @property

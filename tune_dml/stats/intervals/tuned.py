@@ -1,4 +1,4 @@
-"""Levels that are tuned: each is as good as its best setting, and no setting is chosen before it is judged.
+"""Comparison of tuned levels: a level counts as its best setting, and all seeds judge all settings.
 
 A level is a value of a knob with a nuisance knob beside it, an arm with its configurations, or a baseline that was tuned. Of
 its settings s with means mu_as the best counts, M_a = max_s mu_as. All seeds judge, and the lower bound of M_a - M_b is
@@ -39,46 +39,46 @@ ALGORITHM = (
 
 @dataclass(frozen=True, eq=False)
 class TunedLevels:
-    """Levels with their settings; one or many tables."""
+    """Levels with their settings, in one or many tables."""
 
     values: Array
     """Shape (..., cells, seeds); larger is better. Every cell has a number."""
     rows: tuple[int, ...]
-    """The level of each cell, in ascending order: 0 to levels - 1, each with a cell."""
+    """Level of each cell, ascending from 0."""
     resolution: float = 0.0
-    """What the cells' values move in steps of."""
+    """Step of the cells' values."""
 
     @cached_property
     def noise(self) -> PairNoise:
-        """Of the cells."""
+        """Noise of the cells."""
         return fit_pairs(self.values, self.resolution)
 
     @property
     def levels(self) -> int:
-        """How many."""
+        """Number of levels."""
         return max(self.rows) + 1
 
     @property
     def _single(self) -> bool:
-        """Whether there is nothing to tune."""
+        """Whether each level has one setting."""
         return len(self.rows) == self.levels
 
     def pairs(self, alpha: float = 0.05) -> Bounds:
-        """Intervals for all differences between levels, shape (..., levels, levels); some is wrong with chance `alpha`."""
+        """Return simultaneous intervals of all differences between levels, (..., levels, levels)."""
         if self._single:
             return all_pairs(self.values, alpha, self.noise)
         low = self.low(alpha, self.levels * (self.levels - 1) // 2, sides=2)
         return close(self._estimate, low, -np.swapaxes(low, -1, -2))
 
     def at_most(self, alpha: float = 0.05) -> Array:
-        """How large each difference may be at most, each by itself, (..., levels, levels): `simultaneous.at_most`."""
+        """Return upper bounds of each |difference| by itself, (..., levels, levels); see `simultaneous.at_most`."""
         if self._single:
             return at_most(self.values, alpha, self.noise)
         low = self.low(alpha, 1, sides=1)
         return np.asarray(np.maximum(-low, -np.swapaxes(low, -1, -2)))
 
     def against(self, level: int, alpha: float = 0.05) -> Bounds:
-        """Intervals for every level minus one, shape (..., levels)."""
+        """Return intervals of every level minus one, (..., levels)."""
         if self._single:
             return against(self.values, level, alpha, self.noise)
         low = self.low(alpha, self.levels - 1, sides=2)
@@ -101,7 +101,7 @@ class TunedLevels:
         return Effects(*found)
 
     def low(self, alpha: float, comparisons: int, *, sides: int) -> Array:
-        """L of every ordered pair of levels; -infinite where the data say nothing, 0 of a level with itself."""
+        """Return L of every ordered pair of levels; -infinite if not testable, 0 on the diagonal."""
         kept = self.may_be_best(alpha)
         share = np.stack([kept[..., self._of(level)].sum(-1) for level in self.rows], -1)
         reach = half_widths(self._louder, alpha, comparisons, sides=sides, each=share)
@@ -109,31 +109,31 @@ class TunedLevels:
         return self._folded(np.where(known, np.nan_to_num(self.noise.estimate) - reach, -np.inf))
 
     def may_be_best(self, alpha: float = 0.05) -> Mask:
-        """The cells that no other setting of their level certainly beats, (..., cells)."""
+        """Return the cells that no other setting of their level significantly beats, (..., cells)."""
         level = np.array(self.rows)
         rivals = (level[:, None] == level) & ~np.eye(len(level), dtype=bool)
         reach = half_widths(self._louder, alpha, max(1, int(rivals.sum())), sides=1)
         return np.asarray(~((np.nan_to_num(self.noise.estimate) + reach < 0) & rivals).any(-1))
 
     def choices(self, alpha: float = 0.05) -> int:
-        """Of one table: the most settings of a level that may be its best."""
+        """Return the largest number of settings of one level that may be its best."""
         return int(np.bincount(np.array(self.rows), self.may_be_best(alpha)).max())
 
     @cached_property
     def _louder(self) -> PairNoise:
-        """Each pair's noise, shrunk towards the typical pair of the noisier of its cells."""
+        """Noise of each pair, shrunk towards the typical pair of its noisier cell."""
         return replace(self.noise, variance=np.maximum(self.noise.beside, np.swapaxes(self.noise.beside, -1, -2)))
 
     @cached_property
     def _estimate(self) -> Array:
-        """The best mean of a level minus that of another one; where seeds were lost, the average of both directions."""
+        """Best mean of a level minus that of another; with lost seeds, the average of both directions."""
         gaps = np.where(np.isnan(self.noise.estimate), -np.inf, self.noise.estimate)
         folded = self._folded(gaps)
         both = (folded - np.swapaxes(folded, -1, -2)) / 2
         return np.asarray(np.where(np.isfinite(both), both, np.nan))
 
     def _folded(self, cells: Array) -> Array:
-        """min_t max_s of a matrix of cells, for every pair of levels."""
+        """Return min_t max_s of a matrix of cells, for every pair of levels."""
         best = np.stack([cells[..., self._of(level), :].max(-2) for level in range(self.levels)], -2)
         folded = np.stack([best[..., self._of(level)].min(-1) for level in range(self.levels)], -1)
         return np.asarray(np.where(np.eye(self.levels, dtype=bool), 0.0, folded))
@@ -143,7 +143,7 @@ class TunedLevels:
 
 
 def tuned_levels(tables: Sequence[Array], resolution: float = 0.0) -> TunedLevels:
-    """Of one table (settings, seeds) a level, larger numbers better; settings without a number are left out."""
+    """Build tuned levels from a table (settings, seeds) per level; settings without values are left out."""
     kept = [table[np.isfinite(table).any(1)] for table in tables]
     rows = tuple(level for level, table in enumerate(kept) for _ in table)
     return TunedLevels(np.concatenate(kept), rows, resolution)

@@ -1,4 +1,4 @@
-"""The error level of each look at a growing sweep: a group-sequential rule.
+"""Error levels of the looks at a growing sweep, by a group-sequential rule.
 
 A sweep that is extended until something is decided would claim too much if every look used the whole 5 %. By the time n seeds
 are seen, all looks together may have spent (Lan and DeMets 1983)
@@ -32,10 +32,10 @@ from tune_dml.stats.intervals import Array
 _PLANNED_SHARE = 0.8
 _POWER = 3
 _VARIANCE_SEEDS = 0.5
-"""Seeds that a t test spends on estimating its variance, as far as the correlation of two looks is concerned."""
+"""Seeds subtracted from each look in the correlation of two looks, for the estimated variance of a t test."""
 _NODES = 400
 _LEAST_NEW_SHARE = 1e-3
-"""Of the information of a look, at least this much counts as new: narrower kernels would need more nodes."""
+"""Minimum share of new information at a look; narrower kernels would need more nodes."""
 
 
 def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, grown: Collection[int] = ()) -> float:
@@ -78,7 +78,7 @@ def error_spent(looks: Sequence[float], *, planned: float, alpha: float = 0.05) 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """A look's level, and the distribution of its statistic where no look has claimed anything."""
+    """Level of a look, and the density of its statistic if no look has claimed anything."""
 
     level: float
     nodes: Array

@@ -1,4 +1,4 @@
-"""How far a difference between two cells reaches: beyond these classes, beyond these seeds.
+"""Generalization of a difference between two cells to other classes and other seeds.
 
 A trial's R@1 is a mean over queries, and queries of one class succeed together: what was measured on C classes varies with
 the classes as it varies with the seeds. d_cs being the hits of the one cell minus those of the other in class c under seed
@@ -36,29 +36,29 @@ from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import least_variance
 
 _LEAST = 1e-12
-"""The smallest p-value that is told apart from 0."""
+"""Smallest p-value distinguished from 0."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """A difference in R@1 [percentage points] and how sure it is, for queries, classes and seeds like these."""
+    """Difference in R@1 (percentage points) and its uncertainty over queries, classes and seeds."""
 
     estimate: float
     low: float
-    """Ends of the interval over classes and seeds; over classes alone where there is one seed."""
+    """Lower end of the interval over classes and seeds, or over classes alone with one seed."""
     high: float
     classes: int
     seeds: int
     per_query: float
-    """p-value of McNemar's exact test: as if queries were independent and the networks given."""
+    """p-value of McNemar's exact test, which assumes independent queries and fixed networks."""
     these_networks: float
-    """p-value over classes: other classes, the same networks. NaN for one class."""
+    """p-value over classes for the same networks; NaN for one class."""
     trained_anew: float
-    """p-value over classes and seeds: other classes, networks of other seeds. NaN for one seed."""
+    """p-value over classes and seeds; NaN for one seed."""
 
 
 def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha: float) -> Reach:
-    """Judge one pair of cells.
+    """Judge the difference of one pair of cells.
 
     Args:
         hits: (C, S) hits of the first cell minus those of the second; 0 where a seed does not have a class.
@@ -80,17 +80,17 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
 
 
 def _equal_classes(queries: Array) -> Array:
-    """1 / sum h_c^2: as many classes of equal size would leave as much to chance; (..., C, S) queries."""
+    """Return 1 / sum h_c^2, the effective number of classes; queries (..., C, S)."""
     return np.asarray(1 / (_shares(queries) ** 2).sum(-1))
 
 
 def _shares(queries: Array) -> Array:
-    """h_c, (..., C)."""
+    """Return h_c, (..., C)."""
     return np.asarray((queries / queries.sum(-2, keepdims=True)).mean(-1))
 
 
 def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    """D and V_class, V_seed, V_both of many pairs at once, (B,) each; hits and queries (B, C, S), 0 where there is no class."""
+    """Return D and V_class, V_seed, V_both of many pairs, (B,) each; hits and queries are (B, C, S)."""
     seeds = hits.shape[-1]
     present = queries > 0
     total = queries.sum(-2, keepdims=True)
@@ -106,9 +106,9 @@ def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Ar
 
 
 def half_widths(variances: tuple[float, float, float], classes: float, seeds: int) -> Callable[[float], float]:
-    """Error -> half the interval of D, from V_class, V_seed and V_both; over classes alone for one seed.
+    """Return a function from error level to half the interval of D; over classes alone for one seed.
 
-    `classes`: as of `_equal_classes`.
+    `variances` are V_class, V_seed and V_both; `classes` comes from `_equal_classes`.
     """
     of_classes, of_seeds, of_both = variances
     if classes <= 1:
@@ -127,13 +127,13 @@ def half_widths(variances: tuple[float, float, float], classes: float, seeds: in
 
 
 def _mcnemar(first: int, second: int) -> float:
-    """Two-sided exact p-value of `first` against `second` discordant pairs under equal chances; 1 where there is none."""
+    """Return the two-sided exact p-value of discordant pairs under equal chances; 1 without pairs."""
     total = first + second
     return min(1.0, 2 * float(binom.cdf(min(first, second), total, 0.5))) if total else 1.0
 
 
 def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
-    """Count / (count - 1) x the sum of squares; infinite for one, which says nothing."""
+    """Return count / (count - 1) times the sum of squares; infinite for a count of one."""
     squares = (sums**2).sum(-1)
     return np.asarray(np.where(count > 1, squares * count / np.maximum(count - 1, 1), np.inf))
 
@@ -143,7 +143,7 @@ def _quantile(alpha: float, df: float) -> float:
 
 
 def _p(mean: float, half: Callable[[float], float]) -> float:
-    """The error at which the interval just reaches 0."""
+    """Return the error level at which the interval just reaches 0."""
     size = abs(mean)
     if size <= half(1.0):
         return 1.0

@@ -1,4 +1,4 @@
-"""A parabola through an ordered knob, seed by seed: power for the optimum where single differences have none.
+"""Parabola through an ordered knob, fitted per seed, to locate an optimum that single differences cannot.
 
 Each seed's numbers get their own least-squares parabola on the knob's scale, so that the spread of the n parabolas is the
 whole uncertainty whatever the noise (unequal, correlated, a slope that differs by seed): every statement is a t test on
@@ -29,13 +29,13 @@ _LEAST_R2 = 0.5
 
 @dataclass(frozen=True)
 class Parabola:
-    """The curve's verdict."""
+    """Verdict on a parabola through the curve."""
 
     verdict: Literal["interior", "undecided", "no parabola"]
     r2: float
-    """Out of sample: 1 - squared error of predicting each cell from the others / variance of the cells."""
+    """Leave-one-out R^2 of the cells' means."""
     low: float
-    """The top lies between low and high, on the knob's own scale; NaN where no interval is had."""
+    """Lower end of the interval of the top on the knob's scale; NaN without an interval."""
     high: float
 
 
@@ -77,7 +77,7 @@ def fit_parabola(
 
 
 def _bound(draws: Array, tail: float, least: Array | float = 0.0) -> tuple[Array, Array]:
-    """One-sided t bounds for the mean over seeds (the last axis), no variance being below `least`."""
+    """Return one-sided t bounds of the mean over seeds (last axis); variances are at least `least`."""
     n = draws.shape[-1]
     variance = np.maximum(draws.var(-1, ddof=1), least)
     mean, reach = draws.mean(-1), student.isf(tail, n - 1) * np.sqrt(variance / n)
@@ -85,7 +85,7 @@ def _bound(draws: Array, tail: float, least: Array | float = 0.0) -> tuple[Array
 
 
 def _check(u: Array, values: Array, alpha: float) -> tuple[float, bool]:
-    """R^2 of leaving one cell out, and whether a cubic predicts left-out cells better or the parabola misses some cell."""
+    """Return the leave-one-out R^2, and whether a cubic predicts better or the parabola misses some cell."""
     means = values.mean(1)
     hat, cubic = _hat(u, 2), _hat(u, 3)
     error, other = _left_out(hat, means), _left_out(cubic, means)
@@ -102,5 +102,5 @@ def _hat(u: Array, degree: int) -> Array:
 
 
 def _left_out(hat: Array, means: Array) -> float:
-    """Squared error of predicting each mean from the others."""
+    """Return the squared error of predicting each mean from the others."""
     return float((((means - hat @ means) / np.maximum(1 - np.diag(hat), 1e-9)) ** 2).sum())

@@ -1,4 +1,4 @@
-"""One knob of several, with the others out of the way: a table of the knob's values x seeds.
+"""Isolation of one knob from the others: a table of the knob's values x seeds.
 
 Only settings of the other knobs that were tried with every value count: where there are none (a search proposes each
 combination once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect); nuisance
@@ -27,45 +27,45 @@ _UNCROSSED = "its values were not tried with the same settings of the other knob
 
 @dataclass(frozen=True)
 class KnobPoint:
-    """One cell as seen from the knob in question."""
+    """A cell, described relative to one knob."""
 
     level: Hashable
-    """The knob's value."""
+    """Value of the knob."""
     others: Hashable
-    """The other scientific knobs' values."""
+    """Values of the other scientific knobs."""
     nuisance: Hashable
-    """The nuisance knobs' values."""
+    """Values of the nuisance knobs."""
     values: Mapping[int, float]
-    """Seed -> metric."""
+    """Metric by seed."""
 
 
 @dataclass(frozen=True, eq=False)
 class IsolatedKnob:
-    """The knob's table, and how the other knobs were removed."""
+    """Table of one knob, and how the other knobs were averaged or tuned away."""
 
     table: SeedTable
-    """The values that have numbers; no rows when they cannot be compared."""
+    """Values with results; empty if they cannot be compared."""
     means: Mapping[str, float]
-    """Of each row, lost seeds of an average made up for by what the other cells show of the seed."""
+    """Mean of each row; lost seeds of an average are filled in from the other cells."""
     how: str
-    """A clause for the report: empty when there was nothing to remove."""
+    """Clause that describes the isolation; empty if there was one knob."""
     problem: str = ""
-    """Why no fair table exists; empty when one does."""
+    """Reason why the values cannot be compared; empty if they can."""
     crossed: FullGrid | None = None
-    """The cells behind averages, where nothing was tuned."""
+    """Cells behind the averages, if nothing was tuned."""
     tuned: TunedLevels | None = None
-    """Each value's settings of the nuisance knobs, larger numbers better, where it has several."""
+    """All nuisance settings of each value, larger is better, if there are several."""
     over: str = ""
-    """The part of `how` that says at which settings of the other scientific knobs; empty where there is one."""
+    """Part of `how` about the other scientific knobs; empty if there is one setting."""
 
     @property
     def average(self) -> str:
-        """`, averaged over the other knobs`, where a verdict is one on averages: at one of their values it may be another."""
+        """Suffix such as `, averaged over the other knobs`, because the verdict may differ at single settings."""
         return f", {self.over}" if self.over else ""
 
     @property
     def part(self) -> str:
-        """The same where not all of their settings could be used; else empty."""
+        """The same suffix, if not all settings of the other knobs could be used; else empty."""
         return "" if self.over == _AVERAGED else self.average
 
 
@@ -76,9 +76,9 @@ def isolate(
     sign: float = 1,
     resolution: float = 0.0,
 ) -> IsolatedKnob:
-    """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows, sign -1 minimises.
+    """Fold cells into a table of levels x seeds.
 
-    `resolution`: what the cells' values move in steps of.
+    `labels` names the levels in row order, `sign` is -1 if smaller is better, `resolution` is the step of the values.
     """
     with_numbers = {point.level for point in points if point.values}
     trained = [level for level in labels if level in with_numbers]
@@ -111,7 +111,7 @@ def isolate(
 
 
 def _over(used: int, tried: int) -> str:
-    """At how many settings of the other scientific knobs values are compared, of those tried."""
+    """Describe at how many settings of the other scientific knobs values are compared."""
     if used == tried:
         return _AVERAGED if used > 1 else ""
     have = f"of {tried} settings of the other knobs where every value has a number"
@@ -119,7 +119,7 @@ def _over(used: int, tried: int) -> str:
 
 
 def _shared_settings(points: Sequence[KnobPoint], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
-    """Others -> nuisance settings that were tried with every value that trained, and gave each some number."""
+    """Return, for each setting of the others, the nuisance settings tried with every trained value."""
     tried: dict[Hashable, set[tuple[Hashable, Hashable]]] = {level: set() for level in trained}
     for point in points:
         if point.level in tried:
@@ -136,7 +136,7 @@ def _shared_settings(points: Sequence[KnobPoint], trained: Sequence[Hashable]) -
 def _tuned(
     stack: Array, names: tuple[str, ...], seeds: Sequence[int], sign: float, *, resolution: float, over: str
 ) -> IsolatedKnob:
-    """Each value at its best nuisance setting, of averages (levels, settings, seeds) over the other scientific knobs."""
+    """Choose each value's best nuisance setting from averages (levels, settings, seeds)."""
     chosen = [best_first(sign * table)[:1] for table in stack] if stack.size else []
     if not chosen or not all(chosen):
         return IsolatedKnob(SeedTable.of({}, seeds), {}, "", _UNCROSSED)
