@@ -169,6 +169,15 @@ def test_the_files_that_the_pages_name_exist():
     assert missing == []
 
 
+def test_every_target_is_in_the_help_and_in_the_guide():
+    makefile, guide = (ROOT / "Makefile").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
+    phony = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)[1].replace("\\", " ").split()
+    targets = set(phony) - {"help", "clean"}
+    told = makefile.partition("help:")[2].partition("\n\n")[0]
+    assert {target for target in targets if not re.search(rf"\b(?:make |bench-\w+ ){target}\b", told)} == set()
+    assert {target for target in targets - {"demo"} if not re.search(rf"`(?:make )?{target}`", guide)} == set()
+
+
 GENERATED = {"methods.md", "studies.md", "fidelity.md", "reliability.md", "commands.md"}
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adr").glob("*.md")]
 
