@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,7 @@ class LoggedRows:
         return {key: self._read[key] for key in keys}
 
 
-def _finite(row: Mapping[str, Any]) -> dict[str, float]:
+def _finite(row: Mapping[str, object]) -> dict[str, float]:
     numbers = {}
     for key, value in row.items():
         if (type(value) is float or is_number(value)) and math.isfinite(value):

@@ -25,12 +25,12 @@ from tune_dml.report.section import Figure, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, summarise
 
 Form = Literal["pdf", "png"]
-"""What a figure is also written as."""
+"""Further file format of figures."""
 
 
 @dataclass(frozen=True, repr=False)
 class ReportFiles:
-    """What was written."""
+    """Files of a written report."""
 
     folder: Path
     html: Path
@@ -41,15 +41,15 @@ class ReportFiles:
     figures: tuple[Path, ...]
     summary: SweepSummary
     findings: tuple[str, ...]
-    """Trials without a result and optima at an extendable edge: a check should fail on any."""
+    """Findings that should fail a check: trials without a result and optima at an extendable edge."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Every file."""
+        """Paths of all files."""
         return (self.html, self.verdicts, self.latex, self.markdown, *self.csv, *self.figures)
 
     def __repr__(self) -> str:
-        """In a shell: a line, where names and verdicts would fill pages."""
+        """Return one line, because names and verdicts would fill pages."""
         return f"<Report of {self.summary.name}: {self.html} and {len(self.paths) - 1} more files>"
 
 
@@ -61,14 +61,14 @@ def write_report(
     paper_sd: float | None = None,
     forms: Sequence[Form] = (),
 ) -> ReportFiles:
-    """Judge a sweep as it stands and write its report into a folder, made if missing.
+    """Write the report of a sweep into a folder, which is created if missing.
 
     Args:
-        results: the sweep; one that is unfinished, or failed throughout, is reported as such.
+        results: the sweep, which may be unfinished or failed.
         path: the folder.
-        margin: differences below this do not matter; the planned one by default. Must be positive.
-        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none. Must be positive.
-        forms: what figures are written as beside SVG, for papers.
+        margin: differences below this do not matter; positive, the planned one by default.
+        paper_sd: positive run-to-run standard deviation of published numbers that print none.
+        forms: formats of figures in addition to SVG.
     """
     path = writable(Path(path))
     analysis = analyse(results, margin, paper_sd)
@@ -89,7 +89,7 @@ def write_report(
 
 
 def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]:
-    """Each view of a figure in every form, as wide as at a desk."""
+    """Write each view of a figure in every format, at desktop width."""
     for place, view in enumerate(figure.views):
         name = figure.name if place == 0 else f"{figure.name}-{slug(view.title)}"
         canvas = view.draw(False)

@@ -3,8 +3,8 @@
     condition   term { "and" term }
     term        [ "not" ] word [ "(" argument ")" ]
 
-`WORDS` has the words. An argument is a knob (its path or last name) or, of `better` and `worse`, a cell; without one a word
-holds when it holds of any. Judged on verdicts.json alone.
+`_WORDS` lists the words. An argument is a knob (path or last name) or, for `better` and `worse`, a cell. A word without an
+argument holds if it holds for any knob or cell. Conditions are evaluated on verdicts.json alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TERM = re.compile(rf"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*{_ARGUM
 
 @dataclass(frozen=True)
 class _Term:
-    """One word of a condition."""
+    """One term of a condition."""
 
     text: str
     word: str
@@ -48,7 +48,7 @@ def _against_baseline(verdict: str) -> Callable[[Verdicts, str], bool]:
     return holds
 
 
-def _names(knob: Mapping[str, Any], argument: str) -> bool:
+def _names(knob: Verdicts, argument: str) -> bool:
     return argument in {knob["path"], knob["path"].rpartition(".")[2], knob.get("symbol")}
 
 
@@ -70,16 +70,16 @@ _WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
     "complete": (lambda verdicts, _: not {"running", "missing"} & set(verdicts["counts"]), ""),
     "confirmed": (lambda verdicts, _: (verdicts["confirmation"] or {}).get("verdict") == "holds", ""),
 }
-"""Word -> whether it holds of the verdicts, and what its argument is: a knob, a cell, nothing."""
+"""Each word's test on the verdicts, and the kind of its argument: a knob, a cell, nothing."""
 
 
 def condition_problems(conditions: Sequence[str]) -> list[Problem]:
-    """What cannot be read, before anything is judged."""
+    """Return the problems of conditions that cannot be parsed."""
     return [problem for text in conditions for term in _split(text) for problem in _term_problems(term)]
 
 
 def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Problem]:
-    """Knobs and cells that the sweep does not have."""
+    """Return the problems of arguments that name no knob or cell of the sweep."""
     names = {
         "knob": [knob["path"] for knob in verdicts["knobs"]],
         "cell": [cell["label"] for cell in verdicts["cells"]],
@@ -98,7 +98,7 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
 
 
 def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
-    """The terms that do not hold, as they were written."""
+    """Return the terms that do not hold, as written."""
     return [
         term.text
         for text in conditions
@@ -108,7 +108,7 @@ def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """The terms of a condition; an `and` in parentheses is part of a name."""
+    """Split a condition into terms; an `and` in parentheses is part of a name."""
     terms, depth, begin = [], 0, 0
     for found in re.finditer(r"[()]|\band\b", text):
         if found[0] != "and":

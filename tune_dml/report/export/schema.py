@@ -5,7 +5,7 @@ Keys may be added without a new version; a key that goes, or means something els
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -232,7 +232,7 @@ class Verdicts(_Open):
     training_seconds: float
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """The schema as JSON Schema, draft 2020-12."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
     return {**head, **Verdicts.model_json_schema(by_alias=True), "title": "verdicts.json of a tune-dml report"}

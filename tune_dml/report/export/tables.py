@@ -1,4 +1,4 @@
-"""Tables as CSV, Markdown and LaTeX: the same rows and numbers as on the page."""
+"""Tables of the page as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tune_dml.text import one_line
 
 
 def csv_text(table: Table) -> str:
-    """A table with a header line; numbers in full precision, empty where there is none."""
+    """Return a table as CSV, with numbers in full precision; missing values are empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(table.columns)
@@ -49,13 +49,13 @@ _GREEK = {
 
 
 def latex_text(tables: Sequence[Table], heading: str) -> str:
-    """Tables to be input into a paper that uses the package booktabs, one `table` environment each."""
+    """Return LaTeX `table` environments for a paper that uses the package booktabs."""
     parts = [f"% {heading}", "% Needs \\usepackage{booktabs}.", *map(_environment, tables)]
     return "\n".join(parts) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it."""
+    """Escape text for LaTeX."""
     return "".join(
         _ESCAPES.get(letter) or (rf"\ensuremath{{\{_GREEK[letter]}}}" if letter in _GREEK else letter)
         for letter in text
@@ -87,7 +87,7 @@ def _latex_field(item: TableCell) -> str:
 
 
 def markdown_text(tables: Sequence[Table], heading: str) -> str:
-    """Tables for an issue or a wiki."""
+    """Return tables in Markdown."""
     parts = [f"# {_one_field(heading)}", *map(_markdown_table, tables)]
     return "\n\n".join(parts) + "\n"
 
@@ -100,5 +100,5 @@ def _markdown_table(table: Table) -> str:
 
 
 def _one_field(text: str) -> str:
-    """Text that ends neither its row nor its field, and is no markup."""
+    """Escape text for a field of a Markdown table."""
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -18,7 +18,7 @@ SCHEMA = "tune_dml.verdicts/3"
 
 
 def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
-    """The verdicts as JSON text; null where a number does not exist."""
+    """Return the verdicts as JSON text; null where a number does not exist."""
     plan = analysis.results.plan
     knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in analysis.knobs}
     body: dict[str, object] = {
@@ -49,7 +49,7 @@ def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
-    """What the page begins with."""
+    """Return the first lines of the page."""
     answer = answer_of(analysis, sections)
     step = None
     if answer.step is not None:

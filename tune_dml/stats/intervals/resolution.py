@@ -27,25 +27,25 @@ from tune_dml.stats.intervals import Array
 
 
 def least_variance(resolution: float, weights: Array | None = None) -> Array:
-    """The least variance of a value that moves in steps of `resolution`, or of sums of m such values by `weights` (..., m).
+    """Return the least variance of a value with step `resolution`, or of its sums by `weights` (..., m).
 
-    0 for a resolution of 0: a metric that is as good as continuous.
+    0 for a resolution of 0, a continuous metric.
     """
     squares = np.ones(()) if weights is None else (weights**2).sum(-1)
     return np.asarray(squares * (resolution / 2) ** 2)
 
 
 _SAME = 1e-6
-"""Share of the largest number: numbers that differ by less are equal, as they may have been float32."""
+"""Relative difference below which numbers are equal, as they may have been float32."""
 _UNKNOWN = 100.0
-"""The step of a metric that gave one number only: no difference is certain, nor certainly small."""
+"""Step of a metric with one distinct value: no difference is significant, nor significantly small."""
 
 
 def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
-    """Estimate what a metric moves in from the numbers of each cell's seeds; next to 0 where it is continuous.
+    """Estimate the step of a metric from the values of each cell's seeds; close to 0 for a continuous metric.
 
-    The larger of the step of which all numbers are multiples and 2 sqrt(pi) s p: s is the standard deviation within cells,
-    p the share of pairs of seeds of one cell that tie. A metric that gave one number only has a step that hides everything.
+    The larger of the step of which all values are multiples, and 2 sqrt(pi) s p: s is the standard deviation within
+    cells, p the share of tied pairs of seeds.
     """
     rows = [row for numbers in cells if (row := [value for value in numbers if math.isfinite(value)])]
     seen = list(chain.from_iterable(rows))
@@ -62,7 +62,7 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
 
 
 def _common_step(values: Sequence[float]) -> float:
-    """The largest step of which all differences are multiples (Euclid's algorithm); 0 where all are equal."""
+    """Return the largest step of which all differences are multiples (Euclid's algorithm); 0 if all are equal."""
     least = min(values, default=0.0)
     same = _SAME * max(map(abs, values), default=0.0)
     step = 0.0
@@ -74,6 +74,6 @@ def _common_step(values: Sequence[float]) -> float:
 
 
 def _ties(row: Sequence[float], same: float) -> int:
-    """Pairs of numbers that are equal."""
+    """Count the pairs of equal numbers."""
     apart = np.abs(np.subtract.outer(row, row))
     return (int((apart <= same).sum()) - len(row)) // 2

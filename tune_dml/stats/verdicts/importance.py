@@ -1,4 +1,4 @@
-"""Which knob mattered, and how much: Shapley effects, with pairs, of a full grid or of a searched space.
+"""Importance of knobs: Shapley effects and pair effects of a full grid or of a searched space.
 
 With f's ANOVA parts over independent knobs, each level equally likely, V_u = Var f_u, knob i's effect is
 
@@ -37,26 +37,26 @@ Of noise alone five folds predict up to 0.6 of ten cells, in one search of a hun
 _LEAST_SIGNAL = 0.5
 """Share of the variance of a full grid's means that must not be noise, beside a main effect that is certain."""
 _NEGLIGIBLE = 0.1
-"""A limit within this of 0 or 1 is 0 or 1: a surrogate's share is never quite either, though the truth may be."""
+"""Limits within this of 0 or 1 become 0 or 1, which a surrogate never reaches."""
 _LEAST_CELLS = 10
 _MOST_CELLS = 200
-"""Of more searched cells so many, drawn, carry the surrogate."""
+"""Maximum number of cells for the surrogate; more are sampled."""
 _FOLDS, _RESAMPLES, _DRAWS, _MOST_POINTS = 5, 12, 25, 800
 
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Shares of the variance that the knobs explain, in the order of the knobs."""
+    """Share of the variance that each knob explains, in the order of the knobs."""
 
     share: Array
     low: Array
     high: Array
     pairs: Array
-    """(knobs, knobs): the share of what two knobs do together beyond what each does by itself; zero on the diagonal."""
+    """(knobs, knobs): share of the interaction of two knobs; zero on the diagonal."""
     predicted: float
-    """Of a search: R2 of the cells left out. Of a grid: the share of the means' variance that is not noise."""
+    """For a search, R2 of cells left out; for a grid, the share of the means' variance that is not noise."""
     problem: str = ""
-    """Why no importance is claimed; the shares are NaN then."""
+    """Reason why no importance is claimed, with NaN shares; else empty."""
 
 
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
@@ -66,10 +66,7 @@ def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
 
 
 def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float = 0.0) -> Importance:
-    """Judge a full grid (q_1, .., q_d, seeds), NaN where a seed was lost; intervals hold for all knobs at once.
-
-    Values move in steps of `resolution`.
-    """
+    """Estimate importance from a full grid (q_1, .., q_d, seeds), NaN for lost seeds; intervals are simultaneous."""
     *shape, seeds = values.shape
     knobs = len(shape)
     if seeds < 2:
@@ -206,7 +203,7 @@ def _fitted(points: Array, values: Array):  # type: ignore[no-untyped-def]  # sc
 
 
 def _predicted(points: Array, values: Array, seed: int) -> float:
-    """R2 of cells left out, five folds."""
+    """Return R2 of left-out cells in five folds."""
     guess = np.empty_like(values)
     order = np.random.default_rng(seed).permutation(len(values))
     for fold in range(_FOLDS):
@@ -218,7 +215,7 @@ def _predicted(points: Array, values: Array, seed: int) -> float:
 
 
 def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) -> Array:
-    """(draws, grid): functions that the process holds possible, without the noise of a measurement."""
+    """Draw functions (draws, grid) from the process, without measurement noise."""
     process = _fitted(points, values)
     mean, spread = process.predict(grid, return_cov=True)
     sizes, axes = np.linalg.eigh(spread)
@@ -228,5 +225,5 @@ def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) 
 
 
 def levels_a_knob(knobs: int) -> int:
-    """Places at which a knob with a range is looked at, so that the surrogate's grid stays small."""
+    """Return the number of levels per knob with a range, so that the surrogate's grid stays small."""
     return max(2, min(12, int(_MOST_POINTS ** (1 / knobs))))
