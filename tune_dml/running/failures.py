@@ -56,7 +56,7 @@ _CLASSES: dict[tuple[str, str], FailureKind] = {
     ("builtins", "MemoryError"): "out_of_memory",
     **{(root, "PreemptionError"): "preempted" for root in ("ray", "")},
 }
-_LOST = frozenset(  # a process or node is gone: never the trial's own words
+_LOST = frozenset(  # a process or node is gone
     {
         *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError"),
         *("LocalRayletDiedError", "OwnerDiedError", "ObjectLostError", "ObjectReconstructionFailedError"),
@@ -66,7 +66,7 @@ _LOST = frozenset(  # a process or node is gone: never the trial's own words
         *("NCCLHangError", "GetTimeoutError", "RuntimeEnvSetupError"),
     }
 )
-_CONNECTION = frozenset(  # may be the echo of another rank's death
+_CONNECTION = frozenset(  # may follow from another rank's failure
     {
         *("ConnectionError", "TimeoutError", "TimeoutExpired"),
         *("DistBackendError", "DistNetworkError", "DistStoreError"),
@@ -160,7 +160,7 @@ def _cause(seen: _Seen) -> tuple[str, _Seen]:
     if own is not None:
         return own, seen
     inner = [_cause(each) for each in seen.inner]
-    if not seen.group:  # raised `from` something known: that is the cause; else it is its own
+    if not seen.group:  # raised `from` a known error: that one is the cause
         inner = [each for each in inner if each[0] != "bug"]
     return min(inner, key=lambda each: _ORDER.index(each[0]), default=("bug", seen))
 
@@ -259,7 +259,7 @@ def _one_from_text(text: str) -> _Seen:
     if named is None:
         return _Seen((), text, location)
     root, name = named["module"].partition(".")[0], named["name"]
-    if task := named.groupdict().get("task"):  # RayTaskError(ValueError): the class it stands for
+    if task := named.groupdict().get("task"):  # RayTaskError(ValueError): the class that it wraps
         root, name = "", task
     builtin = getattr(builtins, name, None) if not root else None
     classes: tuple[tuple[str, str], ...] = ((root, name),)

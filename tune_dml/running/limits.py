@@ -1,7 +1,8 @@
 """Stop a session at its budget, and find trials that hang.
 
-budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
-detector.begin(key); detector.step(key); detector.stalled()    # key -> which limit it exceeded
+Example:
+    budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
+    detector.begin(key); detector.step(key); detector.stalled()    # key -> which limit it exceeded
 """
 
 from __future__ import annotations

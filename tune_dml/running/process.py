@@ -33,7 +33,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         told.append(number)
-        if len(told) == 1:  # whoever ends a tree of processes may tell us twice, which would be "at once"
+        if len(told) == 1:  # a second SIGTERM, as to a process tree, must not force an immediate end
             signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, end)
@@ -50,7 +50,7 @@ def resend_dropped_interrupts() -> Iterator[None]:
 
     def send_again(dropped: UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
-            # Not at once, or it would be dropped as well; a true signal, which wakes the main thread where it waits.
+            # Later, or it would be dropped too; a real signal wakes the waiting main thread.
             again = (threading.main_thread().ident, signal.SIGINT)
             timer = threading.Timer(_MOMENT, signal.pthread_kill, again)
             timer.daemon = True

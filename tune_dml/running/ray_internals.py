@@ -49,7 +49,7 @@ def load_token() -> str | None:
         token = str(loader.get_raw_token()) if is_token_auth_enabled() else ""
     except UnicodeDecodeError:
         return None
-    return token if token.isascii() and token.isprintable() and token else None  # what no header takes opens no cluster
+    return token if token.isascii() and token.isprintable() and token else None  # no HTTP header can carry other text
 
 
 def create_token() -> None:
@@ -65,12 +65,12 @@ def create_token() -> None:
     try:
         place = Path.home() / ".ray" / "auth_token"
         place.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=place.parent, prefix=place.name) as new:  # its owner's to read
+        with NamedTemporaryFile("w", dir=place.parent, prefix=place.name) as new:  # readable by its owner alone
             new.write(token)
             new.flush()
-            with suppress(FileExistsError):  # another one's, which serves as well
+            with suppress(FileExistsError):  # another process was first
                 os.link(new.name, place)
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows of a home
+    except (OSError, RuntimeError):  # RuntimeError: no home folder
         os.environ["RAY_AUTH_TOKEN"] = token
     loader.reset_cache()
 
@@ -273,7 +273,7 @@ def is_node_alive(seconds: float) -> bool | None:
     head, node = internal_kv.internal_kv_get_gcs_client(), ray._private.worker._global_node
     if head is None or node is None:
         return True
-    identity = NodeID.from_hex(node.node_id)  # Ray takes what it is given for one, and crashes
+    identity = NodeID.from_hex(node.node_id)  # Ray crashes on plain text
     try:
         return all(head.check_alive([identity], timeout=seconds))
     except RayError:
@@ -352,7 +352,7 @@ def orphaned_placement_groups() -> list[str]:
     return [
         group.placement_group_id.hex()
         for group in groups
-        if group.creator_actor_dead  # so is, to Ray, the actor that there never was where a driver has asked
+        if group.creator_actor_dead  # also true for groups that the driver created
         and not ActorID(group.creator_actor_id).is_nil()
         and group.creator_job_id.hex() == job
         and group.state != PlacementGroupTableData.REMOVED

@@ -116,7 +116,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record rows, notes and the end of a trial."""
         key = trial.config["key"]
         message = read_message(result)
-        if "placed" in message:  # and no step is made
+        if "placed" in message:  # this is no step
             self.placement_groups.add(message["placed"])
             return
         self.watch.step(key)
@@ -142,7 +142,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.watch.end(key)
         self.processes.pop(key, None)
         self.lost[key] += failure.kind != "preempted"
-        trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
+        trial.run_metadata.num_failures = self.lost[key]  # Tune compares it with the retries
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
         why = named.get(failure.kind, "its process was lost")
         self.ledger.write(TrialRetried(key=key))
@@ -200,7 +200,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if process not in self.hosts:
             try:
                 self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
-            except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
+            except ray.exceptions.RayError:  # the actor died; Tune will report it
                 return socket.gethostname()
         return self.hosts[process]
 
@@ -242,7 +242,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
 def _last_failure(trial: TuneTrial) -> Failure:
     """Classify a trial's last error: the pickled error, else its text, else a lost process."""
-    with contextlib.suppress(Exception):  # an error of a user's package may not survive pickling
+    with contextlib.suppress(Exception):  # a user's error may not unpickle
         return classify(ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes()))
     try:
         return classify(Path(trial.error_file).read_text().rpartition("Failure # ")[2])

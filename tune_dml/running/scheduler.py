@@ -165,7 +165,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
 
     def _keep_up(self) -> None:
         while not self._over.wait(_PACE):
-            with contextlib.suppress(Exception):  # of a head that is away: asked again
+            with contextlib.suppress(Exception):  # the head does not answer: try again later
                 self.look()
 
 
@@ -173,12 +173,12 @@ def silence_tune() -> None:
     """Turn off Tune's screen, files and snapshots: the ledger and our live view replace them."""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
-    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line
+    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # we print one line per lost process
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
-    # A warning that we would not show, and that fails while a sweep waits without any trial.
+    # This warning raises an error while a sweep waits without any trial.
     for name in ("", "_AUTOSCALER"):
         os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # A last snapshot that fails, as on a full disk of Ray's.
+    # Do not report a failed last snapshot, as on a full disk.
     logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)

@@ -133,9 +133,9 @@ def _record_session(
 ) -> None:
     """Write the session's events, before any trial runs."""
     origin = provenance.collect()
-    lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
+    lost = [] if state.sessions else list(state.notes)  # notes of a lost ledger
     record_look(state.folder, intent.look)
-    (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
+    (state.folder / "trials").mkdir(exist_ok=True)  # if it is missing later, the storage is missing
     confirmation = intent.confirmation
     if confirmation is None:
         state.stored.save(state.folder / "plan.json")

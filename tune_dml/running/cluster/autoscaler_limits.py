@@ -13,8 +13,8 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import expanded
 from tune_dml.text import one_line, shortened
 
-_MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
-_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
+_MOST_NODES = 1000  # per node type without a limit
+_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # `ray up` copies the completed cluster file to the head
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes describes a pod to itself."""
 _NOT_OURS = (401, 403, 404)

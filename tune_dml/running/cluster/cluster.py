@@ -29,7 +29,7 @@ meanwhile. A driver that left sooner would lose them, and a command has three dr
 """
 _LEAVING = 20.0
 """Seconds that Ray may take to shut down."""
-_DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
+_DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so this is no real limit
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
     remedy = f"Lower {spelled('workers')}, {spelled('cpus_per_worker')} or {spelled('gpus_per_worker')}."
-    # Of machines of one's own Ray knows what they have once they are there.
+    # Ray learns the resources of on-premises machines when they join.
     own = sum(not node for node in capacity.to_come)
     if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
         remedy = f"Of its machines beside the head {joined_yet} of {own} are there yet: ask again in a minute. {remedy}"
@@ -203,7 +203,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
                 start.enter_context(without_dashboard())
             try:
                 ray.init(**_init_arguments(address, engine, preload))
-            except Exception as error:  # Ray's own says what did not answer, or that a path is too long
+            except Exception as error:  # such as no answer, or a path that is too long
                 if address is not None:
                     raise
                 raise ConfigError(not_started(error)) from error
@@ -247,7 +247,7 @@ class Connection:
             from tune_dml.running.ray_internals import kill_node
 
             kill_node()
-            with suppress(TimeoutError):  # nor does a node answer that is not ours to end
+            with suppress(TimeoutError):  # a node that we did not start may hang too
                 self.end().result(_LEAVING)
         self._thread.shutdown(wait=False)
 
@@ -280,13 +280,13 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
         return {"address": address, **common}
     os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
     if engine == "train":
-        os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # many a profile still says 0; trials stand on the second version
+        os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # some profiles still set 0; we need the second version
     from tune_dml.running.ray_internals import preload_argument
 
     capacity = local_capacity()
     return {
         **common,
-        "address": "local",  # by default Ray joins whatever else was started on this machine
+        "address": "local",  # by default Ray joins another Ray of this machine
         "num_cpus": int(capacity.total("CPU")),
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": _DRIVERS_PER_NODE} if engine == "train" else None,
@@ -307,15 +307,15 @@ class NodeWatch:
         False where this process is connected to no node.
         """
         ray: Any = sys.modules.get("ray")
-        is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
+        is_initialized = getattr(ray, "is_initialized", None)  # missing while Ray is being imported
         if is_initialized is None or not is_initialized():
             return False
         from tune_dml.running.ray_internals import is_node_alive, raylet_socket
 
-        if (listens := raylet_socket()) is None:  # by way of a client server
+        if (listens := raylet_socket()) is None:  # a Ray client
             return False
         if not _listens(listens):
-            return bool(is_initialized())  # else it has just been shut down
+            return bool(is_initialized())  # False: it was just shut down
         alive = is_node_alive(_HEAD_ANSWERS)
         self._silences = self._silences + 1 if alive is None else 0
         return bool(is_initialized()) and (alive is False or self._silences >= _SILENCES)
@@ -335,7 +335,7 @@ def _listens(place: str) -> bool:
 
 def _protect_token() -> None:
     """Make Ray's token file readable by its owner alone."""
-    with suppress(OSError, RuntimeError):  # nobody knows of a home, or it is somebody else's
+    with suppress(OSError, RuntimeError):  # no home folder, or another user's file
         token = Path.home() / ".ray" / "auth_token"
         if token.exists() and token.stat().st_mode & 0o077:
             token.chmod(0o600)

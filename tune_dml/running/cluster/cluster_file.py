@@ -69,11 +69,11 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
             )
             return [Problem(str(path), rule, config.get("kind"), remedy)]
         return [_at(path, problem) for problem in rayjob_problems(config)]
-    if unread := list(_key_problems(config, "")):  # which the schema's own checks cannot look at
+    if unread := list(_key_problems(config, "")):  # the schema's checks cannot read these
         return [_at(path, problem) for problem in unread]
     errors = _schema_errors(config)
     found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
-    if not any(error.validator == "type" for error in errors):  # else nobody knows what is meant
+    if not any(error.validator == "type" for error in errors):  # else the file is ambiguous
         found += _sweep_problems(config) if to_start else _package_problems(config)
     return [_at(path, problem) for problem in found]
 
@@ -177,7 +177,7 @@ def _ray_problems(config: ClusterConfig) -> Iterator[Problem]:
     try:
         with redirect_stdout(printed), redirect_stderr(printed):  # it prints before it raises
             validate_cluster_file(config)
-    except Exception as error:  # KeyError, AssertionError, ValueError, click's own: whatever it is, the file is wrong
+    except Exception as error:  # any error means that the file is wrong
         words = str(error).strip() or printed.getvalue().strip() or type(error).__name__
         yield Problem("the file", f"Ray refuses it: {one_line(words.splitlines()[0]).rstrip('.')}")
     finally:
@@ -240,7 +240,7 @@ def _head_problems(config: ClusterConfig) -> Iterator[Problem]:
     """The head runs drivers, no trials: it offers no CPU and no GPU, but `trial_driver`."""
     types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
     if types and name not in types:
-        return  # Ray says so
+        return  # reported by Ray
     has = (types.get(name) or {}).get("resources") or {}
     start = "\n".join(_commands(config, "head_start_ray_commands"))
     if "trial_driver" not in has and "trial_driver" not in start:

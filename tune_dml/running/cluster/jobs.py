@@ -66,7 +66,7 @@ class Job:
         """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
         why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
         code = _EXIT.search(why)
-        if code and code[1] in _ENDS:  # of the command itself, which Ray calls a failure
+        if code and code[1] in _ENDS:  # the command's own exit code, which Ray calls a failure
             return f"{self.id}: {_ENDS[code[1]]}"
         return f"{self.id}: {self.status.lower()}" + (f" ({shortened(why, 200)})" if why else "")
 
@@ -87,13 +87,13 @@ def cluster_client(target: str) -> Iterator[Any]:
     from ray.util.state.exception import RayStateApiException
 
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # Ray's own words on its uploads; ours are said before
+    logging.disable(logging.WARNING)  # hide Ray's messages about uploads; we print our own
     hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
     try:
         with _tunnel(target) as address:
             yield JobSubmissionClient(_dashboard_of(address))
     except OSError as error:
-        if error.filename is not None or type(error) is BrokenPipeError:  # a file or the output of ours, no connection
+        if error.filename is not None or type(error) is BrokenPipeError:  # our own file or output, not the connection
             raise
         raise ConfigError(_cut_off(target, error)) from error
     except (RuntimeError, RayStateApiException) as error:
@@ -308,7 +308,7 @@ def capacity_of(client: Any) -> dict[str, float]:
         filters=[("state", "=", "ALIVE")],
         limit=10_000,
         detail=True,
-        raise_on_missing_output=False,  # a node that has died counts as missing
+        raise_on_missing_output=False,  # dead nodes count as missing
     )
     totals = [node.resources_total or {} for node in nodes]
     return {name: sum(float(total.get(name, 0.0)) for total in totals) for name in ("CPU", "GPU")}
@@ -321,11 +321,11 @@ def follow(client: Any, job: Job) -> Iterator[str]:
     async def part() -> str | None:
         return await anext(lines, None)
 
-    with asyncio.Runner() as runner:  # which closes the connection however we leave
+    with asyncio.Runner() as runner:  # closes the connection in any case
         while True:
             try:
                 text = runner.run(part())
-            except RuntimeError as error:  # of the connection; a job's own failure is its last status
+            except RuntimeError as error:  # the connection's; a job's failure is in its status
                 raise ConfigError(_cut_off(client.get_address(), error)) from error
             if text is None:
                 return

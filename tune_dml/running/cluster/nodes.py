@@ -54,7 +54,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     answers: list[_Answer] = []
     facts = [_count(alive)]
     try:
-        for node in alive:  # one after the other: the first writes the mark, the others read it
+        for node in alive:  # in order: the first writes the mark, the others read it
             try:
                 answers.append(_ask(node["NodeID"], asked, writes=not answers))
             except Exception as error:
@@ -73,7 +73,7 @@ def _count(alive: Sequence[_Node]) -> Fact:
     places = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(place.startswith("127.") for place in places):
         return Fact("nodes", f"{len(alive)} alive")
-    # Ray takes what a machine's name leads to where there is no default route, as 127.0.1.1 on Debian and Ubuntu.
+    # Without a default route Ray uses the address of the host name: 127.0.1.1 on Debian and Ubuntu.
     remedy = "If others are to join, begin the head with --node-ip-address=ADDRESS, one that they can reach."
     return Fact("nodes", f"{len(alive)} alive, at {', '.join(places)}, which no other machine reaches", remedy)
 
@@ -99,7 +99,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> _Answer:
 
     from tune_dml.running.cluster.versions import run_on_node, versions_here
 
-    # A class of ours would not travel to a node that lacks the project.
+    # A node without the project could not unpickle our class.
     mark, cache, store, pictures = asked.mark, asked.cache, asked.store, asked.pictures
 
     def probe() -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> _Answer:
             import torch
 
             found["usable"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        except ImportError:  # which its version tells
+        except ImportError:  # reported with its version
             found["usable"] = None
         found["pictures"] = None if pictures is None else (pictures, Path(pictures).is_dir())
         there = Path(cache)
@@ -140,7 +140,7 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> _Answer:
 
     before = time.time()
     answer: _Answer = ray.get(run_on_node(node_id, probe), timeout=_SECONDS)
-    # The probe's time was taken between these two: what lies outside is skew.
+    # The probe ran between these two times; anything outside is skew.
     answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
     answer["node_id"] = node_id
     return answer

@@ -86,7 +86,7 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
         method = "/ray.rpc.RayletDriver/ClusterInfo"
         request = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING).SerializeToString()
     try:
-        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own, whatever is set
+        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own channels
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:

@@ -112,7 +112,7 @@ def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
         )
     for line in _lines(proc / "self" / "cgroup"):
         _, kind, path = line.split(":", 2)
-        if kind in {"", "pids"}:  # of the second kind of control groups, and the first
+        if kind in {"", "pids"}:  # cgroups v2 and v1
             root = groups / kind
             group = root / path.lstrip("/")
             for folder in (group, *group.parents):
@@ -128,7 +128,7 @@ def _threads_of(user: int, proc: Path) -> int:
         try:
             if process.name.isdigit() and process.stat().st_uid == user:
                 count += sum(1 for _ in (process / "task").iterdir())
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return count
 

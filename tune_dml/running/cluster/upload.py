@@ -39,8 +39,8 @@ _LEFT_OUT = frozenset(
         "mlflow.db",
         "mlflow.db-wal",
         "mlflow.db-shm",
-        ".gitignore",  # Ray would leave out what it names: one's own `.egg-info`, or a package of ours of such a name
-        "tune_dml.egg-info",  # ours is sent as it is installed; others name the methods and spaces of their package
+        ".gitignore",  # Ray would leave out what it names, such as an `.egg-info`
+        "tune_dml.egg-info",  # ours is sent as installed; others describe the user's packages
     }
 )
 _SECRET = re.compile(
@@ -181,7 +181,7 @@ def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[
     try:
         declared = tomllib.loads(theirs["pyproject.toml"].read_text(encoding="utf-8")).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return  # not read by us, nor there
+        return  # unreadable here and there
     if not any(group.startswith("tune_dml.") for group in declared.get("entry-points", {})):
         return
     below = [Path(place).parents[1] for place in theirs if place.endswith(".egg-info/entry_points.txt")]
@@ -209,7 +209,7 @@ def folder_problems(folder: Path) -> list[Problem]:
         return [Problem(place, "must be a folder", str(folder))]
     remedy = "Name the folder of your own modules."
     home = expanded("~")
-    holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else nobody knows of one
+    holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else there is no home folder
     if holds_home or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
         return [Problem(place, "must not hold a home folder, a whole disk or everybody's files", str(folder), remedy)]
     state = there.stat()

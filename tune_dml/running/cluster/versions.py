@@ -70,7 +70,7 @@ def versions_here() -> dict[str, str]:
 def _is_missing(module: str) -> bool:
     try:
         return util.find_spec(module) is None
-    except (ImportError, ValueError):  # as a finder of somebody else's may say it
+    except (ImportError, ValueError):  # raised by other import finders
         return True
 
 

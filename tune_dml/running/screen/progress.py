@@ -210,7 +210,7 @@ class Progress:
             self._counts.ended[key] = status
             seconds = None if trial is None else self._clock() - trial.since
             trial = trial or self._counts.paused.pop(key, None)
-            if seconds is not None and status == "finished":  # a failed one says nothing of how long others take
+            if seconds is not None and status == "finished":  # failed trials would bias the estimate
                 self._counts.seconds += seconds
                 self._counts.finished += 1
         value = self._visible(metrics)

@@ -49,7 +49,7 @@ class GaussianSearch:
             pending: (cells, sides), places of running cells.
             seed: Seed of the candidate places.
         """
-        from scipy.stats import norm  # for a second, which only this search needs
+        from scipy.stats import norm  # takes a second; only this search needs it
 
         fitted = _fitted_cells(len(told))
         first = numbers[:fitted].mean(1)

@@ -146,7 +146,7 @@ class Proposals:
             if cell.digest not in self.digests:
                 self._take(cell, ticket.number)
                 return
-            self.study.tell(ticket.number, state=TrialState.FAIL)  # known: a re-run must not need to know of it
+            self.study.tell(ticket.number, state=TrialState.FAIL)  # a known cell: reruns must not depend on it
         self.exhausted = True
         self.on_note(
             f"{self.plan.search.method} proposed only known cells {_REPEATS} times after {adaptive} of "

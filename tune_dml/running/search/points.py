@@ -134,7 +134,7 @@ def _value_at(knob: Knob, share: float) -> Value:
     domain = knob.domain
     if isinstance(domain, Grid):
         return domain.values[int(share * len(domain.values))]
-    half = 0.5 if domain.integer else 0.0  # a whole number stands for everything that rounds to it
+    half = 0.5 if domain.integer else 0.0  # an integer stands for all numbers that round to it
     low, high = domain.low - half, domain.high + half
     value = low * (high / low) ** share if domain.scale == "log" else low + share * (high - low)
     value = min(max(value, domain.low), domain.high)

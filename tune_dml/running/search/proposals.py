@@ -48,12 +48,12 @@ def proposals_for(
     if plan is not state.plan:
         return Proposals(plan, known=known, on_cell=on_cell, on_note=on_note)
     if state.race is not None:
-        from tune_dml.running.search.race import RacingProposals  # with scipy, a second that no other sweep waits for
+        from tune_dml.running.search.race import RacingProposals  # loads scipy, which takes a second
 
         return RacingProposals(state, known=known, record=record, on_note=say, on_block=on_block)
     if plan.search.stopping is None:
         return Proposals(plan, known=known, proposed=state.proposed, on_cell=on_cell, on_note=on_note)
-    from tune_dml.running.search.stopping import StoppingProposals  # with scipy too
+    from tune_dml.running.search.stopping import StoppingProposals  # loads scipy too
 
     return StoppingProposals(
         plan,

@@ -131,7 +131,7 @@ class RacingProposals:
         """Return the level that this look may spend, recorded before its result is known."""
         self.state.record_look("race")
         looks = self.state.looks
-        if not looks:  # nearly everything diverged: nothing will be claimed
+        if not looks:  # nearly all trials diverged: no claim will be made
             return race_level([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
         return race_level([look.seeds for look in looks], planned=looks[0].planned)
 

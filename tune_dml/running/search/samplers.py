@@ -85,7 +85,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draw from the present generation; empty where no knob has a range."""
-        from cmaes import CMA  # type: ignore[import-untyped] # with scipy, which no other sampler needs
+        from cmaes import CMA  # type: ignore[import-untyped] # loads scipy, which no other sampler needs
 
         box = {name: one for name, one in search_space.items() if isinstance(one, (FloatDistribution, IntDistribution))}
         if not box:

@@ -1,10 +1,11 @@
 """Send a trial's rows and notes to its driver from a thread, so that training goes on meanwhile.
 
-with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has it
-    messages.row({"step": 25, "train/loss": 0.7})
-    messages.at_work()
-    messages.note("storage is away")
-    messages.ended(TrialEnd("finished"))
+Example:
+    with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has it
+        messages.row({"step": 25, "train/loss": 0.7})
+        messages.at_work()
+        messages.note("storage is away")
+        messages.ended(TrialEnd("finished"))
 """
 
 from __future__ import annotations

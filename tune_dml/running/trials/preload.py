@@ -13,5 +13,5 @@ try:
     for name in ("ray.tune", "trainables.training", "tune_dml.running.trials.trial"):
         import_module(name)
 finally:
-    gc.freeze()  # no garbage, and never looked at again
+    gc.freeze()  # never collect these objects
     gc.enable()

@@ -84,7 +84,7 @@ def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: 
 
 def _probe(settings: dict[str, Any], threads: int, cache_dir: Path | None, on_gpu: bool) -> Probe:
     if not on_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # which torch reads when it first looks
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by torch at its first use
     from trainables.probe import probe
 
     return probe(read_settings(settings), threads=threads, cache_dir=cache_dir)

@@ -68,7 +68,7 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
     rank, size = context.get_world_rank(), context.get_world_size()
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
     os.environ.update(LOCAL_RANK=str(context.get_local_rank()), LOCAL_WORLD_SIZE=str(context.get_local_world_size()))
-    # Else gloo listens where the machine's own name leads: on Debian to 127.0.1.1, which other nodes take for themselves.
+    # Gloo's default is the address of the host name: 127.0.1.1 on Debian, which other nodes cannot reach.
     if interface := _interface_of(ray.util.get_node_ip_address()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     join(address, port, rank=rank, world_size=size, backend=backend, timeout_s=timeout_s)
@@ -76,7 +76,7 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
 
 def _interface_of(address: str) -> str | None:
     """Return the network interface that has an address; None where the address is translated."""
-    import psutil  # type: ignore[import-untyped]  # which Ray brings along
+    import psutil  # type: ignore[import-untyped]  # installed with Ray
 
     for name, held in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == address for each in held):

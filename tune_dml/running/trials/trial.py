@@ -58,7 +58,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         if is_cut_off(context):
             raise
         return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
-    except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
+    except BaseException as error:  # KeyboardInterrupt too: a method's would look like Ray's
         sick = cuda_error(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
         if failure.may_pass or _ends_by_ray(error) or is_cut_off(context):
@@ -109,12 +109,15 @@ def _run_here(
     from trainables.context import FolderContext
 
     settings = json.loads(config["settings"])
-    code = foreign_code(settings)  # as it was just imported: somebody may work on it meanwhile
+    code = foreign_code(settings)  # digests of the imported source; the file may change meanwhile
     if runtime.resources.micro_batch is not None:
         settings["training.micro_batch"] = runtime.resources.micro_batch
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
-    with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:  # which a method may leave
-        if isinstance(storage, Path):  # storage that is gone is waited for, and not begun anew below its mount
+    with (
+        contextlib.chdir(os.getcwd()),
+        Messages(post, runtime.stall_limit) as messages,
+    ):  # a method may change the folder
+        if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
             folder = storage.parent
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
         context = FolderContext(

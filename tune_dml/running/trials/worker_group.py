@@ -124,7 +124,7 @@ class _Mailbox:
         if message is None and self._has_failed():
             told = self.failed.get(0) or next(iter(self.failed.values()))
             message = told.copy()
-            message.pop("spent", None)  # a worker is, and not its driver
+            message.pop("spent", None)  # the worker is spent, not its driver
             is_spent = any("spent" in failure for failure in self.failed.values())
             self.is_torn = is_spent or len(self.failed) < self.workers
         if message is not None and "ended" in message:
@@ -194,7 +194,7 @@ class WorkerGroup:
             try:
                 self._trainer(train_one, books, resources, folders).fit()
             except BaseException as error:
-                self.error = None if is_placement_timeout(error) else error  # for whoever waits for a message
+                self.error = None if is_placement_timeout(error) else error  # `run` raises it
             else:
                 return
 
@@ -206,7 +206,7 @@ class WorkerGroup:
         from tune_dml.running.ray_internals import pass_to_train_workers
         from tune_dml.running.trials.rendezvous import Rendezvous
 
-        # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
+        # Ray Train's cleanup connects to the machine's default Ray, the wrong one where there are two.
         pass_to_train_workers("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.share:
@@ -224,7 +224,7 @@ class WorkerGroup:
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",
                 storage_path=str(books),
-                # What befalls workers is counted trial by trial, in `run`; that they cannot even begin, here alone.
+                # `run` counts lost workers per trial; this limit counts workers that cannot start.
                 failure_config=FailureConfig(max_failures=-1, controller_failure_limit=WORKER_RETRIES),
             ),
         )
@@ -268,7 +268,7 @@ def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any
             if UNLIKE_DRIVER not in str(error):
                 raise
             rank, place = ray.train.get_context().get_world_rank(), ray.util.get_current_placement_group().id.hex()
-            # By keyword: of an actor whose class is not here Ray knows no positions.
+            # By keyword: Ray knows no positions where the actor's class is missing.
             ray.get(config["mailbox"].refuse.remote(reason=str(error), rank=rank, place=place))
 
     return run
