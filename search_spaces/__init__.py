@@ -1,4 +1,4 @@
-"""The papers (`papers`), their grids (one frozen object a study) and `protocols`; spaces are found by being there.
+"""Papers (`papers`), training protocols (`protocols`) and one study per file, found by discovery.
 
-Values copied from a paper carry the table they were printed in; values we chose are marked `ours`.
+Values copied from a paper name their table; values we chose are marked `ours`.
 """

@@ -1,4 +1,4 @@
-"""Training data made harder: wrong labels, few pictures a class, a long tail of classes."""
+"""Harder training data: wrong labels, few pictures per class, a long tail of classes."""
 
 from __future__ import annotations
 

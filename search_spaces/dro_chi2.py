@@ -1,4 +1,4 @@
-"""DRO over a chi-squared ball: the third uncertainty set of the paper, of which it has theory and no experiment."""
+"""DRO over a chi-squared ball: the paper's third uncertainty set, which has theory but no experiment."""
 
 from __future__ import annotations
 

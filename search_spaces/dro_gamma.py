@@ -1,4 +1,4 @@
-"""DRO-KL: the temperature of the weights of pairs."""
+"""DRO-KL: the temperature of the pair weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DRO-KL: temperature and margin together, since both say which pairs count."""
+"""DRO-KL: temperature and margin together, since both decide which pairs count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DRO-KL-G: one temperature for the weights within each anchor's positives and negatives, beside what it generalises."""
+"""DRO-KL-G: one temperature for the pair weights within each anchor's positives and negatives, beside DRO-KL."""
 
 from __future__ import annotations
 

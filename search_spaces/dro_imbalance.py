@@ -1,4 +1,4 @@
-"""Imbalance of positive and negative pairs: by batch size, as the DRO paper varies it, and taken apart in two designs."""
+"""Imbalance of positive and negative pairs: by batch size, as in the DRO paper, and separately in two designs."""
 
 from __future__ import annotations
 

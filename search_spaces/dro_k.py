@@ -1,4 +1,4 @@
-"""DRO-TopK and DRO-TopK-PN: how many of the hardest pairs of a batch count."""
+"""DRO-TopK and DRO-TopK-PN: number of hardest pairs of a batch that count."""
 
 from __future__ import annotations
 

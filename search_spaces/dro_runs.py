@@ -1,4 +1,4 @@
-"""How far runs of DRO spread: the five variants at one value each, to be run with five seeds."""
+"""Variance of DRO over runs: the five variants at one value each, with five seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an iteration takes: three variants of DRO beside the losses and minings they replace."""
+"""Time per iteration: three variants of DRO beside the losses and minings they replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses of later years beside those of the three papers, and a memory of earlier batches beside a larger batch."""
+"""Later losses beside those of the three papers, and cross-batch memory beside a larger batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPA: margin and scale of the anchored similarities, together."""
+"""MPA: margin and scale of the similarities to proxies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The family of MPA beside the losses it is made of: SoftTriple, Proxy-Anchor, Proxy-NCA."""
+"""The MPA family beside the losses it combines: SoftTriple, Proxy-Anchor, Proxy-NCA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tune_dml.space import Arm, Protocol, Space, Stated
 _FEWER = "ours: half of the paper's, for classes of about twenty pictures"
 
 _ONE = ("ProxyAnchor (our)",)
-"""MPA with one proxy a class."""
+"""MPA with one proxy per class."""
 
 
 def _arm(

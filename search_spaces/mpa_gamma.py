@@ -1,4 +1,4 @@
-"""MPA: how sharply a picture prefers its nearest proxy of a class."""
+"""MPA: how strongly a picture prefers its nearest proxy of a class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPA: how many proxies a class has."""
+"""MPA: number of proxies per class."""
 
 from __future__ import annotations
 

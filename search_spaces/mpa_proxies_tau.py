@@ -1,4 +1,4 @@
-"""MPA: number of proxies and the weight that pulls them together, since many proxies without it may drift apart."""
+"""MPA: number of proxies and the weight of the term that pulls them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPA: the weight that pulls a class's proxies together."""
+"""MPA: weight of the term that pulls a class's proxies together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers: who wrote them, what they measure on, what can be cited of them, and what each table in `published.csv` holds."""
+"""The papers: authors, data sets, citable parts, and the content of each table in `published.csv`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The methods of the papers' tables in our settings, by the tables' names for them.
+"""Methods of the papers' tables as our settings, under the tables' names.
 
-With the protocol that their authors trained them by, these are the conditions of a printed number; a row's hyperparameters
-come on top. `papers.py` says which table holds which.
+With the authors' protocol they give the conditions of a printed number; a row adds its hyperparameters. `papers.py` says
+which table has which.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _with_norms(
     plain: str | None = None,
     schedules: tuple[str, str] = ("constant", "constant"),
 ) -> tuple[PrintedMethod, ...]:
-    """A loss plain, with L2-reg, SEC and SEC-EMA; `plain` is the protocol where the loss stands alone.
+    """Return a loss plain, with L2-reg, SEC and SEC-EMA; `plain` is the protocol of the loss alone.
 
     `schedules` are those of eta: of L2-reg and SEC, and of SEC-EMA.
     """

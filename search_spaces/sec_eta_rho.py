@@ -1,4 +1,4 @@
-"""SEC-EMA: weight and momentum together, since a slow mean pulls longer in one direction."""
+"""SEC-EMA: weight and momentum together, since a slow mean acts longer in one direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""L2-reg: SEC with the mean fixed at zero, the rival the SEC paper compares with."""
+"""L2-reg: SEC with the mean fixed at zero, the SEC paper's baseline regularizer."""
 
 from __future__ import annotations
 

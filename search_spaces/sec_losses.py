@@ -1,4 +1,4 @@
-"""SEC beside every loss of its paper: plain, with L2-reg, SEC and SEC-EMA, each by the protocol that is printed for it."""
+"""SEC beside every loss of its paper: plain, with L2-reg, SEC and SEC-EMA, each by its printed protocol."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOSSES = (
     ("MultiSimilarity", "multi_similarity", (GLYPHS_TRIPLET, *SEC_MS)),
 )
 _PLAIN = {"MultiSimilarity": (GLYPHS_TRIPLET, *SEC_MS_PLAIN)}
-"""Where the loss alone is trained otherwise than with a regularizer."""
+"""Settings of the loss alone, if they differ from those with a regularizer."""
 
 
 def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, ...]) -> tuple[Protocol, ...]:
-    """The protocols with the weight that the paper chose on each of its data sets."""
+    """The protocols with the paper's weight on each of its data sets."""
     at = dict(zip(DATASETS, etas, strict=True))
     return tuple(
         with_also(protocol, suffix, Stated(_TABLE, {"regularizer.eta": at[protocol.dataset]}))
@@ -39,7 +39,7 @@ def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, .
 
 
 def _elsewhere(etas: tuple[float, ...]) -> tuple[Stated, ...]:
-    """The weight on other data: the one that the paper chose on Cars196."""
+    """The weight on other data: the paper's on Cars196."""
     eta = dict(zip(DATASETS, etas, strict=True))["cars196"]
     return (Stated(f"{_TABLE} (Cars196)", {"regularizer.eta": eta}),)
 

@@ -1,4 +1,4 @@
-"""SEC: to what the norms are pulled. The batch's mean, a running mean, the mean before training, or zero."""
+"""SEC: the target of the norms. The batch's mean, a running mean, the mean before training, or zero."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BATCH = ("batch mean",)
 
 
 def _arms(zero: Knob) -> tuple[Arm, ...]:
-    """What the norms are pulled to; at zero with the weights that the paper prints for the loss."""
+    """The target of the norms; at zero with the weights that the paper prints for the loss."""
     return (
         Arm("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=()),
         Arm("batch mean", {"regularizer.name": "sec", "regularizer.rho": 1.0}, against=("no SEC",)),

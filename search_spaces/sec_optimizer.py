@@ -1,4 +1,4 @@
-"""SEC under another optimizer: does Adam already balance what SEC balances?"""
+"""SEC with another optimizer: does Adam already balance what SEC balances?"""
 
 from __future__ import annotations
 

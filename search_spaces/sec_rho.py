@@ -9,7 +9,7 @@ from search_spaces.protocols.shared import with_also
 from tune_dml.space import Baseline, Grid, Knob, Space, Stated
 
 _ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
-"""The weight that the paper chose for the triplet loss on each of its data sets."""
+"""The paper's weight for the triplet loss on each of its data sets."""
 _TABLE = SEC.says("supplement, Table 2")
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
 
 from trainables.files import patiently
 from trainables.trial_files import TrialFiles, files_at
 
 if TYPE_CHECKING:
     import torch
+
+    from trainables.generators import GeneratorStates
 
 
 _Result = TypeVar("_Result")
@@ -37,6 +39,23 @@ Row = dict[str, float]
 """One report: `step` and figures `train/...`, `val/...` or `time/...`; never `test/...`."""
 
 
+class Checkpoint(TypedDict):
+    """Everything that resuming a trial needs."""
+
+    task: dict[str, object]
+    optimizer: dict[str, object]
+    scaler: dict[str, object]
+    rng: GeneratorStates
+    step: int
+    seconds: float
+    rows: list[Row]
+    best: Row
+    directions: NotRequired[torch.Tensor | None]
+    looks: NotRequired[Sequence[object]]
+    """Snapshots of the watched pictures; absent in older checkpoints."""
+    cosines: list[float]
+
+
 class TrialContext(Protocol):
     """The interface between training and the engine that runs it."""
 
@@ -53,7 +72,7 @@ class TrialContext(Protocol):
     def heartbeat(self) -> None:
         """Tell the engine that the trial is alive; called at every step."""
 
-    def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
+    def report(self, row: Row, state: Checkpoint | None = None) -> None:
         """Report one row; with `state`, first save it as the checkpoint to resume from."""
 
     def seal(self, figures: Row) -> None:
@@ -65,7 +84,7 @@ class TrialContext(Protocol):
     def replace_evidence(self, files: Mapping[str, bytes]) -> None:
         """Write the evidence files and remove those not among them; rank 0 writes."""
 
-    def latest_checkpoint(self) -> dict[str, Any] | None:
+    def latest_checkpoint(self) -> Checkpoint | None:
         """Return the last state given to `report`, or None on a fresh start."""
 
 
@@ -128,7 +147,7 @@ class FolderContext:
         if self.rank == 0:
             self.at_work()
 
-    def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
+    def report(self, row: Row, state: Checkpoint | None = None) -> None:
         """Save the state, then report: no row is known without its checkpoint."""
         self._require_group()
         if state is not None and self.rank == 0:
@@ -172,7 +191,7 @@ class FolderContext:
             if name.startswith(f"{EVIDENCE}/") and name.removeprefix(f"{EVIDENCE}/") not in files:
                 self._patiently(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
-    def latest_checkpoint(self) -> dict[str, Any] | None:
+    def latest_checkpoint(self) -> Checkpoint | None:
         """Load the last readable state to this context's device, without executing anything it contains.
 
         Skips a damaged checkpoint for the one before, with a message.
@@ -193,7 +212,7 @@ class FolderContext:
         self._next_checkpoint = _other(last)
         if self.rank == 0:
             self.on_resume(max(found))
-        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
+        state: Checkpoint = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
         return state
 
 

@@ -7,8 +7,7 @@ seed, whatever ran before in the process and however often the trial resumed.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -22,14 +21,22 @@ def seed_all(seed: int) -> None:
     np.random.seed(np.random.SeedSequence(seed).generate_state(4))
 
 
-def states() -> dict[str, Any]:
+class GeneratorStates(TypedDict):
+    """States of the three generators, as a checkpoint stores them."""
+
+    torch: Tensor
+    numpy: list[Any]
+    python: tuple[Any, ...]
+
+
+def states() -> GeneratorStates:
     """Return the states of the three generators for a checkpoint, without CUDA's."""
     name, key, position, has_gauss, gauss = np.random.get_state()
     of_numpy = [str(name), torch.from_numpy(np.asarray(key, np.int64)), int(position), int(has_gauss), float(gauss)]
     return {"torch": torch.get_rng_state(), "numpy": of_numpy, "python": random.getstate()}
 
 
-def restore(saved: Mapping[str, Any] | Tensor) -> None:
+def restore(saved: GeneratorStates | Tensor) -> None:
     """Restore the generators; checkpoints of older versions hold torch's state alone."""
     if isinstance(saved, Tensor):
         torch.set_rng_state(saved.cpu())

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from trainables import distributed, generators
 from trainables.compiler import fix_arithmetic
 from trainables.config import TrialConfig
-from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
+from trainables.context import EVIDENCE_FILES, NETWORK, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
@@ -173,7 +173,7 @@ def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner
     return run
 
 
-def _restore(run: Run, saved: dict[str, Any]) -> None:
+def _restore(run: Run, saved: Checkpoint) -> None:
     """Continue from a checkpoint, and report its rows again in case a crash lost one."""
     run.learner.modules.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
@@ -369,7 +369,7 @@ def _is_selected(row: Row, run: Run) -> bool:
     return run.state.step == run.learner.total_steps
 
 
-def checkpoint_state(run: Run) -> dict[str, Any]:
+def checkpoint_state(run: Run) -> Checkpoint:
     """Return everything that resuming needs."""
     return {
         "task": run.learner.modules.state_dict(),

@@ -7,6 +7,7 @@ Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the histogram of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -53,10 +54,10 @@ def seen(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None
 
 
 def to_plain(snapshots: list[Snapshot]) -> list[dict[str, Any]]:
-    """As a checkpoint holds them."""
+    """Return the snapshots as plain values for a checkpoint."""
     return [asdict(snapshot) for snapshot in snapshots]
 
 
-def from_plain(saved: list[dict[str, Any]]) -> list[Snapshot]:
-    """Back from a checkpoint."""
+def from_plain(saved: Sequence[object]) -> list[Snapshot]:
+    """Read the snapshots of a checkpoint."""
     return TypeAdapter(list[Snapshot]).validate_python(saved)
