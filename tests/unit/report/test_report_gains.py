@@ -59,6 +59,16 @@ def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
     assert larger.estimate == pytest.approx(rows[0].estimate - rows[1].estimate)
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.98, "open"), (1.02, "within the margin")])
+def test_a_gain_is_within_the_margin_where_its_whole_interval_is(results, share, verdict):
+    _, gains = found(results)
+    row = gains.data["gains"]["rows"][1]
+    assert row.low < 0 < row.high
+    margin = share * max(-row.low, row.high)
+    section = next(item for item in answers(analyse(results, margin), traces=False) if item.name == "gains")
+    assert section.data["gains"]["rows"][1].verdict == verdict
+
+
 def test_the_answer_says_with_how_many_a_method_gains(results):
     _, gains = found(results)
     assert gains.headline.startswith("The gain of A+SEC is ")
