@@ -14,9 +14,9 @@ from tune_dml.planning.plan import Plan
 from tune_dml.record.race import Race, RaceRule
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.questions.arms import arms
-from tune_dml.report.questions.configuration import configuration
-from tune_dml.report.questions.optimum import optimum
+from tune_dml.report.questions.configurations.configuration import configuration
+from tune_dml.report.questions.knobs.optimum import optimum
+from tune_dml.report.questions.methods.arms import arms
 from tune_dml.report.section import Section
 from tune_dml.stats.sequential.looks import level_left
 from tune_dml.stats.sequential.racing import standing

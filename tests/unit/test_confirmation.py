@@ -18,7 +18,7 @@ from tune_dml.record.state import read_state
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
-from tune_dml.report.questions.confirmation import confirmation
+from tune_dml.report.questions.configurations.confirmation import confirmation
 from tune_dml.stats.verdicts.selection import best_first
 from tune_dml.tracking.projection import Projection
 

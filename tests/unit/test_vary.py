@@ -237,7 +237,7 @@ def test_a_difference_that_is_certain_only_query_by_query_is_called_so(tmp_path)
     reach = reach_in(results, tmp_path / "report")
     assert all(row["reach"]["low"] < 0 for row in reach["rows"])
     assert (
-        "takes queries of one class for independent and ignores seeds" in (tmp_path / "report/report.html").read_text()
+        "treats queries of one class as independent and ignores seeds" in (tmp_path / "report/report.html").read_text()
     )
 
 

@@ -7,7 +7,7 @@ from helpers.toys import ETA, RHO, crossed, rho_space, write_sweep
 
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.questions._curve import curve_figure
+from tune_dml.report.questions.knobs._curve import curve_figure
 
 GRID = dict.fromkeys(crossed((0.01, 0.1, 0.5), (0.25, 1.0)), 70.0)
 LOST = {("rho=0.1, eta=1", 2): ("diverged", "loss is not finite at step 180")}

@@ -8,7 +8,7 @@ from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.report.questions.run_summary import run_summary
+from tune_dml.report.questions.run.run_summary import run_summary
 from tune_dml.report.section import Facts
 
 AS_PRINTED = {

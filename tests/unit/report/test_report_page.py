@@ -149,7 +149,7 @@ def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken):
     assert "failed" in figure.text
     assert "Without a result: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
     assert "1 diverged and 2 failed" in page.text
-    assert "If they failed for how their cells train, not by chance, what is left flatters these cells." in page.text
+    assert "If their settings caused the failures, the remaining results of these cells are optimistic." in page.text
     assert "1 trial has not finished" in page.text
     assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
 
@@ -296,7 +296,7 @@ def mine(*knobs, **changes):
         (mine(LR), {1e-3: 70.0, 1e-2: 71.0}, {"seeds": (0,)}, "one seed gives no noise estimate"),
         (mine(LR), {10.0**-k: 70 - (k - 3) ** 2 for k in range(1, 6)}, {"search": Search("tpe", 5)}, "interior"),
         (mine(LR, DIM), {(1e-3, 8): 70.0, (1e-2, 64): 71.0}, {"search": Search("tpe", 2)}, "not tried with the same"),
-        (mine(DIM), {8: 60.0, 64: 66.0, 512: 70.0}, {}, "the next steps are 4096 and 32768"),
+        (mine(DIM), {8: 60.0, 64: 66.0, 512: 70.0}, {}, "the next are 4096 and 32768"),
         (mine(SIZES), {8: 60.0, 64: 66.0, 512: 70.0}, {}, "--add model.embedding_dim=4096,32768"),
         (mine(LR), {1e-3: 0.20, 1e-2: 0.30}, {"sd": 0.001, "seed_sd": 0.0}, "higher at lr=0.01"),
     ],
@@ -339,7 +339,7 @@ def test_two_knobs_share_the_error_rate_and_are_averaged_over_each_other(tmp_pat
 def test_flat_curve_has_no_optimum(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, seeds=range(8), sd=0.3, histories=False)
     found = summary(results, margin=1.5)
-    assert found.verdicts[0].startswith("rho does not matter within 1.50 points")
+    assert found.verdicts[0].startswith("rho does not matter: every difference is significantly below 1.50 points")
     assert "No optimum of rho to locate" in found.verdicts[1]
     assert found.margin == 1.5
     assert found.findings == ()
@@ -361,6 +361,6 @@ def test_undecided_says_how_many_seeds_and_what_they_cost(tmp_path):
 def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path):
     rising = dict(zip(STEEP, [60.0, 62.0, 64.0, 66.0, 70.0], strict=True))
     found = summary(write_sweep(tmp_path / "s", means=rising, histories=False))
-    assert "as far as it may go" in found.verdicts[1]
+    assert "the bound of the knob" in found.verdicts[1]
     assert not [command for command in found.commands if "--add" in command]
     assert found.findings == ()

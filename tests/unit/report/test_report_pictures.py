@@ -74,7 +74,7 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     for line in metric.lines:
         changes[line.label] = line.mean[3] - line.mean[2]  # steps 400 and 300: the last quarter
     most = max(changes, key=changes.get)
-    assert f"of {most} moved by +{changes[most]:.2f} points" in said(analysis, "training")
+    assert f"of {most} changed by +{changes[most]:.2f} points" in said(analysis, "training")
     assert said(analyse(steep.results, margin=50.0), "training").startswith(
         "Over the last quarter of training, no value gained more than 50.00 points"
     )

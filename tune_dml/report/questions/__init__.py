@@ -74,7 +74,7 @@ def knob_question(
 
 
 def _questions() -> list[Question]:
-    modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    modules = [import_module(info.name) for info in pkgutil.walk_packages(__path__, f"{__name__}.")]
     questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
     for place, loaded in load_entries(GROUP):
         if not isinstance(loaded, Question):

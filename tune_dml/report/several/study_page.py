@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.page import page_of, write_page
-from tune_dml.report.questions.sensitivity import knob_headline
+from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Block, Figure, Section, Table, Text, text_cell, value_cell
 from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head, with_unit
 from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain

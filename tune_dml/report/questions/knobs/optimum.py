@@ -13,7 +13,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
+from tune_dml.report.questions.knobs._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats.intervals.simultaneous import Bounds

@@ -9,7 +9,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions._curve import curve_figure
+from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.section import (
     Block,
     Card,

@@ -319,3 +319,18 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text)} characters)"
         rows.append((f"{prefix}{key}", cut))
     return rows
+
+
+@question(order=610)
+def cost(analysis: Analysis) -> Section:
+    """List the training time of each cell."""
+    rows = tuple(_cost_row(cell) for cell in analysis.cells)
+    columns = ("cell", "trials", "mean of a trial", "in all")
+    table = Table("cost", "Training time over all attempts.", columns, rows, for_paper=False)
+    return Section("cost", "What did it cost?", "Cost", (table,))
+
+
+def _cost_row(cell: CellAnalysis) -> tuple[TableCell, ...]:
+    n, total = len(cell.seconds), sum(cell.seconds)
+    mean = TableCell(duration(total / n), total / n) if n else TableCell("-")
+    return text_cell(cell.label), value_cell(n), mean, TableCell(duration(total), total)

@@ -11,8 +11,8 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions._over_training import figure_of
-from tune_dml.report.questions.caveats import LAST
+from tune_dml.report.questions.evidence._over_training import figure_of
+from tune_dml.report.questions.validity.caveats import LAST
 from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
 from tune_dml.report.steps import Step, train_longer
 from tune_dml.text import counted
@@ -85,7 +85,7 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
         )
     most = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
-    more = f"; so did {counted(others, 'other value')} by more than {metric.amount(analysis.margin)}" if others else ""
+    more = f"; {counted(others, 'other value')} changed by more than {metric.amount(analysis.margin)}" if others else ""
     change = f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
     return (
         f"Training had not converged: over {period}, {metric.label} of {most} changed by {change}{more}. "

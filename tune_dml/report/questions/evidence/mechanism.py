@@ -14,7 +14,7 @@ from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, same_value
 from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions._over_training import figure_of
+from tune_dml.report.questions.evidence._over_training import figure_of
 from tune_dml.report.section import Block, Figure, Section, Table, Text, metric_cell, text_cell, value_cell
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")

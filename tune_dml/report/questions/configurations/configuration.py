@@ -17,7 +17,7 @@ from tune_dml.report.analysis.cell import ArmAnalysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import spaced, symbol_of, value_label
 from tune_dml.report.questions import question
-from tune_dml.report.questions.optimum import locate_optimum
+from tune_dml.report.questions.knobs.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
 from tune_dml.space import Knob

@@ -1,0 +1,1 @@
+"""Questions about configurations: which is best, does it hold up, which knob matters?"""

@@ -1,0 +1,1 @@
+"""Questions about the run: settings, failures, cost, and every number."""

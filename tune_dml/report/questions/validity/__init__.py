@@ -1,0 +1,1 @@
+"""Questions about validity: what limits the answer, and can it be trusted?"""
