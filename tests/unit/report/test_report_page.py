@@ -340,7 +340,7 @@ def test_flat_curve_has_no_optimum(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, seeds=range(8), sd=0.3, histories=False)
     found = summary(results, margin=1.5)
     assert found.verdicts[0].startswith("rho does not matter: every difference is significantly below 1.50 points")
-    assert "No optimum of rho to locate" in found.verdicts[1]
+    assert "rho has no optimum to locate" in found.verdicts[1]
     assert found.margin == 1.5
     assert found.findings == ()
 

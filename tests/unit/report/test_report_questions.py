@@ -121,7 +121,7 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "bad = toy_questions:TABLE")
     (tmp_path / "toy_questions.py").write_text("TABLE = 3\n")
     with pytest.raises(
-        ConfigError, match=r"tune_dml\.questions\.bad of the package toy-questions: a question .* marked with .*'3'"
+        ConfigError, match=r"tune_dml\.questions\.bad of the package toy-questions: a question .* decorated with .*'3'"
     ):
         summary(steep.results)
 
@@ -129,7 +129,7 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ('Section("run", "?", "?")', "two sections of the report have one name.*'run'"),
+        ('Section("run", "?", "?")', "two sections of the report share a name.*'run'"),
         ('Section("a", "?", "?", (Table("cells", "", ("a",), ((text_cell("b"),),)),))', "two tables.*'cells'"),
         ('Section("a", "?", "?", (Figure("norms", None, "", ""),))', "two figures.*'norms'"),
         ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write one name .*'cells'"),
