@@ -239,7 +239,7 @@ def point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, b
 
 
 def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]]:
-    """Label -> (seed, number) of its row."""
+    """Return the (seed, value) pairs of each row, by label."""
     rows = (zip(table.seeds, row, strict=True) for row in table.values.tolist())
     numbers = (tuple((seed, number) for seed, number in row if math.isfinite(number)) for row in rows)
     return dict(zip(table.labels, numbers, strict=True))

@@ -1,4 +1,4 @@
-"""How the report draws: marks on a canvas, laid out once, written as SVG for the page and as SVG, PDF and PNG for a paper.
+"""Drawing of figures: marks on a canvas, written as SVG for pages, and as SVG, PDF and PNG for papers.
 
 colours   every role's colour, light and dark, one for each arm; the only place that names any
 canvas    lines, areas, dots and text in pixels, and their SVG

@@ -1,4 +1,4 @@
-"""Every colour of every figure, for a light and for a dark page: the only place that names any.
+"""Colours of all figures by role, for light and dark pages.
 
 The arms' are Okabe and Ito's, told apart by every common kind of colour vision, darkened or lightened until they stand out at 3:1
 from the page; nothing is said by colour alone: series differ in marker and dashes too. Values of a knob that have an order take
@@ -41,7 +41,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "ramp5": ("#b35400", "#f5994d"),
     "ramp6": ("#a8323e", "#f58089"),
 }
-"""Role -> colour on a light page, on a dark one."""
+"""Colours of each role on a light and on a dark page."""
 
 _ARMS = 7
 RAMP = 7
@@ -50,12 +50,12 @@ SHAPES = ("circle", "square", "diamond", "triangle", "cross", "down", "circle")
 
 
 def arm_colour(arm: int) -> str:
-    """The role of an arm, by its place among the arms of the sweep: the same in every figure."""
+    """Return the colour role of an arm, by its index in the sweep."""
     return f"arm{arm % _ARMS}"
 
 
 def series_colours(count: int, ordered: bool) -> list[str]:
-    """Roles for values of a knob: a ramp where they have an order, else as arms."""
+    """Return colour roles for a knob's values: a ramp if ordered, else the roles of arms."""
     if not ordered:
         return [arm_colour(index) for index in range(count)]
     if count < 2:
@@ -64,10 +64,10 @@ def series_colours(count: int, ordered: bool) -> list[str]:
 
 
 def css_variables(dark: bool) -> str:
-    """The palette as CSS declarations."""
+    """Return the palette as CSS declarations."""
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())
 
 
 def css_classes(names: Sequence[str] = tuple(PALETTE)) -> str:
-    """A class for each role, that sets the colour which strokes and fills take."""
+    """Return a CSS class per role that sets its colour."""
     return " ".join(f".k-{name} {{ color: var(--{name}); }}" for name in names)

@@ -1,4 +1,4 @@
-"""Many configurations at once: parallel coordinates, the best so far, each knob alone."""
+"""Charts of many configurations: parallel coordinates, best so far, one panel per knob."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tune_dml.space import Value
 
 @dataclass(frozen=True)
 class TriedConfiguration:
-    """One configuration."""
+    """A configuration with its score."""
 
     label: str
     values: tuple[Value, ...]
-    """One for each knob."""
+    """Value of each knob."""
     score: float
     tip: str
 
 
 @dataclass(frozen=True)
 class SearchedKnob:
-    """One knob as an axis."""
+    """A searched knob, drawn as an axis."""
 
     name: str
     axis: Axis
@@ -35,7 +35,7 @@ class SearchedKnob:
 
 
 def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
-    """A line for each configuration across its knobs to its score, coloured by it; the best lie on top.
+    """Draw a line per configuration across its knobs to its score, coloured by score, best on top.
 
     More knobs than have room for the names of their values go on in further rows, each of which ends at the score.
     """
@@ -72,7 +72,7 @@ def _upright(
     top: float,
     bottom: float,
 ) -> None:
-    """Upright axes, each with its name and ticks (share, text); the last one's numbers are at its right."""
+    """Draw vertical axes with names and ticks (position, text); the last axis has its numbers at the right."""
     for place, (x, (name, ticks)) in enumerate(zip(places, named, strict=True)):
         canvas.line([(x, top), (x, bottom)], RULE)
         last = place == len(places) - 1
@@ -89,7 +89,7 @@ def _upright(
 
 
 def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
-    """Configurations in the order in which they were proposed, and the best of those before."""
+    """Draw configurations in the order of their proposal, with the best score so far."""
     canvas = Canvas(width_of(narrow), 300)
     frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.score for cell in cells]))
     across = AxisRange(0.5, len(cells) + 0.5)
@@ -112,7 +112,7 @@ def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *,
 def alone(
     knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool
 ) -> Canvas:
-    """A panel for each knob: every configuration at its value, and the best of each value."""
+    """Draw a panel per knob with every configuration at its value, and the best of each value."""
     columns = 1 if narrow else min(len(knobs), 3)
     width = width_of(narrow)
     canvas = Canvas(width, 290.0 * -(-len(knobs) // columns))

@@ -1,4 +1,4 @@
-"""Embeddings of two cells beside each other: histograms, and the norms of the same pictures over training."""
+"""Charts of embedding norms of two cells: histograms, and norms of the same pictures over training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 
 @dataclass(frozen=True)
 class NormTrace:
-    """The norms of some pictures at each snapshot at them."""
+    """Norms of some pictures at each snapshot."""
 
     title: str
     snapshots: Sequence[Snapshot]
 
 
 def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
-    """One above the other on one horizontal axis; `shown` are titles and histograms."""
+    """Draw histograms, given with their titles, above one another on one horizontal axis."""
     width, tall = width_of(narrow), 76.0
     canvas = Canvas(width, 10 + (tall + 38) * len(shown) + 32)
     span = AxisRange.of([end for _, counted in shown for end in (counted.low, counted.high)], pad=0.03)
@@ -51,7 +51,7 @@ def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: 
 
 
 def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
-    """A panel for each cell on one vertical axis, a line for each picture."""
+    """Draw a panel per cell on one vertical axis, with a line per picture."""
     columns = 1 if narrow else len(shown)
     width, tall = width_of(narrow) / columns, 190.0
     canvas = Canvas(columns * width, (tall + 84) * (len(shown) // columns))

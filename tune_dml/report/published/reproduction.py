@@ -196,7 +196,7 @@ def _pair(row: ReproducedNumber, reasons: list[tuple[str, ...]]) -> str:
 
 
 def _letter(index: int) -> str:
-    """a, b, ..., z, aa, ab, ..."""
+    """Return a, b, ..., z, aa, ab, ..."""
     first, second = divmod(index, 26)
     return (chr(96 + first) if first else "") + chr(97 + second)
 

@@ -148,11 +148,19 @@ def standing(
     compared: Mask | None = None,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
+    """Judge a table of cells x seeds at the level of this look; larger is better.
 
-    `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
-    baseline is none of them, and neither leads nor settles them until that is known. `resolution`: what values move in steps of.
-    Raises ValueError unless margin > 0.
+    Args:
+        values: NaN where a cell had stopped.
+        margin: the smallest difference that matters.
+        level: the error level of this look.
+        so_far: the result of the previous look.
+        compared: cells whose differences decide whether the knob matters. A baseline is not compared; until that is
+            decided it neither leads nor settles the others.
+        resolution: the step of the values.
+
+    Raises:
+        ValueError: unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -185,7 +193,7 @@ def standing(
 
 
 def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tuple[Array, Array, Array, Array]:
-    """`low`, `high` and `ahead` by this look alone, unknown but for the cells that share it; estimates, 0 where there is none."""
+    """Return `low`, `high` and `ahead` of this look alone, for the cells that share it, and the estimates."""
     noise = fit_pairs(values, resolution)
     bounds = all_pairs(values, level, noise, among=sharing)
     known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)

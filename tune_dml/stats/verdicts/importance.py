@@ -60,7 +60,7 @@ class Importance:
 
 
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
-    """Effects (..., knobs) and pairs (..., knobs, knobs) of tables (..., q_1, .., q_knobs), without noise."""
+    """Return effects (..., knobs) and pair effects (..., knobs, knobs) of tables without noise."""
     parts = {held: (part**2).mean(_axes(knobs)) for held, part in _anova(values, knobs).items()}
     return _shared(parts, knobs)
 
@@ -137,7 +137,7 @@ def importance_of_search(
 
 
 def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
-    """Whether some levels of some knob certainly differ; knobs share the error."""
+    """Whether some levels of some knob differ significantly; knobs share the error."""
     for places in np.indices(shape).reshape(len(shape), -1):
         if places.max() > 0:
             weights = main_effect(places.tolist())
@@ -148,7 +148,7 @@ def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolut
 
 
 def _anova(values: Array, knobs: int) -> dict[tuple[int, ...], Array]:
-    """The parts f_u of tables (..., q_1, .., q_knobs), whole, for every set u of knobs but the empty one."""
+    """Return the ANOVA parts f_u of tables (..., q_1, .., q_knobs) for every non-empty set u of knobs."""
     parts: dict[tuple[int, ...], Array] = {}
     for size in range(1, knobs + 1):
         for held in combinations(range(knobs), size):
@@ -162,7 +162,7 @@ def _anova(values: Array, knobs: int) -> dict[tuple[int, ...], Array]:
 
 
 def _shared(parts: dict[tuple[int, ...], Array], knobs: int) -> tuple[Array, Array]:
-    """Each part's variance in equal shares to its knobs, and that of each pair."""
+    """Share each part's variance equally among its knobs; return knob and pair effects."""
     some = next(iter(parts.values()))
     effects, pairs = np.zeros((*some.shape, knobs)), np.zeros((*some.shape, knobs, knobs))
     for held, variance in parts.items():
@@ -190,7 +190,7 @@ def _refused(knobs: int, predicted: float, problem: str) -> Importance:
 
 
 def _fitted(points: Array, values: Array):  # type: ignore[no-untyped-def]  # scikit-learn has no types
-    """A Gaussian process with a length scale for each column, and noise."""
+    """Fit a Gaussian process with noise and one length scale per column."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
