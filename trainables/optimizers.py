@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from trainables.compiler import uncompiled
+from trainables.arithmetic import uncompiled
 from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
 

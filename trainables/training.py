@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables import distributed, generators
-from trainables.compiler import fix_arithmetic
+from trainables.arithmetic import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem

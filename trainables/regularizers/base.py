@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from trainables.arithmetic import full_precision
 from trainables.errors import ConfigError, Problem
 from trainables.handed_back import check_untouched, check_value, versions
-from trainables.precision import full_precision
 
 
 class Regularizer(nn.Module, ABC):

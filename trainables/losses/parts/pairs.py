@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from trainables.arithmetic import full_precision
 from trainables.losses.base import Loss, inverse_norms
-from trainables.precision import full_precision
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
+from trainables.arithmetic import full_precision
 from trainables.errors import Problem, raise_if_any
 from trainables.losses.base import EPSILON, Loss
-from trainables.precision import full_precision
 
 ProxiesPerClass = Annotated[int, Field(ge=1, description="proxies per class K")]
 GammaProxy = Annotated[float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")]

@@ -1,8 +1,9 @@
-"""Determinism of torch, and optimizers that do not load its compiler (a second of CPU time)."""
+"""How torch computes: determinism, precision, and optimizers that do not load its compiler (a second of CPU time)."""
 
 from __future__ import annotations
 
 import inspect
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -35,3 +36,10 @@ def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
         torch.use_deterministic_algorithms(deterministic, warn_only=True)  # loads the compiler
     else:
         torch.set_deterministic_debug_mode("warn" if deterministic else "default")
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context without autocast; a null context if autocast is off, which is cheaper to enter."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
