@@ -246,7 +246,7 @@ def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
         (b"- 1", "a cluster file must be a mapping"),
         (b"", "the cluster file is empty"),
         (b"\x00\xff\xfe", "must be text in UTF-8"),
-        (b"cluster_name: a\ncluster_name: b", "`cluster_name` stands there twice"),
+        (b"cluster_name: a\ncluster_name: b", "`cluster_name` is given twice"),
         (b"a: &a [*a]", "recursive"),
         (b"apiVersion: ray.io/v1\nkind: RayCluster", "must be a RayJob"),
     ):

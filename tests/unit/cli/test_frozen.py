@@ -62,7 +62,7 @@ JSON = {
     "datasets prepare": ["datasets", "prepare", "digits"],
     "plan": ["plan", "sec_rho", "--dataset", "digits", "--seeds", "2"],
     "status": ["status", "toy"],
-    "compare": ["compare", "toy"],
+    "compare": ["compare", "toy", "toy"],
     "report, sweep, resume, extend": ["report", "toy", "--check", "complete"],
     "train --show": ["train", *SET, "--show"],
     "train": ["train", *SET],

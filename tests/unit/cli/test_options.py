@@ -86,7 +86,7 @@ def test_a_parameter_that_bears_an_options_name_is_that_option():
     assert run().exit_code == 0
     assert run("--storage", "x", "--tracking-uri", "y").exit_code == 0
     assert seen == [(Session().storage, None), (Path("x"), "y")]
-    assert "Folder that keeps sweeps" in run("--help").output
+    assert "Folder that stores sweeps" in run("--help").output
 
 
 def test_a_verb_is_found_by_being_there(tmp_path, monkeypatch):

@@ -19,6 +19,6 @@ def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(comman
     words = ("report", "toy", "--storage", tmp_path, "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db")
     with Ledger(tmp_path / "toy"):
         out = command_line(*words)[1]
-    assert "Not complete: it is running. Follow it with: tune-dml status toy" in out
+    assert "The sweep is running. Follow it with: tune-dml status toy" in out
     assert "resume" not in out
     assert "Not complete. Continue with: tune-dml resume toy" in command_line(*words)[1]

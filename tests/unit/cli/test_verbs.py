@@ -128,7 +128,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     out = command_line("status", "toy", "--storage", tmp_path)[1]
     assert out.startswith("interrupted ")
     assert "\n1 trial to go: " in out
-    assert "stopped on the way" in out
+    assert "1 interrupted" in out
     assert re.search(r"Next:    tune-dml \w+ toy", out)
     with FileLock(tmp_path / "toy" / "lock"):
         assert is_running(tmp_path / "toy")

@@ -307,9 +307,7 @@ def test_the_status_table(tmp_path):
     history.parent.mkdir(parents=True)
     history.write_text('{"step": 100, "time": 1.0, "val/recall_at_1": 1.0}\n')
     lines = shown(results)
-    assert (
-        lines[0] == "interrupted 4/6: 1 of 6 trials finished, 1 stopped on the way, 1 diverged, 2 failed, 1 not run yet"
-    )
+    assert lines[0] == "interrupted 4/6: 1 of 6 trials finished, 1 interrupted, 1 diverged, 2 failed, 1 not run yet"
     assert "γ=0 60.00 stopped at 100/300 diverged" in lines
     assert "γ=1 failed failed ." in lines
     assert "failed: out of memory: CUDA [γ=1, seed 0 and 1 more]" in lines

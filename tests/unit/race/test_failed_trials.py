@@ -87,7 +87,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
     assert sum(trial.cell.label == "rho=0.9" for trial in state.trials.values()) == MOST_FAILED
     results = Results.of(state)
     last = list(race_lines(results))[-1]
-    assert "not decided, because trials of rho=0.9 failed again and again" in last
+    assert "not decided, because trials of rho=0.9 failed repeatedly" in last
     assert "still open" not in last
     assert race_data(results)["failed"] == ["rho=0.9"]
     assert drive.session() == []
