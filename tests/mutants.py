@@ -89,6 +89,10 @@ def mutant(source: str, index: int) -> tuple[str, str]:
     return ast.unparse(tree), f"{node.lineno}: {before} -> {ast.unparse(node)}"  # type: ignore[attr-defined]
 
 
+def _area(file: Path) -> str:
+    return next(area for area in AREAS if str(file.relative_to(ROOT)).startswith(area))
+
+
 def caught(copied: Path, area: str, timeout: float) -> bool:
     """Run the tests of an area in the copied tree."""
     tests = [path for path in AREAS[area] if (copied / path).exists()]
@@ -111,14 +115,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "tree"
         shutil.copytree(ROOT, copied, ignore=shutil.ignore_patterns(".git", ".venv*", "sweeps", "__pycache__"))
-        for file, index in sample(options.paths, options.count, options.seed):
+        chosen = list(sample(options.paths, options.count, options.seed))
+        areas = sorted({_area(file) for file, _ in chosen})
+        if broken := [area for area in areas if caught(copied, area, options.timeout)]:
+            sys.stdout.write(f"The tests of {', '.join(broken)} fail or time out without a mutant.\n")
+            return 2
+        for file, index in chosen:
             name = str(file.relative_to(ROOT))
-            area = next(area for area in AREAS if name.startswith(area))
             source = file.read_text(encoding="utf-8")
             changed, what = mutant(source, index)
             (copied / name).write_text(changed, encoding="utf-8")
             judged += 1
-            if not caught(copied, area, options.timeout):
+            if not caught(copied, _area(file), options.timeout):
                 survivors.append(f"{name}:{what}")
                 sys.stdout.write(f"survived  {survivors[-1]}\n")
                 sys.stdout.flush()
