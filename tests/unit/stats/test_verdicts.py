@@ -8,9 +8,9 @@ from helpers.tables import table_of
 
 from tune_dml.papers.published import published_rows
 from tune_dml.stats.intervals.noise import fit_pairs
-from tune_dml.stats.intervals.simultaneous import all_pairs, half_widths
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 from tune_dml.stats.sequential.racing import next_look, standing
-from tune_dml.stats.verdicts.best import compare_with_best, judge_best
+from tune_dml.stats.verdicts.best import _no_nearer, compare_with_best, judge_best
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
 from tune_dml.stats.verdicts.selection import score_of_best
@@ -64,6 +64,15 @@ def test_within_the_margin_of_the_best(margin: float, within: tuple[int, ...]) -
     """Gaps to the best of 2, 0.2, 0, 0.2 and 0.8 points, hardly any noise: a doubled or halved margin changes the answer."""
     values = sweep([63.3, 65.1, 65.3, 65.1, 64.5], sd=0.01)
     assert judge_best(values, [1, 2, 3, 4, 5], margin).within == within
+
+
+def test_no_cell_is_nearer_to_the_best_than_the_intervals_of_its_pairs_say() -> None:
+    low = np.array([[0.0, 0.7, 0.1], [-1.0, 0.0, -1.0], [-1.0, 0.3, 0.0]])
+    pairs, candidates = Bounds(np.zeros((3, 3)), low, -low.T), np.array([True, True, False])
+    np.testing.assert_allclose(_no_nearer(np.array([0.0, 0.2, 0.4]), candidates, pairs), [0.0, 0.7, 0.4])
+    np.testing.assert_allclose(
+        _no_nearer(np.array([0.5, 0.2, 0.4]), np.array([True, False, False]), pairs), [0, 0.7, 0.4]
+    )
 
 
 @pytest.mark.parametrize("cells", [10, 40])
