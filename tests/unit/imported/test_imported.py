@@ -99,9 +99,9 @@ def test_the_page_says_what_it_leaves_out_and_runs_no_markup(tmp_path):
     files = write_report(found, tmp_path / "report")
     html = files.html.read_text()
     assert "What is unknown" in html
-    assert "intervals assume one look" in html
+    assert "Intervals assume one look" in html
     assert "95% simultaneous interval" in html  # all the error, as that says
-    assert "not on record: one is assumed" in html
+    assert "not recorded; one is assumed" in html
     assert "<script>alert" not in html
     assert "trained elsewhere" in html
     assert "tune-dml extend" not in html
