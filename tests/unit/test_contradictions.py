@@ -55,7 +55,7 @@ def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):
         for trial in plan.trials():
             ledger.write(event_of("ended", trial.key, status="finished", metrics={}))
     (said,) = contradictions(read_state(tmp_path))
-    assert "ledger.jsonl tells of 2 trial(s) that plan.json does not have" in said
+    assert "ledger.jsonl has 2 trial(s) that plan.json does not have" in said
 
 
 def test_trials_that_ran_different_code_are_said(tmp_path, plan):
@@ -87,4 +87,4 @@ def test_code_that_was_edited_before_a_sweep_goes_on_is_said_and_no_other_packag
     for module in ("own_loss", "other_loss"):
         (tmp_path / f"{module}.py").write_text("class Mine: ...  # edited\n")
     (said,) = edited_code(read_state(driver.folder))
-    assert said.startswith("the code of own_loss has changed")
+    assert said.startswith("the code of own_loss changed after some trials")

@@ -1,4 +1,4 @@
-"""Commands about a sweep, ready to paste: they carry the places that its first session was told of."""
+"""Commands for a sweep, ready to paste, with the options of its first session."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ _CARRIED = {
     **dict.fromkeys(("resume", "extend", "confirm"), (*_STORES, "--cache-dir", "--address", "--max-concurrent")),
     **dict.fromkeys(("report", "open", "rescore", "sync"), _STORES),
 }
-"""Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
+"""Verb -> options that are repeated from the first session, beside --storage."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
-"""In the environment of a command that was submitted: the cluster as its user named it, and what else `submit` was told."""
+"""Environment variable of a submitted job: the cluster as its user named it, and further options of `submit`."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
 
 
 def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, str | None] = _NOTHING) -> str:
-    """`tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`; without what is the default, and without secrets.
+    """Return a command such as `tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`, without defaults and secrets.
 
-    What runs as a job on a cluster is read elsewhere: its commands are to be submitted, too.
-
-    `now`: flag -> value of the options of this line, which count before those of the first session.
+    Args:
+        results: the sweep.
+        verb: the verb.
+        change: further arguments.
+        now: option -> value on the present command line; it takes precedence over the first session's.
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
@@ -48,34 +50,34 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
 
 
 def is_program(word: str) -> bool:
-    """Whether a command line began with this program."""
+    """Whether a word of a command line is this program."""
     return Path(word).stem in _PROGRAM
 
 
 def interrupted(go_on: str) -> str:
-    """What is said where no table comes any more."""
+    """Return the message of an interrupted session."""
     return f"Interrupted. Continue with: {go_on}"
 
 
 def program() -> str:
-    """What a command begins with: `tune-dml`, or what submits it to the cluster on which this runs as a job."""
+    """Return `tune-dml`, or within a job the command that submits to its cluster."""
     there = os.environ.get(SUBMITTED_TO)
     return f"tune-dml submit {there} --" if there else "tune-dml"
 
 
 def as_typed_here(text: str) -> str:
-    """A text whose commands, in backticks, begin as they must where it is read."""
+    """Return a text whose commands, in backticks, begin with `program()`."""
     return re.sub("`tune-dml (?!submit |cancel )", lambda found: f"`{program()} ", text)
 
 
 def cluster_of_this_job() -> str | None:
-    """The cluster on which this runs as a job, as its user named it; None where it was not submitted."""
+    """Return the cluster of this job as its user named it; None if this is no job."""
     there = os.environ.get(SUBMITTED_TO)
     return mask(shlex.split(there)[0]) if there else None
 
 
 def stop(results: Results) -> str:
-    """How a sweep that runs is stopped, as the end of a sentence; it may run elsewhere than where this is asked."""
+    """Return how to stop a running sweep, as the end of a sentence."""
     if results.submitted_to:
         return f"`tune-dml cancel {shlex.quote(results.submitted_to)} {results.name}`"
     elsewhere = f", on {results.host}" if results.host not in {"", platform.node()} else ""
@@ -83,9 +85,9 @@ def stop(results: Results) -> str:
 
 
 def smaller_micro_batch(results: Results) -> int | None:
-    """Half of the fewest pictures that a worker held at a time in the trials that ran out of memory.
+    """Return half of the smallest micro-batch that ran out of memory.
 
-    None where none did, and where a network may use batch statistics, which are those of the whole batch.
+    None if no trial did, or if one uses batch statistics, which need the whole batch.
     """
     held = []
     for trial in (*results.trials, *results.confirmed):
@@ -99,13 +101,13 @@ def smaller_micro_batch(results: Results) -> int | None:
 
 
 def try_again(results: Results) -> str:
-    """`--retry-failed`, and for trials that ran out of memory fewer pictures at a time."""
+    """Return `--retry-failed`, with a smaller micro-batch after trials ran out of memory."""
     fewer = smaller_micro_batch(results)
     return "--retry-failed" if fewer is None else f"--retry-failed --micro-batch {fewer}"
 
 
 def _given(typed: Sequence[str], option: str) -> str:
-    """An option's value as it was typed; empty where it was not."""
+    """Return an option's value on a command line; empty if it is not there."""
     for word, following in zip(typed, [*typed[1:], ""], strict=True):
         if word == option:
             return following

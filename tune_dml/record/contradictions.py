@@ -1,6 +1,6 @@
-"""What a sweep's record says against itself: files that were changed by hand, trials that ran different code.
+"""Find contradictions in a sweep's record: files edited by hand, trials that ran different code.
 
-Nothing of it is mended: nobody can tell here which side is right. It is said wherever the sweep's notes are.
+They are listed with the sweep's notes and never repaired.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MEASURED = {"finished", "diverged", "stopped"}
 
 
 def contradictions(state: SweepState) -> tuple[str, ...]:
-    """Each in words."""
+    """Return a sentence for each contradiction."""
     return tuple(_all(state))
 
 
@@ -26,14 +26,14 @@ def _all(state: SweepState) -> Iterator[str]:
         yield f"plan.json {altered}"
     if unplanned := len(state.unplanned):
         yield (
-            f"{LEDGER} tells of {unplanned} trial(s) that plan.json does not have, which count for nothing: "
-            "something was taken out of the plan by hand, or it is another sweep's"
+            f"{LEDGER} has {unplanned} trial(s) that plan.json does not have; they are ignored. "
+            "The plan was edited by hand, or it belongs to another sweep"
         )
     yield from _changed_code(state)
 
 
 def _changed_code(state: SweepState) -> Iterator[str]:
-    """Modules of other packages that were edited while the sweep ran, or before it was resumed."""
+    """Yield a sentence for each module of another package that was edited between trials."""
     ended = _measured(state)
     for module in sorted({name for event in ended for name in event.end.code}):
         known = [(event.key, event.end.code[module]) for event in ended if module in event.end.code]
@@ -43,25 +43,25 @@ def _changed_code(state: SweepState) -> Iterator[str]:
             yield (
                 f"the code of {module} was changed while the sweep ran: {len(later)} of {len(known)} trials, first "
                 f"{first.cell.label}, seed {first.seed}, trained with another version than those before, and cannot be "
-                "compared with them; a new sweep under another --name trains all with one"
+                "compared with them; use another --name to train all with one version"
             )
 
 
 def edited_code(state: SweepState) -> tuple[str, ...]:
-    """Each module of other packages that is another one now than when the sweep's trials were trained, in words."""
+    """Return a sentence for each module of another package that changed since its trials were trained."""
     known: dict[str, str] = {}
     for event in _measured(state):
         known |= event.end.code
     return tuple(
-        f"the code of {module} has changed since the trials that are there were trained; they are not run again, and what "
-        "is trained now cannot be compared with them: another --name runs everything"
+        f"the code of {module} changed after some trials had been trained. They are not run again, and new trials cannot be "
+        "compared with them: use another --name to run everything"
         for module, digest in sorted(known.items())
         if _digest_now(module) not in {digest, None}
     )
 
 
 def _digest_now(module: str) -> str | None:
-    """Of a module as it is here; None of one that is not."""
+    """Return the digest of a module's source; None if it is not installed."""
     try:
         spec = importlib.util.find_spec(module)
         return source_digest(spec.origin) if spec and spec.origin else None
@@ -70,6 +70,6 @@ def _digest_now(module: str) -> str | None:
 
 
 def _measured(state: SweepState) -> list[TrialEnded]:
-    """The ends of trials that have figures, in their order."""
+    """Return the ends of trials with figures, in order of time."""
     measured = [state.trial(key) for key in state.trials if state.trial(key).status in _MEASURED]
     return sorted((trial.ended for trial in measured if trial.ended is not None), key=lambda event: event.time)

@@ -1,4 +1,4 @@
-"""The look that would be taken now: what a sweep, or its confirmation, has to show."""
+"""Build the look at a sweep, or at its confirmation, in its present state."""
 
 from __future__ import annotations
 

@@ -11,12 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import JsonRow
 from tune_dml.record.race import Over, RaceRule, SettledCell
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from tune_dml.record.provenance import Provenance
+else:
+    Provenance = dict  # pydantic accepts any JSON object
 
 EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
 """`paused`: a message of a trial that waits at a rung; the ledger has a `TrialPaused` for it."""
@@ -47,13 +52,13 @@ class TrialEnd:
     statistics: Figures = field(default_factory=dict)
     """Figures seen when training diverged."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the fields that say something; status, reason and metrics always."""
         always = {"status", "reason", "metrics"}
         return {name: value for name, value in vars(self).items() if name in always or value not in (None, "", {})}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> TrialEnd:
+    def from_json(cls, body: Mapping[str, object]) -> TrialEnd:
         """Read what `to_json` returned."""
         end: TrialEnd = _adapter(cls).validate_python(body)
         return end
@@ -77,14 +82,14 @@ class Event:
         if kind := vars(cls).get("kind"):
             _KINDS[kind] = cls
 
-    def body(self) -> dict[str, Any]:
-        """Return what the line has beside kind, time and key."""
+    def body(self) -> JsonRow:
+        """Return the `body` of the line."""
         if self.whole:
             value = getattr(self, self.whole)
             return value.to_json() if isinstance(value, TrialEnd) else asdict(value)
         return {name: value for name, value in asdict(self).items() if name not in _ENVELOPE}
 
-    def to_row(self, time: float) -> dict[str, Any]:
+    def to_row(self, time: float) -> JsonRow:
         """Return the line of the event at a time."""
         return {"kind": self.kind, "time": time, "key": self.key, "body": self.body()}
 
@@ -180,7 +185,7 @@ class Note(Event):
     of_session: bool = False
     """Holds only until the next session begins."""
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> JsonRow:
         """Return the text, and `of_session` where it is set."""
         return {"text": self.text, **({"of_session": True} if self.of_session else {})}
 
@@ -190,7 +195,7 @@ class SessionStarted(Event):
     """A driver begins to run the sweep."""
 
     kind = "session"
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
     resources: Resources = field(default_factory=Resources)
     heard: Mapping[str, float] = field(default_factory=dict)
     """Trial key -> time of its last row, of trials whose driver died."""
@@ -294,13 +299,11 @@ _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 def _adapter(cls: type) -> TypeAdapter[Any]:
     if cls not in _ADAPTERS:
-        from pydantic import TypeAdapter
-
         _ADAPTERS[cls] = TypeAdapter(cls)
     return _ADAPTERS[cls]
 
 
-def read_event(row: Mapping[str, Any]) -> Event:
+def read_event(row: JsonRow) -> Event:
     """Return the event of a line.
 
     Raises:
@@ -312,8 +315,6 @@ def read_event(row: Mapping[str, Any]) -> Event:
     envelope = {"time": row.get("time"), "key": row.get("key", "")}
     if issubclass(found, TrialEvent) and not envelope["key"]:
         raise ValueError("it names no trial")
-    from pydantic import ValidationError
-
     try:
         event: Event = _adapter(found).validate_python({**({found.whole: body} if found.whole else body), **envelope})
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a sweep reaches without training, as its first session recorded it."""
+"""Figures that a sweep reaches without training, measured by its first session."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Floors = Mapping[str, Mapping[str, float]]
 
 
 def recorded_floors(sessions: Sequence[SessionStarted]) -> Floors:
-    """The floors of the first session that measured them; empty in sweeps from before they were measured."""
+    """Return the floors of the first session that measured them; empty for older sweeps."""
     return next((session.floors for session in sessions if session.floors), {})

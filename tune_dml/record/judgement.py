@@ -1,4 +1,4 @@
-"""What a report says of a sweep, in the form in which other places show it. Made by `tune_dml.report`."""
+"""The report's findings as plain data, for MLflow. Made by `tune_dml.report`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CellJudgement:
-    """What a report says of one cell."""
+    """The report's finding on one cell."""
 
     figures: Mapping[str, float]
-    """Name -> number: ends of the comparison bar, difference to the baseline with its interval; NaN where nothing is said."""
+    """Name -> number: comparison bar, difference to the baseline and its interval; NaN if not available."""
     text: str
     """One sentence."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a report says of a sweep."""
+    """The report's findings on a sweep."""
 
     text: tuple[str, ...]
-    """The answer and the next step, a paragraph each."""
+    """Paragraphs: the answer and the next step."""
     figures: Mapping[str, float]
-    """Name -> number: best cell, baseline, their difference; NaN where nothing is said."""
+    """Name -> number: best cell, baseline, their difference; NaN if not available."""
     cells: Mapping[str, CellJudgement]
-    """By the cell's label."""
+    """Cell label -> finding."""
     figure: str
-    """Name of the report's first figure; empty where it has none."""
+    """Name of the report's first figure; may be empty."""
     best: str
-    """Label of the best cell; empty where none has a result."""
+    """Label of the best cell; empty if none has a result."""

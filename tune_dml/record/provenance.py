@@ -1,9 +1,9 @@
-"""Where a sweep's numbers come from: code, versions, machine, command line. Never a secret, never slow.
+"""Collect the provenance of a session: code, versions, machine and command line, without secrets.
 
-    collect()            everything, JSON-able; a git repository and a GPU query are the only things that cost time
-    mask(text)           the text with whatever looks like a secret starred out
+    collect()            as JSON values
+    mask(text)           the text with anything that looks like a secret replaced by stars
 
-No torch is imported to look at GPUs: torch answers when it already holds them, else the driver's own tools do.
+GPUs are queried with nvidia-smi, or with torch if it is already imported.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 _DIFF_LIMIT = 200_000
-"""Characters of the diff that are kept; its digest is always of the whole."""
+"""Characters of the diff that are stored; the digest is of the whole diff."""
 
 _LIST_LIMIT = 100
 _TIMEOUT = 2.0
-"""Seconds a helper program may take before we go on without it."""
+"""Seconds until a helper program is given up."""
 
 _PACKAGES = (
     *("tune-dml", "torch", "numpy", "ray", "optuna", "mlflow", "pandas", "scipy", "scikit-learn", "pydantic"),
@@ -39,6 +39,54 @@ _ENVIRONMENT = (
 )
 
 _STARS = "***"
+
+
+class Git(TypedDict, total=False):
+    """State of a git repository."""
+
+    commit: str | None
+    branch: str
+    dirty: bool
+    untracked: list[str]
+    untracked_cut: str
+    diff: str
+    diff_digest: str
+    diff_note: str
+    note: str
+
+
+class Cpu(TypedDict):
+    """CPU model, cores of the machine, and cores that this process may use."""
+
+    model: str
+    count: int | None
+    usable: int | None
+
+
+class Gpu(TypedDict, total=False):
+    """One GPU."""
+
+    name: str
+    memory_mib: int | None
+    driver: str
+
+
+class Provenance(TypedDict, total=False):
+    """Where a session's numbers come from; older sweeps may lack keys."""
+
+    git: Git
+    packages: dict[str, str]
+    methods: dict[str, str]
+    python: str
+    platform: str
+    host: str
+    cpu: Cpu
+    memory_bytes: int | None
+    gpus: list[Gpu]
+    argv: list[str]
+    environment: dict[str, str]
+
+
 _NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|passwd|secret|api[_-]?key|credential|authorization)[\w-]*)"
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
@@ -50,25 +98,19 @@ _PATTERNS = (
 
 
 def mask(text: str) -> str:
-    """The text with user:password@ of addresses, values of secret-looking settings and known token forms starred out."""
+    """Replace logins in addresses, values of secret settings and known tokens by stars."""
     for pattern, stars in _PATTERNS:
         text = pattern.sub(stars, text)
     return text
 
 
 def without_login(address: str) -> str:
-    """An address with a web server's user and password left out, for whoever is asked for them or has them in the environment.
-
-    Other secrets are starred out.
-    """
+    """Return a web address without user and password; other secrets are replaced by stars."""
     return re.sub(r"\A(https?://)[^/]*@", r"\1", mask(address))
 
 
 def _mask_argv(argv: Sequence[str]) -> list[str]:
-    """A command line without secrets, `--token X` loses its X as `--token=X` does, in letters that every file and store takes.
-
-    Python reads bytes that its locale does not know, as of a file named in another one's, into halves of letters.
-    """
+    """Return a command line without secrets (`--token X` and `--token=X`), and without surrogate characters."""
     masked: list[str] = []
     for word in (word.encode(errors="surrogateescape").decode(errors="replace") for word in argv):
         hidden = bool(masked) and re.fullmatch(rf"(?i)--?{_NAME}", masked[-1]) is not None
@@ -76,11 +118,11 @@ def _mask_argv(argv: Sequence[str]) -> list[str]:
     return masked
 
 
-def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Everything that is known about this process and its code, as JSON-able values.
+def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Provenance:
+    """Return the provenance of this process as JSON values.
 
-    `git` describes the project of the working directory, or that of this package when the former is none. The diff
-    is against HEAD, secrets starred out; `diff_digest` is of the true diff, so equal digests mean equal code.
+    `git` describes the repository of the working directory, or else of this package. The diff is against HEAD with secrets
+    masked; `diff_digest` is of the unmasked diff, so equal digests mean equal code.
     """
     environment = os.environ if environment is None else environment
     gpu_query = _start_gpu_query()  # runs while git does
@@ -99,8 +141,8 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
     }
 
 
-def _git(*folders: Path) -> dict[str, Any]:
-    """The first folder that lies in a git repository and is not ignored by it."""
+def _git(*folders: Path) -> Git:
+    """Describe the repository of the first folder that is in one and not ignored by it."""
     if shutil.which("git") is None:
         return {"commit": None, "note": "git is not installed"}
     for folder in folders:
@@ -111,12 +153,12 @@ def _git(*folders: Path) -> dict[str, Any]:
     return {"commit": None, "note": "not in a git repository"}
 
 
-def _repository(folder: Path, status: str) -> dict[str, Any]:
+def _repository(folder: Path, status: str) -> Git:
     heads = dict(line[2:].split(" ", 1) for line in status.splitlines() if line.startswith("# "))
     changes = [line for line in status.splitlines() if not line.startswith("#")]
     untracked = [line[2:] for line in changes if line.startswith("? ")]
     commit = heads.get("branch.oid", "")
-    described: dict[str, Any] = {
+    described: Git = {
         "commit": None if commit.startswith("(") else commit,  # "(initial)": nothing committed yet
         "branch": heads.get("branch.head", ""),
         "dirty": bool(changes),
@@ -129,12 +171,12 @@ def _repository(folder: Path, status: str) -> dict[str, Any]:
     return described
 
 
-def _diff(folder: Path) -> dict[str, Any]:
+def _diff(folder: Path) -> Git:
     text = _run("git", "-C", str(folder), "diff", "HEAD", "--no-color", "--no-ext-diff")
     if text is None:
         return {"diff": "", "diff_note": "the diff could not be read"}
     shown = mask(text[:_DIFF_LIMIT])
-    described: dict[str, Any] = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
+    described: Git = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
     if len(text) > _DIFF_LIMIT:
         described["diff_note"] = f"cut: the first {_DIFF_LIMIT} of {len(text)} characters"
     elif shown != text:
@@ -143,7 +185,7 @@ def _diff(folder: Path) -> dict[str, Any]:
 
 
 def _run(*command: str) -> str | None:
-    """What a program prints, or None when it fails, is missing or takes too long."""
+    """Return a program's output; None if it fails, is missing or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -162,7 +204,7 @@ def _versions() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    """Package -> version and a digest of its source, of every other package that brings methods, data sets or spaces."""
+    """Return package -> version and source digest, of every other package with methods, data sets or spaces."""
     brought: dict[str, str] = {}
     for package in importlib.metadata.distributions():
         groups = (entry for entry in package.entry_points if entry.group.startswith("tune_dml."))
@@ -173,7 +215,7 @@ def _methods() -> dict[str, str]:
 
 
 def _source_digest(modules: Sequence[str]) -> str:
-    """Of the Python files of top-level modules, none of which is imported; of one that is not there, of its name alone."""
+    """Return a digest of the Python files of top-level modules, without importing them."""
     seen = hashlib.sha256()
     for module in modules:
         spec = importlib.util.find_spec(module)
@@ -219,7 +261,7 @@ def _start_gpu_query() -> subprocess.Popen[bytes] | None:
         return None
 
 
-def _gpus(query: subprocess.Popen[bytes] | None) -> list[dict[str, Any]]:
+def _gpus(query: subprocess.Popen[bytes] | None) -> list[Gpu]:
     text = b""
     if query is not None:
         try:

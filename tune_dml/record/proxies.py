@@ -1,4 +1,4 @@
-"""What the environment's proxies do to a request: one that was set for the internet also gets those to this machine."""
+"""Hints about HTTP proxies: one set for the internet may also receive requests to this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tune_dml.record.provenance import mask
 
 
 def directly(address: str) -> str:
-    """How to ask an address without the proxy that the environment names for it, as a sentence to add; nothing where none is."""
+    """Return a sentence on how to bypass the proxy of an address; empty if there is none."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -17,4 +17,4 @@ def directly(address: str) -> str:
     proxy, host = urllib.request.getproxies().get(parts.scheme), parts.hostname or ""
     if not proxy or urllib.request.proxy_bypass(host):
         return ""
-    return f" It was asked by way of the proxy {mask(proxy)}; without: `export no_proxy={host}`."
+    return f" The request went through the proxy {mask(proxy)}; without: `export no_proxy={host}`."

@@ -1,11 +1,6 @@
-"""What the ledger says of a race (`sweep --until-decided`): its rule, its blocks of seeds, what was judged after each.
+"""State of a race (`sweep --until-decided`): its rule, its blocks of seeds, and the cells that stopped.
 
-race       the rule: margin, most seeds, most hours; written when a session asks for a race
-block      cells get seeds: all seeds so far, digests of the cells
-judged     a block was looked at: seeds, level
-settled    a cell stops: why, after how many seeds, against which cell, margin, level
-reopened   it goes on after all: the cell it was tied with has been overtaken
-race_over  no block follows: decided; failed, where all cells are settled but those whose trials failed; max_seeds; budget
+A race ends as `decided`, `failed` (all cells are settled but those whose trials failed), `max_seeds` or `budget`.
 """
 
 from __future__ import annotations
@@ -21,27 +16,27 @@ Over = Literal["", "decided", "failed", "max_seeds", "budget"]
 
 @dataclass(frozen=True)
 class SettledCell:
-    """Why a cell got no more seeds."""
+    """A cell that gets no more seeds, and why."""
 
     cell: str
-    """Its digest."""
+    """Digest of the cell."""
     seeds: int
-    """Of the block after which it stopped."""
+    """Seeds per cell after which it stopped."""
     why: Why
     against: str
-    """Label of the cell it was judged against; empty where it was none."""
+    """Label of the cell that it was compared with; empty if none."""
     margin: float
     level: float
     """Error level of the look."""
     effect: float | None = None
-    """How much worse it certainly is, or how far from the best it may be at most."""
+    """Lower bound of how much worse it is, or upper bound of its distance to the best."""
     unjudged: str = ""
-    """Labels of cells whose trials failed, which may be better than the best."""
+    """Labels of cells whose trials failed and which may be better than the best."""
     failed: int = 0
-    """How many of its last trials failed, where it stopped for that."""
+    """Number of its last trials that failed, if that is why it stopped."""
 
     def supersedes(self, before: SettledCell) -> bool:
-        """Whether it must be written although the cell had stopped: its trials were tried again, or those of others."""
+        """Whether it replaces an earlier record of the same cell, after trials were retried."""
         lost = {"diverged", "failed"}
         return (self.why != before.why and bool({self.why, before.why} & lost)) or self.unjudged != before.unjudged
 
@@ -62,48 +57,47 @@ class SettledCell:
 
 @dataclass(frozen=True)
 class RaceRule:
-    """What a race is to decide, and its limits."""
+    """Margin and limits of a race."""
 
     margin: float
     max_seeds: int
     budget: float | None = None
-    """GPU-hours, or worker-hours where trials have no GPU."""
+    """GPU-hours, or worker-hours of trials without a GPU."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Seeds that some cells got together."""
+    """Seeds added to some cells at once."""
 
     seeds: int
-    """How many."""
     trials: tuple[Trial, ...]
 
 
 @dataclass
 class Race:
-    """Where a race stands."""
+    """State of a race."""
 
     rule: RaceRule
     blocks: list[Block] = field(default_factory=list)
     judged: list[tuple[int, float]] = field(default_factory=list)
-    """(seeds, level) of every judgement, in order."""
+    """(seeds, error level) of every judgement, in order."""
     settled: dict[str, SettledCell] = field(default_factory=dict)
-    """Digest -> why the cell stopped, of those that have."""
+    """Digest -> record of each cell that stopped."""
     over: Over = ""
-    """Why no block follows; empty while one may."""
+    """Why the race ended; empty while it continues."""
 
     @property
     def failed(self) -> list[str]:
-        """Digests of the cells that stopped because their trials failed."""
+        """Digests of cells that stopped because their trials failed."""
         return [cell for cell, settled in self.settled.items() if settled.why == "failed"]
 
     def limit(self, rule: RaceRule) -> None:
-        """Other limits: a race that the old ones had stopped goes on."""
+        """Set other limits; a race that the old limits stopped continues."""
         if self.over != "decided" and rule != self.rule:
             self.over = ""
         self.rule = rule
 
     def retry(self) -> None:
-        """Go on: a trial runs again, so the race is judged again once it has ended."""
+        """Continue the race, because a trial runs again."""
         if self.over != "budget":
             self.over = ""

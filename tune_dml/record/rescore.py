@@ -1,7 +1,7 @@
-"""Metrics that are added later, computed of the embeddings that trials have kept: nothing is trained again.
+"""Compute further metrics from the embeddings that trials kept, without training again.
 
-What is found of the validation pictures goes into the ledger, and so into tables, reports and MLflow; what is found of the
-test pictures goes into the sealed file of its trial, and nowhere else.
+Validation metrics go into the ledger, and from there into tables, reports and MLflow. Test metrics go into the trial's sealed
+file only.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from tune_dml.planning.plan import Trial
 
 _KNOWN = "map_at_r"
-"""Computed again beside the new ones: how far it is from what the trial recorded is what half precision costs."""
+"""Computed again to measure the error of half precision: its distance to the recorded value."""
 
 
 @dataclass(frozen=True)
 class RescoredTrial:
-    """One trial."""
+    """A trial with its new metrics."""
 
     key: str
     label: str
     seed: int
     metrics: dict[str, float]
-    """`val/...`; those of the test pictures are sealed."""
+    """Validation metrics; test metrics are sealed."""
     rounding: float
-    """|MAP@R of the kept embeddings - MAP@R that the trial recorded|, in percentage points."""
+    """|MAP@R of the stored embeddings - recorded MAP@R|, in percentage points."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class RescoredSweep:
 
     trials: tuple[RescoredTrial, ...]
     without: int
-    """Finished trials that have kept no embeddings."""
+    """Number of finished trials without stored embeddings."""
 
 
 def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
-    """Names as they are logged, without the part: `recall_at_10`. Raises ConfigError with every name that is unknown."""
+    """Return names without their half, such as `recall_at_10`. Raise ConfigError for unknown ones."""
     keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
     known = [family.key.format(k=10) for family in FAMILIES.values()]
     rule = "only metrics of a ranking can be computed of kept embeddings"
@@ -68,10 +68,11 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
-    """Compute metrics of every finished trial that has kept its embeddings, and write them down.
+    """Compute and record metrics of every finished trial that kept its embeddings.
 
-    Raises ConfigError for an unknown metric, one that the trials have measured, where no trial has kept any, and while another
-    process runs the sweep.
+    Raises:
+        ConfigError: if a metric is unknown or already measured, if no trial has embeddings, or if another process runs the
+            sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
@@ -101,7 +102,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
 
 
 def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str]) -> list[Problem]:
-    """Metrics that every trial has measured itself: what half precision gives would take their place."""
+    """Refuse metrics that every trial measured itself, in full precision."""
     own = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
     there = [key for key in keys if own and all(f"val/{key}" in metrics for metrics in own)]
@@ -109,7 +110,7 @@ def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str])
 
 
 def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:
-    """Metrics of the embeddings kept of a half; None where there are none, or one is not finite."""
+    """Return metrics of a half's embeddings; None if there are none, or one is not finite."""
     from trainables.evidence.stored import StoredEmbeddings, embeddings_file
 
     kept = StoredEmbeddings.read(folder / embeddings_file(part))

@@ -1,8 +1,8 @@
-"""What one query moves a metric by, as far as it is known, else what its numbers show.
+"""Resolution of a metric: how far one query moves it.
 
-A retrieval metric is a mean over the queries that its trial reports (`val/queries`), in percent: one query moves R@k by
-100 / q, and any other by at most that. Of other metrics (NMI, F1, a loss, a user's own) and of results of other programs
-nobody says how many queries there were: there the values themselves show it (`stats.intervals.resolution.resolution_shown`).
+A retrieval metric is a mean over the trial's queries (`val/queries`), in percent: one query moves R@k by 100 / q, and any
+other metric by at most that. For other metrics (NMI, F1, a loss) and results of other programs the number of queries is
+unknown; there the values show the step (`stats.intervals.resolution.resolution_shown`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainables.metrics.families import described
 
 Metrics = Mapping[str, float]
-"""What a trial logged last."""
+"""Final figures of a trial."""
 
 
 def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:
-    """In points, from the metrics of trials: of those with the fewest queries; 0 where no trial tells."""
+    """Return the resolution in points, for the trial with the fewest queries; 0 if unknown."""
     name = metric.rpartition("/")[2]
     known = described(name)
     if known is None or not known[1]:
@@ -28,9 +28,9 @@ def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:
 
 
 def resolution_in(metric: str, cells: Iterable[Sequence[Metrics]], *, fractions: bool = False) -> float:
-    """Return what one query moves a metric by; where no trial tells, what the numbers of each cell's trials show.
+    """Return the resolution of a metric, from the number of queries or else from the values of each cell's trials.
 
-    `fractions`: numbers of other programs, which need not be in percent, show it even where trials tell.
+    `fractions`: the numbers are another program's and may not be in percent, so the values are used as well.
     """
     by_cell = list(cells)
     known = resolution_of(metric, (metrics for trials in by_cell for metrics in trials))

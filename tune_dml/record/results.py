@@ -1,4 +1,4 @@
-"""A sweep as one tidy table, one row per trial: what compare and report read. Read from the ledger, never from MLflow."""
+"""Results of a sweep, one row per trial, read from the ledger: the input of compare and report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from trainables.context import EVIDENCE
 from trainables.evidence.record import Evidence
@@ -17,9 +17,9 @@ from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
 from tune_dml.record.events import SessionStarted, TrialEnd
 from tune_dml.record.floors import Floors, recorded_floors
-from tune_dml.record.ledger import read_history, trial_folder
+from tune_dml.record.ledger import HistoryRow, read_history, trial_folder
 from tune_dml.record.looks import Look
-from tune_dml.record.provenance import mask
+from tune_dml.record.provenance import Provenance, mask
 from tune_dml.record.race import Race
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One trial as it stands."""
+    """One trial of a sweep."""
 
     key: str
     cell: Cell
@@ -49,9 +49,9 @@ class TrialResult:
     reason: str = ""
     """Why it failed or diverged; empty otherwise."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Validation (`val/...`) and training (`train/...`) figures at the evaluation that counts; empty until finished.
+    """Validation (`val/...`) and training (`train/...`) figures of the evaluation that counts; empty until finished.
 
-    Test metrics (`test/...`) are sealed: they are among them only where the sweep has been opened.
+    Test metrics (`test/...`) are included only if the sweep has been opened.
     """
     seconds: float = 0.0
     """Training time over all attempts."""
@@ -61,22 +61,21 @@ class TrialResult:
     """The trial's MLflow run; empty until it is logged."""
     step: int = 0
     ended: float = 0.0
-    """When, in seconds since the epoch; 0 where it has not."""
+    """Seconds since the epoch; 0 while it has not ended."""
     out_of_memory: bool = False
-    """It failed because its network and batch need more than there is."""
     micro_batch: int | None = None
-    """Pictures that a worker held at a time, where its session said it and not its cell."""
+    """Pictures that a worker held at a time, where the session set it."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The MLflow store in which a sweep's runs lie."""
+    """The MLflow store of a sweep's runs."""
 
     uri: str
     experiment_id: str
 
     def page(self, run_id: str) -> str:
-        """The address of a run's page; empty where the store is a database, which serves none."""
+        """Return the address of a run's page; empty for a database, which serves no pages."""
         if not (run_id and self.experiment_id and self.uri.startswith(("http://", "https://"))):
             return ""
         return f"{mask(self.uri).rstrip('/')}/#/experiments/{self.experiment_id}/runs/{run_id}"
@@ -84,12 +83,12 @@ class Store:
 
 @dataclass(frozen=True)
 class Imported:
-    """Where results come from that no sweep of ours made, and what their trials logged."""
+    """The source of results of another program, and the histories of its trials."""
 
     source: str
-    """As people call it: `the file runs.csv`."""
-    histories: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Trial key -> its evaluations, in order of step."""
+    """Name for the reader, such as `the file runs.csv`."""
+    histories: Mapping[str, list[HistoryRow]] = field(default_factory=dict)
+    """Trial key -> evaluations in order of step."""
 
 
 @dataclass(frozen=True)
@@ -99,46 +98,45 @@ class Results:
     folder: Path
     plan: Plan
     trials: tuple[TrialResult, ...]
-    provenance: Mapping[str, Any]
-    """Of the first session: commit, versions, hardware, command line."""
+    provenance: Provenance
+    """Provenance of the first session: commit, versions, hardware, command line."""
     notes: tuple[str, ...]
-    """What had to be said aloud: retries, fallbacks, dropped settings."""
+    """Messages for the reader: retries, fallbacks, dropped settings."""
     parent_run_id: str = ""
     """The sweep's own MLflow run; empty until it is logged."""
     resources: Resources = field(default_factory=Resources)
-    """What a trial of the last session was given."""
+    """Resources of a trial in the last session."""
     looks: tuple[Look, ...] = ()
-    """Looks at the sweep, in order: the last one saw these results, or some of them."""
+    """Looks at the sweep, in order."""
     confirmation_looks: tuple[Look, ...] = ()
     """Looks at the fresh seeds, in order."""
     looked_at: bool = True
-    """Whether verdicts on the trials as they stand are paid for: a look at them is on record, or nothing can be claimed."""
+    """Whether a look at these trials is recorded, or no verdict is possible."""
     race: Race | None = None
-    """Of a sweep that stops when it is decided."""
+    """The race of a sweep with `--until-decided`."""
     opening: Opening | None = None
-    """Who opened the test metrics, when, for which selection; None while they are sealed."""
+    """The opening of the test metrics; None while they are sealed."""
     confirmed: tuple[TrialResult, ...] = ()
-    """Trials of fresh seeds that measure the best cells again; in no table, curve or selection of the sweep."""
+    """Trials that measure the best cells again on fresh seeds; in no table, curve or selection of the sweep."""
     imported: Imported | None = None
-    """Where they come from, when no sweep of ours made them."""
+    """Their source, if they are another program's results."""
     store: Store | None = None
     """The MLflow store that has the runs; None until they are logged."""
     submitted_to: str | None = None
-    """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
+    """The cluster that the last session was submitted to; None if it was started directly."""
     host: str = ""
-    """Where the driver of the last session runs, or ran."""
+    """Host of the last session's driver."""
     floors: Floors = field(default_factory=dict)
-    """What is reached without training: floor -> validation figures. Empty in sweeps from before it was measured."""
+    """Floor -> validation figures reached without training; empty in older sweeps."""
     waits_for: str = ""
     """What a running sweep without room waits for."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
-        """The results as they stand now."""
+        """Return the results of a state."""
         runs, store = _run_ids(state.folder)
-        first, last = (
-            (state.sessions[0], state.sessions[-1]) if state.sessions else (SessionStarted(), SessionStarted())
-        )
+        sessions = state.sessions or [SessionStarted()]
+        first, last = sessions[0], sessions[-1]
         return cls(
             state.folder,
             state.plan,
@@ -175,18 +173,18 @@ class Results:
         """All cells, planned and proposed, in order."""
         return tuple({trial.cell.digest: trial.cell for trial in self.trials}.values())
 
-    def history(self, key: str) -> list[dict[str, Any]]:
-        """A trial's evaluations, in order of step, without test metrics."""
+    def history(self, key: str) -> list[HistoryRow]:
+        """Return a trial's evaluations in order of step, without test metrics."""
         if self.imported is not None:
             return self.imported.histories.get(key, [])
         return [without_sealed(row) for row in read_history(self.folder, key)]
 
     def evidence(self, key: str) -> Evidence | None:
-        """What a trial left to look at; None where it left nothing that can be read."""
+        """Return a trial's histograms and pictures; None if there are none, or they cannot be read."""
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
     def hits(self, key: str, half: str) -> Hits | None:
-        """Which queries of a half, val or test, found their class first; None where none were kept, and of a sealed half."""
+        """Return which queries of val or test found their class first; None if none were stored, or the half is sealed."""
         from trainables.evidence.stored import Hits, hits_file  # brings torch along
 
         if is_sealed(f"{half}/") and not self.opened:
@@ -194,7 +192,7 @@ class Results:
         return Hits.read(trial_folder(self.folder, key) / hits_file(half))
 
     def resolution_of(self, metric: str) -> float:
-        """What one query moves a metric by, else the step that its numbers show."""
+        """Return how far one query moves a metric, or else the step that its numbers show."""
         by_cell: dict[str, list[Mapping[str, float]]] = {}
         for trial in self.trials:
             by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
@@ -202,22 +200,22 @@ class Results:
 
     @property
     def incomplete(self) -> bool:
-        """Whether trials are left that were asked for, or a race is under way."""
+        """Whether requested trials have not ended, or a race continues."""
         left = self.count("missing") + self.count("running") > 0
         return left or (self.race is not None and not self.race.over)
 
     def count(self, status: TrialStatus) -> int:
-        """How many trials have a status."""
+        """Return the number of trials with a status."""
         return sum(trial.status == status for trial in self.trials)
 
     def table(self) -> pd.DataFrame:
-        """One row per trial: arm, identity, knobs (dotted), status, metrics, cost, run id; test metrics only when opened."""
+        """Return one row per trial: arm, cell, seed, status, knobs (dotted), metrics, cost and MLflow run."""
         import pandas as pd
 
         rows = []
         for trial in self.trials:
             arm = trial.cell.arm or self.plan.space.name
-            row: dict[str, Any] = {"arm": arm, "cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
+            row: dict[str, object] = {"arm": arm, "cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
             row.update(trial.cell.knobs)
             row.update(trial.metrics)
             row.update(seconds=trial.seconds, attempts=trial.attempts, reason=trial.reason)
@@ -226,12 +224,12 @@ class Results:
 
 
 def load_results(storage: Path, name: str) -> Results:
-    """Read a sweep. Raises ConfigError when there is none of that name."""
+    """Read a sweep. Raise ConfigError if there is none of that name."""
     return Results.of(load_state(storage, name))
 
 
 def load_and_look(storage: Path, name: str, by: str) -> Results:
-    """Read a sweep and record that `by` looks at it. Raises ConfigError when there is no such sweep, or as `record_look` does."""
+    """Read a sweep and record a look at it by the verb `by`. Raise ConfigError if there is no such sweep."""
     state = load_state(storage, name)
     state.record_look(by)
     return Results.of(state)
@@ -243,7 +241,7 @@ def results_of(folder: Path) -> Results:
 
 
 def _looked_at(state: SweepState) -> bool:
-    """Return whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
+    """Whether a look at the present trials is recorded, or no verdict is possible yet."""
     looks = (
         (look_at_sweep(state, ""), state.looks),
         (look_at_confirmation(state, ""), state.confirmation_looks),
@@ -274,10 +272,10 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
 
 
 def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
-    """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`. And the store."""
+    """Return trial key -> MLflow run id, with the sweep's own run under `parent`, and the store."""
     try:
-        books = json.loads((folder / "mlflow.json").read_bytes())
-        return dict(books["runs"]), Store(books["uri"], books["experiment_id"]) if books.get("uri") else None
+        synced = json.loads((folder / "mlflow.json").read_bytes())
+        return dict(synced["runs"]), Store(synced["uri"], synced["experiment_id"]) if synced.get("uri") else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        # None yet, or spoilt: the next sync writes it anew.
+        # missing or damaged: the next sync writes it again
         return {}, None

@@ -1,7 +1,7 @@
-"""Test metrics are sealed until a sweep is opened, which happens once and is on record: who, when, for which selection.
+"""Sealed test metrics, and the one recorded opening of a sweep: who, when and for which selection.
 
-A trial's test metrics lie in a file of its own folder (`trainables.context.SEALED`); of sweeps stored by an older version,
-in the ledger. This file alone reads them.
+A trial's test metrics are in a file of its folder (`trainables.context.SEALED`), or in the ledger of older sweeps. Only this
+module reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from trainables.context import SEALED, read_sealed
 from trainables.files import write_whole
@@ -33,11 +32,11 @@ class Opening:
     cell: str
     """Label of the cell that validation selected then."""
     selection: str = ""
-    """What the selection is for, in the words of who opened; empty where nothing was said."""
+    """The purpose that was given; may be empty."""
 
     @classmethod
     def of(cls, event: Opened) -> Opening:
-        """As the ledger has it."""
+        """Return the opening of a ledger's event."""
         return cls(event.time, event.user, event.host, event.cell, event.selection)
 
     def __str__(self) -> str:
@@ -47,7 +46,7 @@ class Opening:
 
 
 def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening:
-    """Open a sweep, which changes nothing where it is open already. Raises ConfigError while another process runs it."""
+    """Open a sweep, if it is not open already. Raise ConfigError while another process runs it."""
     with Ledger(state.folder) as ledger:
         state.update()
         if state.opened is None:
@@ -58,7 +57,7 @@ def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening
 
 
 def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
-    """The test metrics of a finished trial; none of any other. Only for a sweep that has been opened."""
+    """Return the test metrics of a finished trial, else an empty dictionary. Only for opened sweeps."""
     if trial.ended is None or trial.status != "finished":
         return {}
     older = {name: value for name, value in trial.metrics.items() if is_sealed(name)}
@@ -66,19 +65,19 @@ def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
 
 
 def seal_more(sweep: Path, key: str, figures: Mapping[str, float]) -> None:
-    """Add test metrics to what a trial has sealed."""
+    """Add test metrics to a trial's sealed file."""
     folder = trial_folder(sweep, key)
     body = {**read_sealed(folder), **figures}
     write_whole(folder / SEALED, json.dumps(body) + "\n", private=True)
 
 
 def is_sealed(metric: str) -> bool:
-    """Whether a figure is of the test pictures."""
+    """Whether a metric is of the test pictures."""
     return metric.startswith("test/")
 
 
-def without_sealed(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures that anybody may see."""
+def without_sealed(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures without test metrics."""
     return {name: value for name, value in figures.items() if not is_sealed(name)}
 
 

@@ -1,4 +1,4 @@
-"""The only room that speaks MLflow: a projection of the ledger, brought up to date by syncing."""
+"""Project a sweep's ledger onto MLflow. The only package that imports MLflow."""
 
 from tune_dml.tracking.store import check, experiment_name, tracking_uri, ui_command
 from tune_dml.tracking.tracker import Reconciliation, SyncReport, Tracker

@@ -1,8 +1,8 @@
-"""The best configuration as a LoggedModel of MLflow, where its trials kept their networks (`evaluation.keep=weights`).
+"""Log the best configuration as an MLflow LoggedModel, if its trials stored their networks (`evaluation.keep=weights`).
 
     mlflow.pytorch.load_model("models:/m-...")      # pictures to embeddings; torch's exported program, none of our code
 
-Of its seeds the one whose result lies closest to their mean stands for it: the luckiest would promise too much.
+The model is that of the seed closest to the mean of all seeds, because the best seed would be optimistic.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tune_dml.tracking.client import create_model, log_network, show_as_output
 from tune_dml.tracking.trial_runs import SWEEP_TAG
 
 _TRAINED = "tune_dml.trained"
-"""Tag: which training a model is of."""
+"""Tag with the training of a model."""
 _LONGEST = 500  # letters of a setting
 
 
 def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:
-    """The finished trial with a kept network whose result lies closest to the mean of all; None where none kept its own."""
+    """Return the finished trial with a stored network that is closest to the mean; None if there is none."""
     finished = [trial for trial in trials if trial.status == "finished" and metric in trial.metrics]
     if not finished:
         return None
@@ -38,7 +38,7 @@ def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> Tri
 def log_model(
     client: Any, cell: Cell, trial: TrialState, network: Path, *, experiment_id: str, sweep_run: str, trial_run: str
 ) -> str:
-    """The id of the model of this training, made where it is not there; those that stood for the sweep before go."""
+    """Return the id of this training's model. Create it if missing, and delete earlier models of the sweep."""
     trained = f"{trial.key}@{trial.figures_time:.3f}"
     known = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
     for model in known:

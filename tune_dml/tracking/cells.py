@@ -1,4 +1,4 @@
-"""The run of a cell, between those of the sweep and of its trials: one point of the curve. Pure."""
+"""Derive the MLflow run of a cell: one point of the curve. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tune_dml.tracking.projection import MetricPoint, RunStatus, numbers
 
 
 def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint, ...]:
-    """The mean over seeds as each trial ended, in the order of their ends; the step counts the seeds that have a number.
+    """Return the mean over seeds after each trial's end; the step is the number of seeds with a value.
 
-    The last is the report's mean, to the digit: the same values in the same order.
+    The last point equals the report's mean exactly.
     """
     values = {trial.key: _value(trial, metric) for trial in trials}
     ended = sorted(
@@ -29,7 +29,7 @@ def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint,
 
 
 def cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
-    """RUNNING until all its trials have ended, KILLED when no driver is left to end them; a diverged trial is a result."""
+    """Return RUNNING until all trials have ended, KILLED if no driver will end them; a diverged trial is a result."""
     statuses = {trial.status for trial in trials}
     if statuses & {"missing", "running"}:
         return "KILLED" if final else "RUNNING"

@@ -1,4 +1,4 @@
-"""The only file that speaks MLflow: its own client, quiet, without blind repeats, page by page and in batches."""
+"""Call MLflow's client, quietly, without blind retries, page by page and in batches. The only module that imports MLflow."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
 
 _REQUEST_TIMEOUT = "10"
-"""Seconds that a request waits, where the user has not set MLflow's own variable."""
+"""Seconds until a request times out, if MLflow's own variable is not set."""
 _HALF_MADE = "-half-made-"
-"""In the names of folders in which new databases are made."""
+"""Part of the names of folders in which new databases are created."""
 _JUST_MADE = 60.0
-"""Seconds for which a folder in which a database is made may not be locked yet by its maker."""
+"""Age in seconds below which an unlocked folder may still be in use."""
 
 
 @dataclass
@@ -57,9 +57,9 @@ class RunSnapshot:
 
 @contextlib.contextmanager
 def quiet_mlflow() -> Iterator[None]:
-    """MLflow without blind repeats, without long waits, without chatter.
+    """Turn off MLflow's retries, long timeouts and messages.
 
-    A repeated `create_run` whose first answer was late makes a second run, so every repeat is ours and looks first.
+    A retried `create_run` whose first answer was late creates a second run. Our own retries look up the run first.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -71,7 +71,7 @@ def quiet_mlflow() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     os.environ.update(settings)
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)  # errors are raised too, and told of in a line
+        logger.setLevel(logging.CRITICAL)  # errors are raised as well
     try:
         yield
     finally:
@@ -85,20 +85,20 @@ def quiet_mlflow() -> Iterator[None]:
 
 
 def load_mlflow() -> None:
-    """Import MLflow on this thread: two threads importing it at once meet half of it."""
+    """Import MLflow on this thread: two threads must not import it at once."""
     with quiet_mlflow():
         import mlflow.tracking  # noqa: F401
 
 
 def open_client(uri: str) -> Any:
-    """MLflow's client; a SQLite file on a local disk gets a write-ahead log, so that readers do not block us."""
+    """Return an MLflow client. A SQLite file on a local disk gets a write-ahead log, so that readers do not block."""
     from mlflow.tracking import MlflowClient
 
     path = local_database(uri)
     if path is not None and not path.exists():
         _make_database(uri, path)
     client = MlflowClient(uri, registry_uri=uri)
-    client.search_experiments(max_results=1)  # makes the tables of a new database of another kind
+    client.search_experiments(max_results=1)  # creates the tables of a new database
     if path is not None and on_local_disk(path):
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode=WAL")
@@ -114,7 +114,7 @@ def checkpoint(uri: str) -> None:
 
 
 def _make_database(uri: str, path: Path) -> None:
-    """A new SQLite store, whole or not there: tables that a killed process has half made MLflow never completes."""
+    """Create a SQLite store atomically: MLflow cannot complete tables that a killed process left half created."""
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,16 +127,16 @@ def _make_database(uri: str, path: Path) -> None:
         MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
         try:
             os.link(new, path)
-        except FileExistsError:  # another sweep's was there first
+        except FileExistsError:  # another sweep created it first
             return
         except OSError:  # a file system without links
             os.replace(new, path)
 
 
 def _clear_half_made(path: Path) -> None:
-    """Take away what killed makers of this database have left: folders that nobody holds any more."""
+    """Remove folders that killed processes left while creating this database."""
     for folder in path.parent.glob(f".{glob.escape(path.name)}{_HALF_MADE}*"):
-        with contextlib.suppress(OSError):  # it is gone meanwhile, or somebody else's
+        with contextlib.suppress(OSError):  # removed meanwhile, or another user's
             if time.time() - folder.stat().st_mtime > _JUST_MADE:
                 with _held(folder) as is_ours:
                     if is_ours:
@@ -145,10 +145,7 @@ def _clear_half_made(path: Path) -> None:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Hold a folder as long as this process lives: the kernel lets go of it however that ends.
-
-    Gives whether it is held: not where another process holds it, nor where folders cannot be locked.
-    """
+    """Lock a folder while the context or the process lives. Yield whether the lock was obtained."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,9 +160,9 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> str:
-    """The experiment's id, made if missing: the one with a run of ours that is known, whatever it is called by now.
+    """Return the id of the known run's experiment, which may have been renamed, or of `name`; create it if missing.
 
-    Files of a SQLite store go beside its database.
+    Artifacts of a SQLite store go beside its database.
     """
     if known_run and (kept := _kept_experiment(client, known_run)):
         return kept
@@ -176,7 +173,7 @@ def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> s
         files = None if path is None else (path.parent.absolute() / "mlruns" / slug).as_uri()
         try:
             return str(client.create_experiment(name, files))
-        except Exception as error:  # another sweep made it meanwhile
+        except Exception as error:  # another sweep created it meanwhile
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
                 raise error
@@ -187,9 +184,9 @@ def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> s
 
 
 def _kept_experiment(client: Any, run_id: str) -> str:
-    """The active experiment that has a run; empty where there is none.
+    """Return the active experiment of a run; empty if there is none.
 
-    A run that was deleted is restored: those below it still say whose they are, and would be made a second time.
+    Restore a deleted run: otherwise its child runs would be created a second time.
     """
     try:
         info = client.get_run(run_id).info
@@ -205,19 +202,19 @@ def _kept_experiment(client: Any, run_id: str) -> str:
 
 
 def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Its description, where nobody has written one."""
+    """Set the experiment's description, unless it has one."""
     if not client.get_experiment(experiment_id).tags.get("mlflow.note.content"):
         client.set_experiment_tag(experiment_id, "mlflow.note.content", text)
 
 
 def create_run(client: Any, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
-    """A new run without parameters."""
+    """Create a run without parameters."""
     info = client.create_run(experiment_id, milliseconds(started), tags, name).info
     return MlflowRun(info.run_id, "RUNNING", dict(tags), frozenset())
 
 
 def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
-    """A run's data set; MLflow keeps one of equal ones, and 36 characters of its digest: the source has it whole."""
+    """Log a run's data set. MLflow stores 36 characters of the digest; the source has all of it."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     source = json.dumps({"name": name, "digest": digest})
@@ -226,8 +223,8 @@ def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
 
 
 def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowRun]:
-    """Every active run of a query, page by page, the earliest first."""
-    shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
+    """Yield every active run of a query, the earliest first."""
+    shared: dict[frozenset[str], frozenset[str]] = {}  # trials of a sweep have the same parameter names
     token = None
     while True:
         order = ["attributes.start_time ASC"]
@@ -244,7 +241,7 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
 
 
 def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
-    """A run as it is now, with the points of those of its metrics; None where it was deleted."""
+    """Return a run with the points of some metrics; None if it was deleted."""
     try:
         run = client.get_run(run_id)
     except Exception as error:
@@ -269,7 +266,7 @@ def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[Metri
 def log_in_batches(
     client: Any, run_id: str, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    """Below MLflow's limits: 1000 entities in all, 100 parameters, 100 tags."""
+    """Log in batches below MLflow's limits: 1000 entities in all, 100 parameters, 100 tags."""
     from mlflow.entities import Metric, Param, RunTag
 
     names, labels = [Param(*item) for item in params.items()], [RunTag(*item) for item in tags.items()]
@@ -282,7 +279,7 @@ def log_in_batches(
 def log_news(
     client: Any, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    """Metrics, and of the parameters and tags those that the run does not have yet."""
+    """Log metrics, and the parameters and tags that the run does not have."""
     missing = {name: value for name, value in params.items() if name not in run.params}
     changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
     log_in_batches(client, run.id, points, missing, changed)
@@ -291,7 +288,7 @@ def log_news(
 
 
 def set_status(client: Any, run: MlflowRun, status: RunStatus, moment: float) -> None:
-    """Where a run stands since a moment, where it is not there already."""
+    """Set a run's status and its end time, if the status changed."""
     if run.status == status:
         return
     if status == "RUNNING":
@@ -304,13 +301,13 @@ def set_status(client: Any, run: MlflowRun, status: RunStatus, moment: float) ->
 def create_model(
     client: Any, experiment_id: str, trial_run: str, tags: Mapping[str, str], params: Mapping[str, str]
 ) -> str:
-    """The id of a new LoggedModel that a trial's run has made, without its network."""
+    """Create a LoggedModel of a trial's run, without its network. Return its id."""
     model = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
     return str(model.model_id)
 
 
 def log_network(client: Any, model: str, network: Path) -> None:
-    """Give a LoggedModel its network, as mlflow.pytorch saves and loads one; the file is copied and never read here."""
+    """Upload a network into a LoggedModel in the format of mlflow.pytorch. The file is copied, not read."""
     from mlflow.models import Model
 
     version = metadata.version("torch")
@@ -327,21 +324,21 @@ def log_network(client: Any, model: str, network: Path) -> None:
 
 
 def show_as_output(client: Any, run_id: str, model: str) -> None:
-    """List a LoggedModel among what a run has made."""
+    """List a LoggedModel as an output of a run."""
     from mlflow.entities import LoggedModelOutput
 
     client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
 
 
 def file_store(client: Any, run_id: str) -> Any:
-    """Where a run's files lie, which can also delete them."""
+    """Return the artifact store of a run, which can also delete files."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
 
 
 def reason_of(error: Exception) -> str:
-    """An error without secrets, control characters or its second line."""
+    """Return the first line of an error, without secrets and control characters."""
     text = mask(str(error).strip()) or type(error).__name__
     line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
     return shortened(line, 300)

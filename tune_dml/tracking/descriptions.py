@@ -1,4 +1,4 @@
-"""Descriptions of experiment and runs, as MLflow's pages show them: Markdown, in which names are text and nothing else."""
+"""Descriptions of the experiment and its runs in Markdown, for MLflow's pages. Names are escaped."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tune_dml.text import one_line
 from tune_dml.tracking.projection import TAG_LIMIT, Projection
 
 REPORT = "report"
-"""The folder of a sweep's run that holds its report."""
+"""Artifact folder of the report in the sweep's run."""
 BEST_CONFIGURATION = "best_configuration.json"
-"""The file of a sweep's run that holds every setting of its best cell."""
+"""Artifact of the sweep's run with every setting of its best cell."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|~])")
 
 
 def plain(text: str) -> str:
-    """Text as it is, on one line: no tags, no Markdown."""
+    """Escape a text for Markdown and HTML, on one line."""
     return _MARKDOWN.sub(r"\\\1", html.escape(one_line(text), quote=False))
 
 
 def experiment_note(space: Space) -> str:
-    """What the experiment is about, and how its runs are nested."""
+    """Return the experiment's description: its question, and how its runs are nested."""
     cited = space.citation
     source = f" From {plain(cited.title)} ({plain(cited.venue)} {cited.year})." if cited else ""
     nested = (
@@ -37,7 +37,7 @@ def experiment_note(space: Space) -> str:
 def sweep_note(
     projection: Projection, judgement: Judgement, experiment_id: str, run_id: str, *, reported: bool, model: str
 ) -> str:
-    """The answer, how much of the sweep it rests on, and the report with its first figure, where that is attached."""
+    """Return the sweep's description: the answer, the progress, and the attached report with its first figure."""
     state = projection.state
     ended = sum(state.trial(key).ended is not None for key in state.trials)
     parts = [plain(text) for text in judgement.text]
@@ -58,16 +58,16 @@ def sweep_note(
 
 
 def cell_note(projection: Projection, cell: Cell, finding: str = "") -> str:
-    """What the run of a cell is, and what the report says of it."""
+    """Return a cell's description: the report's finding and the run's content."""
     metric = plain(projection.state.plan.metric)
     own = f"Mean, comparison bar and seeds of {metric} for {plain(cell.label)}; its trials are the runs below it."
     return f"{plain(finding)}\n\n{own}" if finding else own
 
 
 def trial_note(projection: Projection, key: str) -> str:
-    """What the run of a trial is."""
+    """Return a trial's description."""
     trial = projection.planned(key)
     if trial is None:
-        return "A trial that the plan of its sweep no longer knows."
+        return "A trial that is not in its sweep's plan any more."
     purpose = ", which confirms it on a fresh seed" if key in projection.state.confirming else ""
     return f"Seed {trial.seed} of {plain(trial.cell.label)}{purpose}."

@@ -1,4 +1,4 @@
-"""Runs of an MLflow experiment that no sweep of ours made, for the report."""
+"""Read the runs of any MLflow experiment, for the report."""
 
 from __future__ import annotations
 
@@ -19,18 +19,25 @@ _STATUSES: dict[str, TrialStatus] = {
 
 
 _NOT_TRAINED = {"tune_dml.ledger", "tune_dml.cell_key"}
-"""Tags of the runs of a sweep and of its cells, which are no trainings."""
+"""Tags of runs of sweeps and cells, which are no trainings."""
 
 
 def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
-    """Read every active training that has parameters; the last value of a metric counts.
+    """Read every active run with parameters; the last value of a metric counts.
 
-    Raises ConfigError for what is not there. `word`: what was typed, where that is no --from-mlflow.
+    Args:
+        uri: the store.
+        experiment: its name; None if the store has one experiment.
+        request: the user's description of the results.
+        word: the argument as it was typed, if it was not --from-mlflow.
+
+    Raises:
+        ConfigError: if the store, the experiment or its runs are missing.
     """
     place = mask(word) or f"--from-mlflow {mask(uri)}"
     uri, _ = tracking_uri(uri)
     path = local_database(uri)
-    if path is not None and not path.exists():  # it would be made
+    if path is not None and not path.exists():  # MLflow would create it
         raise ConfigError(Problem(place, "the database must exist", str(path), "Correct the path."))
     raise_if_any(check(uri))
     load_mlflow()
@@ -39,7 +46,7 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
             runs, name = _runs(open_client(uri), experiment, *((place, mask(uri)) if word else ("--experiment", place)))
         except ConfigError:
             raise
-        except Exception as error:  # every store has errors of its own
+        except Exception as error:  # each store raises its own errors
             raise ConfigError(Problem(place, "the store must answer", None, f"{reason_of(error)}.")) from None
     rows = tuple(_row(run) for run in runs if run.data.params and not _NOT_TRAINED & run.data.tags.keys())
     listed = ImportedRows(f"the MLflow experiment {name}", rows)
@@ -52,19 +59,19 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
 
 
 def _data_set(runs: list[Any]) -> tuple[str, str] | None:
-    """The one that all runs which name any name."""
+    """Return the data set, if all runs that name one agree."""
     inputs = (item for run in runs for item in (run.inputs.dataset_inputs if run.inputs else ()))
     named = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
     return named.pop() if len(named) == 1 else None
 
 
 def _runs(client: Any, experiment: str | None, place: str, store: str) -> tuple[list[Any], str]:
-    """The active runs of an experiment, which may be left out where there is one, and its name."""
+    """Return the active runs of an experiment, and its name."""
     known = {item.name: item.experiment_id for item in client.search_experiments()}
     if experiment is None and len(known) == 1:
         experiment = next(iter(known))
     if experiment is None or experiment not in known:
-        rule = f"must be an experiment of {store}" if experiment else f"which experiment of {store} must be said"
+        rule = f"must be an experiment of {store}" if experiment else f"name the experiment of {store}"
         raise ConfigError(Problem(place, rule, experiment, nearest(experiment or "", list(known), what="experiment")))
     runs: list[Any] = []
     token = None

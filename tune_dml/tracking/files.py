@@ -1,4 +1,4 @@
-"""The files of a sweep's runs: the plan, each session's provenance, what trials leave to look at, the report."""
+"""Upload the files of a sweep's runs: plan, provenance of each session, evidence of trials, report."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tune_dml.tracking.sync_state import PARENT, SyncState
 
 
 class FilePusher:
-    """Files have a store of their own, often another machine: the numbers never wait for it.
+    """Uploads files. The artifact store is often another machine, and metrics do not wait for it.
 
-    Once it has failed it is not asked again before the last push.
+    After a failure it is not contacted again before the last push.
     """
 
     def __init__(self, projection: Projection, synced: SyncState):
@@ -26,7 +26,7 @@ class FilePusher:
         self._failed = False
 
     def push(self, client: Any, push: Push) -> None:
-        """Attach what the store lacks: sources to the sweep's own run, evidence to those of ended trials."""
+        """Upload the plan and sessions to the sweep's run, and evidence to the runs of ended trials."""
         try:
             if not self._failed or push.final:
                 self._push_sources(client)
@@ -35,7 +35,7 @@ class FilePusher:
             self._failed, push.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
-        """The plan and each session's provenance, whole, once a session."""
+        """Upload the plan and the provenance of each new session."""
         state, parent = self._projection.state, self._synced.runs[PARENT]
         if self._synced.sessions == len(state.sessions):
             return
@@ -46,7 +46,7 @@ class FilePusher:
         self._synced.sessions = len(state.sessions)
 
     def _push_evidence(self, client: Any) -> None:
-        """What ended trials left to look at, each file under its own name: pushing them again adds none."""
+        """Upload the evidence of ended trials; a repeated upload replaces the same files."""
         for run in self._projection.runs.values():
             if not self._synced.lacks_evidence(run) or self._projection.state.trial(run.key).away:
                 continue
@@ -57,7 +57,7 @@ class FilePusher:
 
 
 def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
-    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
+    """Upload files, then delete those of an earlier upload: a failure in between loses nothing."""
     fresh: set[str] = set()
     for path in paths:
         if path.is_dir():
@@ -72,7 +72,7 @@ def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: st
 
 
 def _files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
-    """Every file of a run in a folder and those inside it, by path."""
+    """Yield the path of every file of a run in a folder, recursively."""
     for entry in client.list_artifacts(run_id, folder):
         if entry.is_dir:
             yield from _files_under(client, run_id, entry.path)

@@ -1,7 +1,6 @@
-"""What MLflow should show of a sweep, derived from the state of its ledger. Pure: `runs.py` and `files.py` do the talking.
+"""Map the sweep state to the MLflow runs that should exist. Pure; `runs.py` and `files.py` write them.
 
-Whatever is derived (status, tags, parameters, timestamps) comes out the same however often it is derived: that is what makes
-a replay harmless.
+The same state always gives the same status, tags, parameters and timestamps, so that a replay is harmless.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from tune_dml.space import Grid, Value
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 _VALUE_LIMIT = 500
-"""A longer parameter shows its beginning and its length; plan.json, attached to the parent run, has it whole."""
+"""Longest parameter; a longer one is cut and shows its length. plan.json has the whole value."""
 
 TAG_LIMIT = 2000
 _MOST_METRICS = 25
-"""Keys of a trial's run, those of opened test metrics aside; the ledger keeps all."""
+"""Metrics of a trial's run, opened test metrics aside; the ledger has all."""
 _NONE = "(none)"
-"""A knob that a cell does not have: charts put a missing number at the top of its axis, and this, as text, at its end."""
+"""Value of a knob that a cell does not have; MLflow's charts draw this text at the end of the axis."""
 
 _BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
-"""At 1 these are recall at 1 under other names, and further on they follow recall and MAP@R: runs show those."""
-_METRIC_NAME = re.compile(r"[^\w\-. :/]")  # what MLflow does not allow in a name
+"""Metrics that runs do not show, because they follow recall and MAP@R."""
+_METRIC_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow forbids in a name
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class MetricPoint:
     value: float
     step: int
     time: int
-    """Milliseconds since the epoch, fixed when the row was reported."""
+    """Milliseconds since the epoch, set when the row was reported."""
 
 
 @dataclass(frozen=True)
@@ -54,31 +53,31 @@ class Row:
     """One evaluation of a trial."""
 
     offset: int
-    """Where it ends in the history."""
+    """End offset in the history."""
     step: int
     points: tuple[MetricPoint, ...]
 
 
 @dataclass
 class TrialRun:
-    """A trial's run as MLflow should have it, and how far it is known to have it."""
+    """A trial's run as MLflow should have it, and how much of it was pushed."""
 
     state: TrialState
     history: GrowingFile
     metric: str
-    """The sweep's, which is always shown."""
+    """The sweep's metric, which is always shown."""
     names: set[str] = field(default_factory=set)
-    """Metrics that are shown: the first that were met."""
+    """Metrics that are shown: the first ones reported."""
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
-    """Steps met in the history and their metrics; a row reported twice counts once, as first written."""
+    """Step -> metrics; of rows reported twice the first counts."""
     shown: int = 0
-    """The version of `state` that MLflow shows."""
+    """Version of `state` that MLflow shows."""
     complete: bool = False
     """MLflow shows its end; its history will not grow."""
 
     @property
     def key(self) -> str:
-        """The trial's."""
+        """Key of the trial."""
         return self.state.key
 
     @property
@@ -87,19 +86,19 @@ class TrialRun:
         return self.shown != self.state.version or (not self.complete and self.history.grown)
 
     def forget(self) -> None:
-        """Begin again: MLflow has nothing of it."""
+        """Start again from the first row."""
         self.history.offset = 0
         self.steps.clear()
         self.names.clear()
 
     def status(self, *, final: bool) -> RunStatus:
-        """MLflow's word for where the trial stands; `final` when no driver will be left running."""
+        """Return MLflow's status; `final`: no driver will be left running."""
         if self.state.ended is not None:
             return "FINISHED" if self.state.status in {"finished", "stopped"} else "FAILED"
         return "RUNNING" if self.state.live and not final else "KILLED"
 
     def tags(self, *, final: bool) -> dict[str, str]:
-        """What is known about how it went."""
+        """Return the tags that follow the trial's state."""
         end = self.state.end
         live = "running" if self.state.live and not final else "interrupted"
         tags = {
@@ -115,7 +114,7 @@ class TrialRun:
         return {name: value[:TAG_LIMIT] for name, value in tags.items()}
 
     def unread(self) -> list[Row]:
-        """The rows that `taken` has not been told of; a step met before comes with no metrics."""
+        """Return the rows that are not marked as `taken`; a repeated step has no points."""
         seen, names = set(self.steps), set(self.names)
         rows = []
         for offset, body in self.history.unread():
@@ -128,7 +127,7 @@ class TrialRun:
     def _shown(
         self, points: Sequence[MetricPoint], names: set[str], asked: Collection[str] = ()
     ) -> tuple[MetricPoint, ...]:
-        """The points that have a place beside the metrics `names`, which grow by theirs; those `asked` for always have."""
+        """Return the points to show beside the metrics `names`, which grow; those in `asked` are always shown."""
         chosen = []
         for point in points:
             own = point.name == self.metric
@@ -139,7 +138,7 @@ class TrialRun:
         return tuple(chosen)
 
     def taken(self, rows: Sequence[Row]) -> None:
-        """These rows are where they belong; reading goes on behind them."""
+        """Mark rows as pushed; reading continues after them."""
         for row in rows:
             self.steps.setdefault(row.step, frozenset(point.name for point in row.points))
             self.names.update(point.name for point in row.points)
@@ -157,13 +156,13 @@ class TrialRun:
         return TrialRun(self.state, replace(self.history, offset=0), self.metric).news()[1]
 
     def skip(self, count: int) -> None:
-        """Take the first `count` different rows as known: an earlier process pushed them."""
+        """Mark the first `count` distinct rows as pushed by an earlier process."""
         rows = self.unread()
         new = [index for index, row in enumerate(rows) if row.points]
         self.taken(rows[: new[count - 1] + 1] if 0 < count <= len(new) else rows[: count and len(rows)])
 
     def closing_points(self) -> tuple[MetricPoint, ...]:
-        """The metrics that the trial is judged by, as far as no row of its history shows them; never the sealed ones."""
+        """Return the final metrics that no row of the history has; never sealed ones."""
         ended = self.state.ended
         if ended is None or (step := ended.end.step) is None:
             return ()
@@ -171,7 +170,7 @@ class TrialRun:
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
     def sealed_points(self, sweep: Path) -> tuple[MetricPoint, ...]:
-        """The test metrics of an opened sweep, at the step and the time that were fixed when the trial ended."""
+        """Return the test metrics of an opened sweep, at the step and time of the trial's end."""
         ended = self.state.ended
         if ended is None:
             return ()
@@ -180,19 +179,19 @@ class TrialRun:
 
 
 class Projection:
-    """The runs that MLflow should have of a sweep."""
+    """The MLflow runs of a sweep."""
 
     def __init__(self, state: SweepState, colour_of: Callable[[int], str] | None = None):
         self.state = state
         self.runs: dict[str, TrialRun] = {}
-        """Key -> run of every trial that the ledger speaks of."""
+        """Key -> run of every trial in the ledger."""
         self._colour_of = colour_of
         self._trials: dict[str, list[str]] = {}
         self._indexed = -1
         self._identified: tuple[Plan | None, str] = (None, "")
 
     def update(self) -> None:
-        """Take in what the ledger has gained."""
+        """Update the state, and add runs of new trials."""
         self.state.update()
         if len(self.runs) < len(self.state.recorded):
             for key, trial in self.state.recorded.items():
@@ -200,23 +199,23 @@ class Projection:
 
     @property
     def metric(self) -> str:
-        """The sweep's, as MLflow has it."""
+        """The sweep's metric, as named in MLflow."""
         return _METRIC_NAME.sub("_", self.state.plan.metric)[:250]
 
     @property
     def judged(self) -> float:
-        """When what a report says last changed: with the trials, and with each look that spends error."""
+        """Time of the last change to the report: an event of a trial, or a look."""
         looks = self.state.looks
         return max(self.last_active, looks[-1].time if looks else 0.0)
 
     @property
     def last_active(self) -> float:
-        """When something last happened."""
+        """Time of the last event of a trial."""
         return max((trial.active for trial in self.state.recorded.values()), default=self.state.created or 0.0)
 
     @property
     def sweep_id(self) -> str:
-        """Name and identity of the stored plan, which the blocks of a race leave as it is."""
+        """Name and identity of the stored plan."""
         stored = self.state.stored
         if self._identified[0] is not stored:
             self._identified = stored, f"{stored.name}-{stored.identity()}"
@@ -224,12 +223,12 @@ class Projection:
 
     @property
     def ledger_id(self) -> str:
-        """What stays when a sweep is extended: its name and when its ledger began."""
-        name = re.sub(r"[^\w.-]", "_", self.state.plan.name)  # it is quoted in a query
+        """Name of the sweep and time of its first event, which an extension does not change."""
+        name = re.sub(r"[^\w.-]", "_", self.state.plan.name)  # it is part of a query
         return f"{name}@{milliseconds(self.state.created or 0.0)}"
 
     def common_tags(self) -> dict[str, str]:
-        """Tags that parent and children share."""
+        """Return the tags of every run."""
         plan, space = self.state.plan, self.state.plan.space
         published = space.published[0] if space.published else None
         citation = space.citation
@@ -244,7 +243,7 @@ class Projection:
         }
 
     def trial_tags(self, key: str) -> dict[str, str]:
-        """Identity tags of a trial's run."""
+        """Return the identity tags of a trial's run."""
         trial = self.planned(key)
         own = {**self._cell_tags(trial.cell), "seed": str(trial.seed)} if trial else {}
         if key in self.state.confirming:
@@ -252,7 +251,7 @@ class Projection:
         return {**self.common_tags(), **own, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
 
     def cell_tags(self, cell: Cell) -> dict[str, str]:
-        """Identity tags of a cell's run."""
+        """Return the identity tags of a cell's run."""
         own = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
         return {**self.common_tags(), **self._cell_tags(cell), **own}
 
@@ -262,12 +261,14 @@ class Projection:
             tags["arm"] = cell.arm[:TAG_LIMIT]
         plan = self.state.plan
         arms = [arm.name for arm in plan.arms]
-        if self._colour_of and len(plan.main_arms) > 1 and cell.arm in arms:  # else MLflow's own tell the cells apart
+        if (
+            self._colour_of and len(plan.main_arms) > 1 and cell.arm in arms
+        ):  # otherwise MLflow's colours tell cells apart
             tags["mlflow.runColor"] = self._colour_of(arms.index(cell.arm))
         return tags
 
     def trials_of(self, cell: Cell) -> list[TrialState]:
-        """The trials that the sweep asks of a cell, in order; those of its confirmation are none of them."""
+        """Return the trials of a cell in order, without those of a confirmation."""
         if self._indexed != len(self.state.trials):
             self._trials = {}
             for key, trial in self.state.trials.items():
@@ -276,19 +277,19 @@ class Projection:
         return [self.state.trial(key) for key in self._trials.get(cell.digest, ())]
 
     def cells_begun(self) -> list[Cell]:
-        """The cells of which some trial has begun, in the order of that."""
+        """Return the cells with a trial in the ledger, in order of their first events."""
         planned = (self.planned(key) for key in self.runs)
         return list({trial.cell.digest: trial.cell for trial in planned if trial}.values())
 
     def cell_started(self, cell: Cell) -> float:
-        """When the ledger first spoke of one of its trials."""
+        """Return the time of the first event of a cell's trials."""
         begun = [trial.started for trial in self.trials_of(cell) if trial.started]
         return min(begun, default=self.state.created or 0.0)
 
     def knobs(self, cell: Cell) -> dict[str, str]:
-        """What tells a cell from the others: of these alone MLflow's comparison of cells draws the curve.
+        """Return the parameters of a cell's run: the arm, if there are several, and every knob.
 
-        The arm, where there are several, and each knob; `(none)` for one that its arm does not have.
+        MLflow's comparison of cells draws the curve from these. A knob that the arm does not have is `(none)`.
         """
         plan = self.state.plan
         named = {"arm": cell.arm} if len(plan.main_arms) > 1 else {}
@@ -297,15 +298,15 @@ class Projection:
         return {name: _text(value) for name, value in {**named, **absent, **settings, **cell.knobs}.items()}
 
     def parameters(self, cell: Cell) -> dict[str, str]:
-        """Every resolved setting of a cell, flat and dotted; `(none)` for a knob that its arm does not have."""
+        """Return every resolved setting of a cell, flat and dotted."""
         return {**self.knobs(cell), **{name: _text(value) for name, value in cell.settings.items()}}
 
     def planned(self, key: str) -> Trial | None:
-        """A trial of the sweep, or of its confirmation."""
+        """Return a trial of the sweep or of its confirmation."""
         return self.state.trials.get(key) or self.state.confirming.get(key)
 
     def parent_tags(self) -> dict[str, str]:
-        """Tags of the sweep's own run; they follow the sweep as it grows."""
+        """Return the tags of the sweep's run, which follow the sweep."""
         plan, opened = self.state.plan, self.state.opened
         counts = Counter(t.status for key, t in self.state.recorded.items() if key not in self.state.confirming)
         return {
@@ -335,19 +336,19 @@ class Projection:
         measured = recorded_floors(self.state.sessions).items()
         floors = {f"floor/{name}": figures[metric] for name, figures in measured if metric in figures}
         moment = max((trial.ended.time for trial in trials if trial.ended), default=0.0)
-        return numbers(ended | floors, sum(ended.values()), moment) if moment else ()
+        return numbers({**ended, **floors}, sum(ended.values()), moment) if moment else ()
 
     def parent_parameters(self) -> dict[str, str]:
-        """What every cell shares, and the domain of each knob, which a run keeps as it was when it was made: see `domains`."""
+        """Return the settings that every cell shares, and each knob's domain at the run's creation."""
         shared = {name: _text(value) for name, value in self.state.plan.base_settings.items()}
         return {**shared, **self.domains()}
 
     def domains(self) -> dict[str, str]:
-        """Knob -> its values or its range. They grow with the sweep; tags follow, a logged parameter does not change."""
+        """Return knob -> values or range. Tags follow as they grow; a logged parameter does not change."""
         return {knob.path: _text(_domain(knob.domain)) for knob in self.state.plan.space.knobs}
 
     def parent_status(self, *, final: bool, interrupted: bool) -> RunStatus:
-        """FAILED when a trial failed (a diverged one is a result), KILLED when a known trial is left to run."""
+        """Return FAILED if a trial failed (a diverged one is a result), KILLED if trials are left."""
         if not final:
             return "RUNNING"
         known = {*self.state.trials, *self.state.recorded}
@@ -362,18 +363,18 @@ class Projection:
 
 
 def milliseconds(seconds: float) -> int:
-    """MLflow counts in milliseconds."""
+    """Convert seconds to MLflow's milliseconds."""
     return round(seconds * 1000)
 
 
-def _points(row: Mapping[str, Any], step: int, time: float) -> tuple[MetricPoint, ...]:
-    """The numbers of a row as metrics, those of sealed ones excepted."""
+def _points(row: Mapping[str, float], step: int, time: float) -> tuple[MetricPoint, ...]:
+    """Return the numbers of a row as points, except sealed metrics."""
     figures = {name: value for name, value in without_sealed(row).items() if name not in {"step", "time"}}
     return numbers(figures, step, float(row.get("time", time)))
 
 
-def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[MetricPoint, ...]:
-    """Figures as metrics, at a time in seconds. What is no number (a note in words) has no place among them."""
+def numbers(figures: Mapping[str, object], step: int, time: float) -> tuple[MetricPoint, ...]:
+    """Return figures as points at a time in seconds, without values that are no numbers."""
     return tuple(
         MetricPoint(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
         for name, value in figures.items()
@@ -382,7 +383,7 @@ def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[MetricP
 
 
 def _text(value: Value | str | list[Any]) -> str:
-    """As `--set` takes it: text as it is, everything else as JSON; cut when long, saying so."""
+    """Return a value as `--set` takes it: text, or else JSON; a long one is cut."""
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) <= _VALUE_LIMIT:
         return text

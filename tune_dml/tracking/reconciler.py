@@ -1,4 +1,4 @@
-"""Whether a store shows what the ledger has, and nothing else under its names: runs, states, parameters, tags, every point."""
+"""Compare an MLflow store with the ledger: runs, states, parameters, tags and every metric point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INFINITY = 1.7976931348623157e308
 
 @dataclass
 class Counts:
-    """What was compared."""
+    """Numbers of compared runs, metrics and points."""
 
     runs: int = 0
     metrics: int = 0
@@ -33,30 +33,30 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Expected:
-    """A run as the ledger has it."""
+    """A run as derived from the ledger."""
 
     key: str
     name: str
     status: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    """Those that follow the ledger; what a run was given when it was made, and what others wrote beside it, is not asked for."""
+    """Tags that follow the ledger; other tags are not compared."""
     points: frozenset[Located]
     outgrown: Collection[str] = ()
-    """Parameters that say what was so when the run was made; one of its tags says what is."""
+    """Parameters that keep their first value; a tag has the present one."""
 
 
 class Reconciler:
-    """Compares one sweep with one store; `counts` and `differing` are of the last comparison."""
+    """Compares one sweep with one store. `counts` and `differing` are of the last comparison."""
 
     def __init__(self, client: Any, projection: Projection, synced: SyncState):
         self.counts = Counts()
         self.differing: list[str] = []
-        """Keys of the trials that the store does not show as the ledger has them."""
+        """Keys of the trials that differ."""
         self._client, self._projection, self._synced = client, projection, synced
 
     def differences(self) -> list[str]:
-        """One line for each run that is missing or not as it should be."""
+        """Return a line for each run that is missing or differs."""
         self.counts, self.differing = Counts(), []
         lines = []
         for expected in self._expected():
@@ -91,7 +91,7 @@ class Reconciler:
             yield _Expected(run.key, name, one.status, one.params, one.tags, _as_stored(self._points_of(run)))
 
     def _points_of(self, run: TrialRun) -> Iterable[MetricPoint]:
-        """Every point that a trial's run should have, read from the beginning."""
+        """Yield every point that a trial's run should have."""
         yield from run.every_point()
         if self._projection.state.opened is not None:
             yield from run.sealed_points(self._projection.state.folder)
@@ -101,7 +101,7 @@ class Reconciler:
         return read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
 
     def _difference(self, expected: _Expected, stored: RunSnapshot | None) -> str:
-        """What a run lacks, in words; empty when nothing."""
+        """Return the differences of a run in words; empty if there are none."""
         if stored is None:
             return "its run is missing"
         points = _as_stored(stored.points)
@@ -112,7 +112,7 @@ class Reconciler:
         return ", ".join(_wrong(expected, stored, expected.points - points, foreign))
 
     def _foreign(self, expected: _Expected, points: frozenset[Located]) -> int:
-        """How many points of a trial's metrics the ledger never had; runs of cells and of the sweep keep what was true once."""
+        """Return the number of a trial's points that the ledger never had; other runs keep outdated points."""
         if expected.key not in self._projection.runs:
             return 0
         names = {name for name, *_ in expected.points}
@@ -121,7 +121,7 @@ class Reconciler:
 
     @cached_property
     def _ends(self) -> set[tuple[str, int]]:
-        """Every end that a trial ever had, and when: what an earlier one had shown stays in the store."""
+        """(key, time) of every end, earlier ones included, whose points stay in the store."""
         events = read_events(self._projection.state.folder)
         return {(event.key, milliseconds(event.time)) for event in events if event.kind == "ended"}
 
@@ -132,7 +132,7 @@ def _wrong(expected: _Expected, stored: RunSnapshot, missing: frozenset[Located]
         name
         for name, value in expected.params.items()
         if name not in expected.outgrown
-        and stored.params.get(name, value) not in {value, value.strip("()")}  # an older version wrote `none`, for good
+        and stored.params.get(name, value) not in {value, value.strip("()")}  # older versions wrote `none`
     ]
     if stored.status != expected.status:
         yield f"is {stored.status}, should be {expected.status}"
@@ -153,5 +153,5 @@ def _as_stored(points: Iterable[MetricPoint]) -> frozenset[Located]:
 
 
 def _word(value: float) -> str:
-    """A value as text that can be compared, NaN too, infinities as MLflow stores them."""
+    """Return a value as comparable text, NaN included, with infinities as MLflow stores them."""
     return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _INFINITY), value))

@@ -1,10 +1,9 @@
-"""The runs of a sweep in one MLflow store: found or made once, then told what they lack.
+"""Find or create the runs of a sweep in an MLflow store, and push what they lack.
 
-The sweep's own run holds those of its cells, and each of these its trials'. A store of an older version has the trials right
-under the sweep: they are moved below their cells, as they are.
+Runs are nested: sweep, cell, trial. Trials that an older version put right under the sweep are moved below their cells.
 
-Exactly once: a trial's run is looked up by its tag before it is created, requests are never repeated blindly, and a metric
-keeps the time of its row, so that pushing it again adds nothing.
+Exactly once: a run is looked up by its tag before it is created, requests are never retried blindly, and a metric keeps the
+time of its row, so that pushing it again adds nothing.
 """
 
 from __future__ import annotations
@@ -43,44 +42,44 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"
 
 @dataclass
 class Push:
-    """One push under way, and what it has done."""
+    """Options and progress of one push."""
 
     final: bool
-    """No driver will be left running: what has not ended is KILLED."""
+    """No driver will be left running: trials that have not ended are KILLED."""
     interrupted: bool = False
-    """Trials remain that the ledger does not know of."""
+    """Trials remain that are not in the ledger."""
     trials: int = 0
     rows: int = 0
     error: str | None = None
 
     def count(self, rows: Sequence[Row]) -> int:
-        """One trial more, with as many new evaluations as come back."""
+        """Count one more trial; return the number of its new rows."""
         new = sum(bool(row.points) for row in rows)
         self.trials, self.rows = self.trials + 1, self.rows + new
         return new
 
 
 class RunPusher:
-    """Brings runs up to date. Raises whatever the libraries of MLflow's store raise, but for what concerns one trial."""
+    """Pushes runs. Raises the errors of MLflow's store, except those of a single trial."""
 
     def __init__(self, uri: str, experiment: str, projection: Projection, synced: SyncState):
         self.client: Any = None
         self.connected = False
-        """What the store has is known; false again after trouble with it."""
+        """Whether the store's runs are known; False after an error."""
         self.was_new = False
-        """This store did not know the sweep before."""
+        """Whether the store did not have the sweep before."""
         self._uri = uri
         self._experiment = experiment
         self._projection = projection
         self._synced = synced
         self._runs: dict[str, MlflowRun] = {}
         self._shown: dict[str, set[MetricPoint]] = {}
-        """What the runs of cells and of the sweep itself are known to have."""
+        """Run id -> points that runs of cells and of the sweep have."""
         self._standing: dict[str, object] = {}
-        """Where the trials of a cell stood when its run was brought up to date."""
+        """Run id -> state of a cell's trials at its last push."""
 
     def connect(self) -> None:
-        """Find the experiment, the parent run and every child run, once; create the parent if there is none."""
+        """Find the experiment, the sweep's run and every run below it, once. Create the sweep's run if missing."""
         if self.connected:
             return
         if problems := check(self._uri):
@@ -90,7 +89,7 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}
-        for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
+        for tag in (SWEEP_TAG, PARENT_TAG):  # trials of older versions have only the second tag
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
                     self._runs[key] = self._one_of(self._runs.get(key), run, key)
@@ -99,7 +98,7 @@ class RunPusher:
         self.connected = True
 
     def push(self, push: Push) -> None:
-        """Every trial that has news or another status, then the sweep's own run."""
+        """Push every trial with news or another status, then cells and the sweep's run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
             if not trial.due and _stands(run, self._projection.state.plan.name, trial.status(final=push.final)):
@@ -109,8 +108,8 @@ class RunPusher:
             except Exception as error:
                 if getattr(error, "error_code", "") not in _REFUSALS:
                     raise
-                push.error = f"{trial.key}: {reason_of(error)}"  # of this trial; the others go on
-                self.connected = False  # perhaps its run was deleted by hand: look again
+                push.error = f"{trial.key}: {reason_of(error)}"  # the other trials continue
+                self.connected = False  # its run may have been deleted: look again
             if push.trials % _BATCH == _BATCH - 1:
                 self._synced.save()
         self.push_opened()
@@ -118,7 +117,7 @@ class RunPusher:
         self._push_parent(push)
 
     def push_opened(self) -> None:
-        """The test metrics of an opened sweep, on the runs that lack them, and the opening on the sweep's own run."""
+        """Push the test metrics of an opened sweep, and the opening to the sweep's run."""
         state = self._projection.state
         if state.opened is None:
             return
@@ -135,7 +134,7 @@ class RunPusher:
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
-        booked = self._synced.runs.get(PARENT)  # where the sweep was renamed its tags still say how it was called
+        booked = self._synced.runs.get(PARENT)  # a renamed sweep's tags still have the old name
         for run in search_runs(self.client, experiment_id, f"attributes.run_id = '{booked}'") if booked else ():
             self.client.update_run(run.id, name=projection.state.plan.name)
             return run
@@ -145,7 +144,7 @@ class RunPusher:
         return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
     def _one_of(self, known: MlflowRun | None, other: MlflowRun, key: str) -> MlflowRun:
-        """Of two runs of one trial, which a lost answer to a creation can leave, keep the one in `SyncState`."""
+        """Delete one of two runs of a trial, which a lost answer can leave; keep the one in `SyncState`."""
         if known is None or known.id == other.id:
             return other
         keep, drop = (other, known) if self._synced.runs.get(key) == other.id else (known, other)
@@ -153,7 +152,7 @@ class RunPusher:
         return keep
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
-        """Create a run below the sweep's own, without parameters: the first news brings them."""
+        """Create a run below the sweep's, without parameters."""
         return create_run(self.client, self._synced.experiment_id, name, started, _with_source(tags))
 
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
@@ -169,13 +168,13 @@ class RunPusher:
         self._synced.pushed(trial, one.version, push.count(rows))
 
     def _contents_of(self, trial: TrialRun, push: Push) -> RunContents:
-        """What the store is to know of a trial, whose cell has a run from now on."""
+        """Return the content of a trial's run. Create its cell's run if missing."""
         sweep, planned = self._runs[PARENT], self._projection.planned(trial.key)
         above = self._cell_run(planned.cell) if planned else sweep
         return contents_of(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
 
     def _cell_run(self, cell: Cell) -> MlflowRun:
-        """The run of a cell, made when its first trial has news."""
+        """Return a cell's run. Create it if missing."""
         key = cell_key(cell)
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
@@ -186,7 +185,7 @@ class RunPusher:
         return self._runs[key]
 
     def _push_cells(self, push: Push) -> None:
-        """The curve: each cell's mean so far, its configuration and its data."""
+        """Push each cell's mean so far, its configuration and its data set."""
         projection = self._projection
         for cell in projection.cells_begun():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
@@ -196,7 +195,7 @@ class RunPusher:
                 continue
             self._push_data(run)
             points = cell_points(trials, projection.state.plan.metric)
-            if run.id not in self._shown:  # an earlier session made it
+            if run.id not in self._shown:  # created by an earlier session
                 self._shown[run.id] = set(read_points(self.client, run.id, ("mean", "seeds")))
             self._push_new(run, points, projection.knobs(cell), {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
@@ -206,13 +205,13 @@ class RunPusher:
     def _push_new(
         self, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Points that are not known to be there; of those that are MLflow would keep one."""
+        """Push the points that the run is not known to have."""
         known = self._shown.setdefault(run.id, set())
         log_news(self.client, run, [point for point in points if point not in known], params, tags)
         known.update(points)
 
     def _push_data(self, run: MlflowRun) -> None:
-        """The data set, where the run does not have it."""
+        """Log the data set, if the run lacks it."""
         plan = self._projection.state.plan
         if not run.has_data and plan.data_digest:
             log_data_set(self.client, run.id, plan.dataset, plan.data_digest)
@@ -226,9 +225,12 @@ class RunPusher:
         set_status(self.client, run, status, projection.last_active)
 
     def push_judgement(self, judgement: Judgement, *, reported: bool, model: str) -> None:
-        """What a report says: the answer on the sweep's run, the ends of each cell's interval on the cell's.
+        """Push the report's findings to the runs of the sweep and its cells.
 
-        `reported`: the report itself is attached; `model`: the id of the best configuration's, empty where none is kept.
+        Args:
+            judgement: the findings.
+            reported: whether the report is attached.
+            model: id of the best configuration's model; may be empty.
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
@@ -242,23 +244,23 @@ class RunPusher:
 
 
 def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[MetricPoint, ...]:
-    """Figures as of the last event that they follow from; those that say nothing are left out."""
+    """Return finite figures as points at the time of the last event that they depend on."""
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
 
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
-    """What MLflow shows as the source of a run."""
+    """Add the tags that MLflow shows as the source of a run."""
     git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
     return {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
 
 
 def _stands(run: MlflowRun | None, sweep: str, status: RunStatus) -> bool:
-    """Whether a trial's run is there as it should be: below its sweep's, by its present name, with a status."""
+    """Whether a trial's run exists below its sweep's, with the sweep's name and a status."""
     return run is not None and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
 
 
 def _key_of(run: MlflowRun) -> str:
-    """What a run is known by: a trial's key, or that of a cell; empty for a stranger."""
+    """Return the key of a trial's or cell's run; empty for other runs."""
     if cell := run.tags.get("tune_dml.cell_key", ""):
         return CELL + cell.rpartition("-")[2]
     return run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]

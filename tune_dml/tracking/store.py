@@ -1,11 +1,11 @@
-"""Which MLflow store a sweep is logged to, whether it can be, and how to look at it.
+"""Choose the MLflow store of a sweep, check it, and show how to open it.
 
     uri, origin = tracking_uri(flag, sweeps)   # flag, else MLFLOW_TRACKING_URI, else SQLite in the working directory
-    check(uri)                             # [] or what is wrong with it, within seconds
+    check(uri)                             # problems, within seconds
     ui_command(uri)                        # mlflow ui --backend-store-uri sqlite:////home/me/mlflow.db
 
-Imports no MLflow, and asks neither its client nor its tables' schema: importing it takes seconds, its client makes the
-database it is asked about, and its error for an absent server names no remedy (ADR 1).
+Imports no MLflow: the import takes seconds, its client creates the database that it checks, and its error for an absent
+server names no remedy (ADR 1).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tune_dml.record.provenance import mask, without_login
 from tune_dml.record.proxies import directly
 
 _TIMEOUT = 4.0
-"""Seconds that a check waits for a server."""
+"""Seconds until a check gives a server up."""
 
 _LONGEST_PATH = 470
-"""Bytes: SQLite takes 511, and a new database is made one folder deeper. MLflow tries a longer one for minutes."""
+"""Bytes of a path. SQLite takes 511, and a new database is created one folder deeper."""
 
 _PLACE = "MLflow tracking URI"
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -46,10 +46,9 @@ _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "fuse.", "ceph", "gpfs"
 
 
 def tracking_uri(flag: str | None, sweeps: Path | None = None) -> tuple[str, str]:
-    """The store and where it was named: the flag, MLFLOW_TRACKING_URI, or mlflow.db in the working directory.
+    """Return the store and its origin: the flag, MLFLOW_TRACKING_URI, or mlflow.db in the working directory.
 
-    A job's working directory goes with the job, so there the folder of the sweeps takes its place. SQLite paths come out
-    absolute, so that the store stays the same when the working directory changes.
+    In a job, whose working directory is temporary, the folder of the sweeps is used instead. SQLite paths become absolute.
     """
     folder = sweeps if sweeps is not None and SUBMITTED_TO in os.environ else Path()
     if flag:
@@ -60,18 +59,18 @@ def tracking_uri(flag: str | None, sweeps: Path | None = None) -> tuple[str, str
 
 
 def experiment_name(flag: str | None, plan: Plan) -> str:
-    """The experiment: the flag, MLFLOW_EXPERIMENT_NAME, or the space's name (one experiment per family of sweeps)."""
+    """Return the experiment: the flag, MLFLOW_EXPERIMENT_NAME, or the space's name."""
     return flag or os.environ.get("MLFLOW_EXPERIMENT_NAME") or plan.space.name
 
 
 def local_database(uri: str) -> Path | None:
-    """The file behind a SQLite store; None for every other store."""
+    """Return the file of a SQLite store; None for other stores."""
     match = re.match(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)", uri)
     return Path(match["path"]) if match and match["path"] != ":memory:" else None
 
 
 def on_local_disk(path: Path) -> bool:
-    """Whether a file lies on a disk of this machine; network file systems break SQLite's write-ahead log."""
+    """Whether a file is on a local disk; network file systems break SQLite's write-ahead log."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -82,16 +81,16 @@ def on_local_disk(path: Path) -> bool:
 
 
 def ui_command(uri: str) -> str:
-    """The one command that shows a store in MLflow's own pages."""
+    """Return the command that opens a store in MLflow's pages."""
     if uri.startswith(("http://", "https://")):
         return f"python -m webbrowser {shlex.quote(without_login(uri))}"
-    if mask(uri) != uri:  # the secret stays where it is
+    if mask(uri) != uri:  # keeps the secret in the environment
         return f'{_program()} ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
     return f"{_program()} ui --backend-store-uri {shlex.quote(uri)}"
 
 
 def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
-    """The page with the cells of one sweep as a chart; for a database, as `mlflow ui` serves it on its own port."""
+    """Return the page with the cells of a sweep as a chart; for a database, at the default port of `mlflow ui`."""
     if not experiment_id:
         return ""
     server = without_login(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
@@ -104,7 +103,7 @@ def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
 
 
 def _program() -> str:
-    """MLflow as typed here: by name when it is on the PATH, else by its path in this environment."""
+    """Return `mlflow` if it is on the PATH, else its path in this environment."""
     beside = Path(sys.executable).parent / "mlflow"
     on_path = shutil.which("mlflow")
     if not beside.exists() or (on_path and Path(on_path).samefile(beside)):
@@ -115,7 +114,7 @@ def _program() -> str:
 
 
 def check(uri: str) -> list[Problem]:
-    """Whether the store can be reached and written: at most one problem, without secrets, within about five seconds."""
+    """Check that the store can be reached and written. Return at most one problem, within about five seconds."""
     scheme = uri.partition(":")[0].partition("+")[0] if ":" in uri else ""
     if scheme == "sqlite":
         return _check_sqlite(uri)
@@ -124,7 +123,7 @@ def check(uri: str) -> list[Problem]:
     if scheme in _DEFAULT_PORTS:
         return _check_database(uri, scheme)
     if uri.partition(":")[0] == "databricks":
-        return []  # its own client authenticates and says what is missing
+        return []  # its own client authenticates
     rule = "must name a database or a server; MLflow no longer writes runs to plain folders"
     folder = unquote(urlsplit(uri).path) if scheme == "file" else uri
     database = Path(folder if "://" not in folder else "mlruns").absolute().parent / "mlflow.db"
@@ -163,7 +162,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
         return [_problem("the file and its folder must be writable", uri, "Name a file of yours.")]
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=_TIMEOUT, isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")  # a writer's lock, given back at once
+            database.execute("BEGIN IMMEDIATE")  # a writer's lock, released at once
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             database.execute("ROLLBACK")
     except sqlite3.Error as error:
@@ -178,7 +177,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
 
 
 def _check_server(uri: str) -> list[Problem]:
-    """Writes a batch to a run that cannot exist: an MLflow server that would take it answers that there is no such run."""
+    """Write a batch to a run that cannot exist: a working MLflow server answers that there is no such run."""
     try:
         parts = urlsplit(uri)
         user_part, _, host = parts.netloc.rpartition("@")
@@ -211,7 +210,7 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
 
 
 def _credentials(user_part: str) -> dict[str, str]:
-    """The header that MLflow's own client would send."""
+    """Return the header that MLflow's client would send."""
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
     pair = user_part or (f"{user}:{password}" if user and password else "")
     if pair:
@@ -230,7 +229,7 @@ def _tls(scheme: str) -> ssl.SSLContext | None:
 
 
 def _check_database(uri: str, scheme: str) -> list[Problem]:
-    """A database server must listen; its own driver says the rest at the first sync."""
+    """Check that a database server listens; its driver reports other problems at the first sync."""
     from importlib.util import find_spec
 
     parts = urlsplit(uri)

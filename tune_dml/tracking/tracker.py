@@ -1,11 +1,11 @@
-"""Keeps MLflow in step with a sweep's ledger. MLflow is a projection of it: `sync` pushes what is not there yet.
+"""Keep MLflow up to date with a sweep's ledger.
 
     tracker = Tracker(state, uri, experiment)
     tracker.start()          # syncs in the background
-    tracker.notify()         # something happened
-    tracker.stop()           # a last sync with true final states
+    tracker.notify()         # requests a sync
+    tracker.stop()           # syncs a last time, with final states
 
-A server that is away costs nothing: the ledger is the spool, and the next sync catches up, in this process or a later one.
+An unreachable tracking server delays nothing: the next sync catches up, in this process or a later one.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ from tune_dml.tracking.runs import Push, RunPusher
 from tune_dml.tracking.store import sweep_link, ui_command
 from tune_dml.tracking.sync_state import PARENT, SyncState
 
-_LAST_ATTEMPTS = 3  # syncs that `stop` tries
+_LAST_ATTEMPTS = 3  # attempts of the last sync
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a sync did."""
+    """Result of a sync."""
 
     trials: int = 0
-    """Trials that were brought up to date."""
+    """Trials that were pushed."""
     rows: int = 0
-    """Evaluations that were pushed."""
+    """Rows that were pushed."""
     waiting: int = 0
-    """Trials that MLflow does not show as the ledger has them."""
+    """Trials that are not up to date in MLflow."""
     error: str | None = None
-    """Why they wait, in one line; nothing is lost meanwhile."""
+    """Why they wait, in one line."""
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What a store lacked of a sweep, and whether it lacks something still."""
+    """Result of comparing and repairing a store."""
 
     before: tuple[str, ...]
-    """One line for each difference that was met."""
+    """A line for each difference found."""
     after: tuple[str, ...]
-    """Those that are left."""
+    """The differences left after the repair."""
     counts: Counts
-    """What was compared in the end."""
+    """What the last comparison covered."""
     error: str | None
-    """Why it could not be done; None when it was."""
+    """Why it failed; None if it did not."""
 
     @property
     def equal(self) -> bool:
-        """Whether the store shows what the ledger has."""
+        """Whether the store equals the ledger."""
         return not self.after and self.error is None
 
 
 class Tracker:
-    """One per sweep, on the driver; safe to call from any thread."""
+    """Pushes one sweep to MLflow, from the driver. Thread-safe."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Tracker:
         say: Callable[[str], None] | None = None,
         colour_of: Callable[[int], str] | None = None,
     ):
-        """Contacts nothing yet.
+        """Create a tracker without contacting the store.
 
         Args:
-            state: the sweep; kept up to date by every sync.
+            state: the sweep; every sync updates it.
             uri: from `tracking_uri`.
             experiment: from `experiment_name`.
-            say: told, from the background thread, when the store goes away and when it is back.
-            colour_of: of an arm, by its place in the sweep; MLflow's own colours by default.
+            say: called from the background thread when the store fails and when it works again.
+            colour_of: returns an arm's colour by its index; MLflow's own colours by default.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
@@ -101,26 +101,26 @@ class Tracker:
         self._background = SyncThread(lambda: self.sync().error is None)
 
     def sync(self) -> SyncReport:
-        """Push what MLflow lacks. Idempotent; never raises for trouble with the store."""
+        """Push what MLflow lacks. Idempotent; reports errors of the store instead of raising them."""
         return self._sync(Push(final=False))
 
     def start(self) -> None:
-        """Sync in a background thread until `stop`; it also imports MLflow, which nobody else does meanwhile."""
+        """Sync in a background thread until `stop`. The thread imports MLflow; no other thread may do so meanwhile."""
         self._background.start()
 
     def notify(self) -> None:
-        """The ledger has gained something: sync soon. Costs nothing."""
+        """Request a sync; return at once."""
         self._background.notify()
 
     def stop(self, *, interrupted: bool = False) -> SyncReport:
-        """End the thread and push the final states: what was started and not ended is KILLED, until it is resumed.
+        """Stop the thread and push final states: trials that have not ended are KILLED until they resume.
 
         Args:
-            interrupted: trials remain that the ledger does not know of (a search that was cut short).
+            interrupted: trials remain that are not in the ledger, because a search was cut short.
         """
         if not self._background.stop():
             return SyncReport(error=f"the store has not answered for {PATIENCE:g} s")
-        if self._was_away:  # a request that timed out may have been served: look again before the last word
+        if self._was_away:  # a request that timed out may have succeeded: look again
             self._runs.connected = False
         report = self._sync(Push(final=True, interrupted=interrupted))
         for attempt in range(1, _LAST_ATTEMPTS):
@@ -132,10 +132,15 @@ class Tracker:
         return report
 
     def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
-        """Log files and folders to the parent run under a folder, replacing what was attached there before.
+        """Upload files and folders to a folder of the sweep's run, replacing earlier ones.
 
-        With the `judgement` of the report that they are, descriptions and figures of the runs say it too. Returns why it
-        could not be done, or None.
+        Args:
+            paths: the files and folders.
+            subfolder: artifact folder.
+            judgement: findings of the report; they are added to descriptions and metrics.
+
+        Returns:
+            Why it failed, or None.
         """
 
         def act() -> None:
@@ -146,9 +151,9 @@ class Tracker:
         return self._once(act)
 
     def reconcile(self, judgement: Judgement | None) -> Reconciliation:
-        """Compare the store with the ledger, push what differs, and compare again. Never raises for trouble with the store.
+        """Compare the store with the ledger, push what differs, and compare again.
 
-        Without a `judgement`, of trials that nobody has looked at, descriptions and intervals stay as they are.
+        Without a `judgement`, descriptions and intervals stay as they are.
         """
         before: list[str] = []
         after: list[str] = []
@@ -166,7 +171,7 @@ class Tracker:
                 self._describe(judgement)
             if push.error:
                 raise ConnectionError(push.error)
-            if before:  # what was equal is equal: every run is asked for everything that it has, and that takes long
+            if before:  # a comparison reads every point, which takes long
                 after.extend(reconciler.differences())
             counted = reconciler.counts
 
@@ -174,7 +179,7 @@ class Tracker:
         return Reconciliation(tuple(before), tuple(after), counted, error)
 
     def _describe(self, judgement: Judgement) -> None:
-        """Descriptions, intervals and the best configuration, on runs that are there."""
+        """Push descriptions, intervals and the best configuration."""
         client, run_id = self._runs.client, self._synced.runs[PARENT]
         reported = f"{REPORT}/report.html" in {entry.path for entry in client.list_artifacts(run_id, REPORT)}
         best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
@@ -185,7 +190,7 @@ class Tracker:
         self._runs.push_judgement(judgement, reported=reported, model=model)
 
     def _model_of(self, best: Cell) -> str:
-        """The id of the best configuration's model in MLflow; empty where none of its trials kept its network."""
+        """Return the id of the best configuration's model; empty if no trial stored its network."""
         state, synced = self._projection.state, self._synced
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:
@@ -199,11 +204,11 @@ class Tracker:
         return log_model(self._runs.client, best, trial, network, **place)
 
     def show_opened(self) -> str | None:
-        """Push the test metrics of a sweep that has been opened. Returns why it could not be done, or None."""
+        """Push the test metrics of an opened sweep. Return why it failed, or None."""
         return self._once(self._runs.push_opened)
 
     def _once(self, act: Callable[[], None]) -> str | None:
-        """Do one thing in the store, which is told of the whole sweep first where nobody has done so."""
+        """Connect, push a sweep that is new to the store, and call `act`. Return why it failed, or None."""
         try:
             with self._lock, quiet_mlflow():
                 self._projection.update()
@@ -222,11 +227,11 @@ class Tracker:
         return None
 
     def link(self) -> str:
-        """What opens the curve of this sweep in MLflow's pages; empty while its experiment is not known."""
+        """Return the address of this sweep's cells in MLflow's pages; empty while unknown."""
         return sweep_link(self.uri, self._synced.experiment_id, self._projection.state.plan.name)
 
     def ui_command(self) -> str:
-        """The one command that shows this store in MLflow's own pages."""
+        """Return the command that opens this store in MLflow's pages."""
         return ui_command(self.uri)
 
     def _sync(self, push: Push) -> SyncReport:
@@ -237,7 +242,7 @@ class Tracker:
             try:
                 with quiet_mlflow():
                     self._push(push)
-            except Exception as error:  # MLflow raises whatever its store's libraries raise
+            except Exception as error:  # each store raises its own errors
                 push.error = reason_of(error)
                 self._runs.connected = False
             runs = self._projection.runs.values() if push.error else ()

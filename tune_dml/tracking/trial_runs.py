@@ -1,4 +1,4 @@
-"""What MLflow is told of a trial when it is pushed, its points aside. Pure."""
+"""Derive the content of a trial's MLflow run, except its points. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from tune_dml.tracking.descriptions import trial_note
 from tune_dml.tracking.projection import Projection, RunStatus, TrialRun
 
 NOTE = "mlflow.note.content"
-"""The tag that MLflow shows as a description."""
+"""Tag that MLflow shows as the description."""
 PARENT_TAG = "mlflow.parentRunId"
 SWEEP_TAG = "tune_dml.sweep_run"
 
 
 @dataclass(frozen=True)
 class RunContents:
-    """A trial as it was when it was looked at."""
+    """Content of a trial's run at one version of its state."""
 
     version: int
     title: str
     identity: dict[str, str]
-    """Tags that its run gets when it is made."""
+    """Tags that are set when the run is created."""
     tags: dict[str, str]
-    """How it went and where it belongs."""
+    """Tags that are updated: status and position in the tree."""
     params: dict[str, str]
     status: RunStatus
     moment: float
-    """When it ended, or was last heard of."""
+    """Time of its end, or of its last event."""
 
 
 def contents_of(projection: Projection, trial: TrialRun, *, above: str, sweep_run: str, final: bool) -> RunContents:
-    """Of a trial below the run `above`, in the tree of `sweep_run`; `final` when no driver will be left running."""
+    """Return the content of a trial's run below `above` in the tree of `sweep_run`; `final`: no driver will be left."""
     state, planned = trial.state, projection.planned(trial.key)
     placed = {"level": "trial", PARENT_TAG: above, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
     return RunContents(

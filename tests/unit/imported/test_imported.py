@@ -130,7 +130,7 @@ def test_a_ray_folder_is_read_without_ray(tmp_path):
     assert found.trials[2].reason == "RuntimeError: lost"
     with pytest.raises(ConfigError, match=r"must hold a folder for each trial, with params\.json"):
         read_ray(tmp_path, ASKED)
-    with pytest.raises(ConfigError, match="which metric is meant must be said"):
+    with pytest.raises(ConfigError, match="name the metric of"):
         read_ray(tmp_path / "exp", ImportRequest("x"))
 
 

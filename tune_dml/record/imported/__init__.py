@@ -1,9 +1,9 @@
-"""Results that no sweep of ours made: each reader gives the same rows, which become results that the report reads.
+"""Import results of other programs: each reader returns the same rows, which become results for the report.
 
     data = read_csv(path, request)                    # or read_optuna, read_ray; for MLflow `tune_dml.tracking.experiments`
-    results = results_of_rows(data, request, folder)  # raises ConfigError with everything that is wrong
+    results = results_of_rows(data, request, folder)  # raises ConfigError with all problems
 
-A reader guesses nothing that can be asked for: the metric, its goal, the seed, the knobs and the margin are the user's.
+Metric, goal, seed, knobs and margin are given by the user, not guessed.
 """
 
 from tune_dml.record.imported.ray_folder import read_ray

@@ -1,4 +1,4 @@
-"""A folder that Ray Tune left: a folder a trial, with `params.json` and `result.json`. Read as files, without Ray."""
+"""Read the folder of a Ray Tune experiment, with `params.json` and `result.json` for each trial, without Ray."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, is_measured, plain_value
+from tune_dml.record.ledger import JsonRow
 from tune_dml.text import one_line, shortened
 
 _BESIDE = frozenset({
     "time_this_iter_s", "time_total_s", "training_iteration", "timestamp", "pid", "iterations_since_restore",
     "time_since_restore", "done", "should_checkpoint", "checkpoint_dir_name",
 })  # fmt: skip
-"""What Ray writes into every result of its own."""
+"""Keys that Ray adds to every result."""
 
 
 def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
-    """Read every trial of an experiment's folder; the last result of each counts. Raises ConfigError where there is none."""
+    """Read every trial of an experiment's folder; the last result counts. Raise ConfigError if there is none."""
     place = f"--from-ray {folder}"
     if not folder.is_dir():
         raise ConfigError(Problem(place, "must be the folder of an experiment of Ray Tune", None, "It is no folder."))
@@ -52,8 +53,8 @@ def _row(trial: Path, place: str) -> Row:
     return Row(trial.name, settings, _numbers(reported[-1]), "finished", "", seconds, history)
 
 
-def _results(path: Path) -> Iterator[dict[str, Any]]:
-    """Each line that is whole; Ray may have been cut off in the last one."""
+def _results(path: Path) -> Iterator[JsonRow]:
+    """Yield each whole line; the last one may be torn."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -67,12 +68,12 @@ def _results(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(row: JsonRow) -> dict[str, float]:
     rest = {name: value for name, value in row.items() if name not in _BESIDE and name != "config"}
     return {name: float(value) for name, value in _flat(rest, "/") if is_measured(value)}
 
 
-def _flat(tree: Mapping[str, Any], mark: str, before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(tree: Mapping[str, object], mark: str, before: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _flat(value, mark, f"{before}{name}{mark}")

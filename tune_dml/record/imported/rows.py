@@ -1,13 +1,14 @@
-"""What every reader of other programs' results gives, and what the user says of it."""
+"""Rows of other programs' results, and the request that describes them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.record.ledger import HistoryRow
 from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
 from tune_dml.text import one_line, shortened
@@ -18,19 +19,19 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What the user says of somebody's results."""
+    """The user's description of imported results."""
 
     name: str
-    """What the report calls them."""
+    """Name in the report."""
     metric: str | None = None
-    """The column or logged name; None where the source has one of its own."""
+    """Column or logged name; None for the source's own."""
     goal: Literal["maximize", "minimize"] | None = None
-    """None: the source's own, else maximize."""
+    """None for the source's own, else maximize."""
     margin: float | None = None
     seed_column: str | None = None
-    """Which setting is the seed; None: `seed`, where there is one."""
+    """The setting that is the seed; None for `seed`, if there is one."""
     knobs: tuple[str, ...] = ()
-    """The settings that the report is about; empty: every one that varies."""
+    """Settings that the report is about; empty for every setting that varies."""
 
 
 @dataclass(frozen=True)
@@ -38,41 +39,41 @@ class Row:
     """One training."""
 
     name: str
-    """Where it stands: `line 7`, a trial's number, a run's id."""
+    """`line 7`, a trial's number or a run's id."""
     settings: Mapping[str, Value]
-    """What it was trained with, the seed included."""
+    """Settings of the training, the seed included."""
     metrics: Mapping[str, float]
     status: TrialStatus = "finished"
     reason: str = ""
     seconds: float = 0.0
-    history: Sequence[Mapping[str, Any]] = ()
+    history: Sequence[HistoryRow] = ()
     """Its evaluations in order, each with a `step`."""
     run_id: str = ""
 
 
 @dataclass(frozen=True)
 class ImportedRows:
-    """What a reader found."""
+    """The rows of one source."""
 
     source: str
-    """As people call it: `the file runs.csv`."""
+    """Name for the reader, such as `the file runs.csv`."""
     rows: tuple[Row, ...]
     metric: str = ""
-    """The source's own; empty where it has none."""
+    """The source's own metric; empty if it has none."""
     goal: Literal["maximize", "minimize"] | None = None
     notes: tuple[str, ...] = field(default=())
-    """What had to be decided."""
+    """Decisions that were taken while reading."""
     data_set: tuple[str, str] | None = None
-    """Name and digest of the data that all were trained on; None where that is not known."""
+    """Name and digest of the data set; None if unknown."""
 
 
 def chosen_metric(data: ImportedRows, request: ImportRequest) -> str:
-    """The metric asked for, or the source's own. Raises ConfigError where neither is known, or no row has it."""
+    """Return the requested metric, or else the source's own. Raise ConfigError if no row has it."""
     known = sorted({name for row in data.rows for name in row.metrics})
     listed = f"It has {', '.join(known[:12])}{' ...' if len(known) > 12 else ''}." if known else "It has no numbers."
     metric = request.metric or data.metric
     if not metric:
-        rule = f"which metric is meant must be said for {data.source}"
+        rule = f"name the metric of {data.source}"
         raise ConfigError(Problem("--metric", rule, None, listed))
     if metric not in known:
         rule = f"must be a metric of {data.source}"
@@ -81,7 +82,7 @@ def chosen_metric(data: ImportedRows, request: ImportRequest) -> str:
 
 
 def parsed(text: str) -> Value:
-    """A written setting: a number, yes or no, nothing, or the text in one line."""
+    """Parse a written setting: a number, a truth value, None or the text on one line."""
     text = one_line(text)
     if text.lower() in {"", "none", "null", "nan", "n/a"}:
         return None
@@ -97,7 +98,7 @@ def parsed(text: str) -> Value:
 
 
 def plain_value(value: object) -> Value:
-    """A setting as a knob can have it; lists and mappings become their text."""
+    """Return a setting as a knob's value; lists and mappings become text."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
@@ -106,5 +107,5 @@ def plain_value(value: object) -> Value:
 
 
 def is_measured(value: object) -> bool:
-    """Whether it is a finite number; truth values are none."""
+    """Whether a value is a finite number and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

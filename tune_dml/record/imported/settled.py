@@ -1,4 +1,4 @@
-"""Rows of another program's trials as results that the report reads: knobs, cells, seeds and a plan that nobody planned."""
+"""Turn imported rows into results for the report: knobs, cells, seeds and a plan."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, one_line, value_text
 
 _NO_PROTOCOL = 0
-"""The protocol version of what was trained by rules that are not ours."""
+"""Protocol version of imported trials."""
 _MOST_KNOBS = 20
 _LOG_FROM = 100
-"""A knob whose largest value is so many times its smallest is drawn on a logarithmic axis."""
+"""Ratio of largest to smallest value from which a knob has a logarithmic axis."""
 
 Point = tuple[Hashable, ...]
 
 
 def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) -> Results:
-    """Results as a sweep would leave them; `folder` need not exist. Raises ConfigError with what is wrong.
+    """Return results as of a sweep; `folder` need not exist. Raise ConfigError with all problems.
 
-    Settings that do not vary are fixed ones. Without a seed, trainings of equal settings are numbered as they stand, which
-    pairs them by chance: valid, and weaker than pairing by seed.
+    Settings that do not vary become fixed settings. Without a seed, trainings of equal settings are numbered in their order,
+    which pairs them by chance: valid, but weaker than pairing by seed.
     """
     metric = chosen_metric(data, request)
     seed_column = _seed_column(data, request)
@@ -86,7 +86,7 @@ def _seed_column(data: ImportedRows, request: ImportRequest) -> str | None:
 
 
 def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tuple[tuple[Knob, ...], dict[str, Value]]:
-    """The settings that vary, and those that do not."""
+    """Return the knobs that vary and the settings that do not."""
     names = list(dict.fromkeys(name for row in data.rows for name in row.settings if name != seed))
     problems = [
         Problem("--knob", f"must be a setting of {data.source}", name, nearest(name, names, what="setting"))
@@ -113,7 +113,7 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
 
 
 def _tried(data: ImportedRows, name: str) -> tuple[Value, ...]:
-    """Each value once; numbers in order."""
+    """Return each value once, numbers in order."""
     distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]
@@ -172,13 +172,13 @@ def _whole(value: Value) -> bool:
 
 
 def _margin_problems(data: ImportedRows, request: ImportRequest, metric: str) -> list[Problem]:
-    """Nobody but the user knows which differences do not matter."""
+    """Ask for a margin, and name the range of the metric."""
     if request.margin is not None:
         return []
     numbers = [row.metrics[metric] for row in data.rows if metric in row.metrics]
-    rule = f"which differences of {metric} do not matter must be said: every verdict is against this margin"
+    rule = f"name the largest difference of {metric} that does not matter: every verdict depends on it"
     seen = f"It lies between {value_text(min(numbers))} and {value_text(max(numbers))}; " if numbers else ""
-    return [Problem("--margin", rule, None, f"{seen}give the difference that you would not care about.")]
+    return [Problem("--margin", rule, None, f"{seen}give the largest difference that you would ignore.")]
 
 
 def _cells(
@@ -193,11 +193,11 @@ def _cells(
             continue
         values = {knob.path: row.settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
-        body = json.dumps([data.source, trainings[point]])  # equal settings elsewhere may be other code
+        body = json.dumps([data.source, trainings[point]])  # equal settings of another source may have other code
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
     labels = [cell.label for cell in cells.values()]
-    return {  # values that rounding made equal are told apart
+    return {  # number labels that rounding made equal
         point: cell if labels.count(cell.label) == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
         for point, cell in cells.items()
     }

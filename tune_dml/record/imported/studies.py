@@ -1,10 +1,10 @@
-"""A study of Optuna, in any storage that Optuna reads."""
+"""Read an Optuna study from any storage that Optuna supports."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, plain_value
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 _OBJECTIVE = "objective"
-"""What a study calls its value where nobody has named it."""
+"""Name of a study's value that has none."""
 _STATUSES: dict[str, tuple[TrialStatus, str]] = {
     "COMPLETE": ("finished", ""),
     "FAIL": ("failed", "failed"),
@@ -28,7 +28,7 @@ _STATUSES: dict[str, tuple[TrialStatus, str]] = {
 
 
 def read_optuna(storage: str, study_name: str | None, request: ImportRequest) -> ImportedRows:
-    """Read every trial of a study. Raises ConfigError for a storage or study that is not there, and several objectives."""
+    """Read every trial of a study. Raise ConfigError for a missing study, or several objectives without --metric."""
     study = _load(storage, study_name)
     names = list(study.metric_names or [])
     if not names:
@@ -51,7 +51,7 @@ def _load(storage: str, study_name: str | None) -> Study:
 
     place = f"--from-optuna {mask(storage)}"
     scheme, _, path = storage.partition(":///")
-    if scheme == "sqlite" and not Path(path).exists():  # it would be made
+    if scheme == "sqlite" and not Path(path).exists():  # Optuna would create it
         raise ConfigError(
             Problem(place, "the database must exist", path, "Correct the path; absolute ones begin sqlite:////.")
         )
@@ -65,7 +65,7 @@ def _load(storage: str, study_name: str | None) -> Study:
         study_name = names[0]
     if study_name not in names:
         remedy = nearest(study_name or "", names, what="study") if names else "It holds no study."
-        rule = "which study is meant must be said" if study_name is None else "must be a study of the storage"
+        rule = "name the study" if study_name is None else "must be a study of the storage"
         raise ConfigError(Problem("--study", rule, study_name, remedy))
     return optuna.load_study(study_name=study_name, storage=storage)
 
@@ -74,7 +74,7 @@ def _row(trial: FrozenTrial, names: list[str]) -> Row:
     status, reason = _STATUSES[trial.state.name]
     values = trial.values or [math.nan] * len(names)
     metrics = {name: float(value) for name, value in zip(names, values, strict=True) if math.isfinite(value)}
-    beside: dict[str, Any] = {name: value for name, value in trial.user_attrs.items() if is_measured(value)}
+    beside: dict[str, object] = {name: value for name, value in trial.user_attrs.items() if is_measured(value)}
     settings = {name: plain_value(value) for name, value in {**beside, **trial.params}.items()}
     kept = set(trial.params) | ({"seed"} & set(beside))
     history = [

@@ -1,4 +1,4 @@
-"""Somebody's results as a table: a row a training, a column for each setting, the metric and what else is known."""
+"""Read a table of results: one row per training, with columns for settings, the metric and the status."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _STATUSES: dict[str, TrialStatus] = {
     "pruned": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
-"""What a column `status` may say, in any case."""
+"""Values of the column `status`, in any case -> status."""
 _BESIDE = ("status", "reason", "seconds")
-"""Columns that are no settings; all may be absent."""
+"""Optional columns that are no settings."""
 
 
 def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
-    """Read a file with a header line; separated by commas, semicolons or tabs. Raises ConfigError for what it cannot read."""
+    """Read a file with a header line, separated by commas, semicolons or tabs. Raise ConfigError with all problems."""
     place = f"--from-csv {path}"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -60,10 +60,9 @@ def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[s
 
 
 def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
-    """The column of the metric; which are settings cannot be known without it."""
     listed = f"Its columns are {', '.join(columns)}."
     if request.metric is None:
-        raise ConfigError(Problem("--metric", f"the column that is judged must be named for {place}", None, listed))
+        raise ConfigError(Problem("--metric", f"name the metric's column of {place}", None, listed))
     if request.metric not in columns:
         remedy = f"{nearest(request.metric, columns, what='column')} {listed}"
         raise ConfigError(Problem("--metric", f"must be a column of {place}", request.metric, remedy))
