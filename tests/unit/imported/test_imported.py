@@ -73,9 +73,9 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
 @pytest.mark.parametrize(
     ("text", "asked", "message"),
     [
-        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", margin=0.1), r"--metric: .* must be named .* Its columns are lr, acc\."),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", margin=0.1), r"--metric: name the metric.s column .* Its columns are lr, acc\."),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "accc", margin=0.1), r"must be a column of .*but got 'accc'.*acc"),
-        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc"), r"--margin: which differences of acc .* between 0\.5 and 0\.6"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc"), r"--margin: name the largest difference of acc .* between 0\.5 and 0\.6"),
         ("lr,acc\n1,0.5,3\n2,0.6\n", ASKED, r"line 2: a line must have as many fields as the header, 2, but got 3"),
         ("lr,lr,acc\n1,1,0.5\n", ASKED, r"a column may stand once, but got 'lr'"),
         ("lr,acc\n", ASKED, r"needs a header line and a line for each training"),
@@ -85,7 +85,7 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
         ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: a configuration may have a seed once"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, seed_column="sed"), r"--seed-column: must be a setting"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, knobs=("lrr",)), r"--knob: must be a setting .*'lrr'"),
-        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=-1), r"--margin: .*but got -1"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=-1), r"margin: .*but got -1"),
     ],
 )  # fmt: skip
 def test_wrong_input_names_rule_value_place_and_remedy(tmp_path, text, asked, message):
