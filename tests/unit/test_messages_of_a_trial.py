@@ -182,7 +182,7 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
     same, other, unknown = (message["ended"] for message in said if "ended" in message)
     assert (same["status"], unknown["status"]) == ("finished", "finished")
     assert (other["status"], other["kind"]) == ("failed", "data")
-    assert "must be those the sweep began with" in other["reason"]
+    assert "the data must equal those of the sweep" in other["reason"]
 
 
 def test_the_data_of_every_cell_are_known_unless_a_search_proposes_them(cache_dir):
@@ -206,7 +206,7 @@ def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_pa
         assert train(config, context, cache_dir=tmp_path / "cache").metrics
     next(root.rglob("*.png")).unlink()
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
-    with pytest.raises(DataError, match=r"must be those the sweep began with.* but got '[0-9a-f]{12}'\. Restore them"):
+    with pytest.raises(DataError, match=r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"):
         train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")
 
 
