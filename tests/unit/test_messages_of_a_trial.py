@@ -206,7 +206,9 @@ def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_pa
         assert train(config, context, cache_dir=tmp_path / "cache").metrics
     next(root.rglob("*.png")).unlink()
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
-    with pytest.raises(DataError, match=r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"):
+    with pytest.raises(
+        DataError, match=r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"
+    ):
         train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")
 
 
