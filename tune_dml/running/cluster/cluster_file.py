@@ -21,7 +21,7 @@ from tune_dml.planning.yaml_file import read_mapping
 from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
-ClusterConfig = Mapping[str, Any]
+_ClusterConfig = Mapping[str, Any]
 """A cluster file as YAML has it, checked by Ray's schema."""
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
@@ -105,7 +105,7 @@ def _at(path: Path, problem: Problem) -> Problem:
     return Problem(f"{path.name}: {problem.place}", problem.rule, problem.value, problem.remedy)
 
 
-def _schema_errors(config: ClusterConfig) -> list[Any]:
+def _schema_errors(config: _ClusterConfig) -> list[Any]:
     from jsonschema import Draft7Validator
 
     from tune_dml.running.ray_internals import cluster_file_schema
@@ -145,7 +145,7 @@ def _key_problems(part: Any, place: str) -> Iterator[Problem]:
         yield from _key_problems(inner, f"{place}.{key}".lstrip("."))
 
 
-def _about(part: ClusterConfig) -> str:
+def _about(part: _ClusterConfig) -> str:
     """Return the first sentence of a description in Ray's schema."""
     return str(part.get("description", "")).partition(". ")[0]
 
@@ -154,7 +154,7 @@ def _unknown(place: str, known: Sequence[str]) -> Problem:
     return Problem(place, "no such key", None, nearest(place.rpartition(".")[2], known, what="key"))
 
 
-def _unlisted_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _unlisted_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Check what Ray's schema leaves open: keys under `provider`, sources of mounts."""
     from tune_dml.running.ray_internals import cluster_file_schema
 
@@ -168,7 +168,7 @@ def _unlisted_problems(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(f"file_mounts.{place}", "must be the path of what is copied there", source)
 
 
-def _ray_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _ray_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Return what Ray's loader refuses beyond its schema, such as a head that is no node type."""
     from tune_dml.running.ray_internals import validate_cluster_file
 
@@ -184,7 +184,7 @@ def _ray_problems(config: ClusterConfig) -> Iterator[Problem]:
         logging.disable(level)
 
 
-def _package_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _package_problems(config: _ClusterConfig) -> Iterator[Problem]:
     module, package = _LAUNCHER_NEEDS.get(config.get("provider", {}).get("type"), ("", ""))
     if module and find_spec(module) is None:
         rule = f"Ray's launcher needs the package {package} here"
@@ -194,7 +194,7 @@ def _package_problems(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem("provider.type", rule, None, f"Install {' and '.join(lacking)}.")
 
 
-def _sweep_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _sweep_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Return why a sweep would not run, or not safely, on a cluster that Ray would start."""
     yield from _token_problems(config)
     yield from _dashboard_problems(config)
@@ -206,11 +206,11 @@ def _sweep_problems(config: ClusterConfig) -> Iterator[Problem]:
             yield from _mount_problems(place, expanded(source))
 
 
-def _commands(config: ClusterConfig, key: str) -> Sequence[str]:
+def _commands(config: _ClusterConfig, key: str) -> Sequence[str]:
     return config.get(key) or []
 
 
-def _token_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _token_problems(config: _ClusterConfig) -> Iterator[Problem]:
     asks = False
     for who in ("head", "worker"):
         starts = [
@@ -228,7 +228,7 @@ def _token_problems(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {_TOKEN}.")
 
 
-def _dashboard_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _dashboard_problems(config: _ClusterConfig) -> Iterator[Problem]:
     said = _DASHBOARD.findall("\n".join(_commands(config, "head_start_ray_commands")))  # Ray's own default is loopback
     rule, remedy = "the dashboard must listen on loopback: it takes jobs", "Use 127.0.0.1 and `ray dashboard`."
     for host in said:
@@ -236,7 +236,7 @@ def _dashboard_problems(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem("head_start_ray_commands", rule, host, remedy)
 
 
-def _head_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _head_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """The head runs drivers, no trials: it offers no CPU and no GPU, but `trial_driver`."""
     types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
     if types and name not in types:
@@ -256,12 +256,12 @@ def _head_problems(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem("head_node_type" if types else "head_start_ray_commands", rule, has.get(what), remedy)
 
 
-def _has_gpus(node: ClusterConfig) -> bool:
+def _has_gpus(node: _ClusterConfig) -> bool:
     machine = str(node.get("InstanceType") or node.get("machineType") or "").rpartition("/")[2]
     return bool(node.get("guestAccelerators") or _GPU_MACHINES.match(machine))
 
 
-def _image_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Refuse Ray's default image on AWS, which is too old."""
     if config.get("provider", {}).get("type") != "aws":
         return
@@ -273,7 +273,7 @@ def _image_problems(config: ClusterConfig) -> Iterator[Problem]:
             )
 
 
-def _local_problems(config: ClusterConfig) -> Iterator[Problem]:
+def _local_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Check what the head needs to start one's own machines; Ray would retry silently."""
     key = (config.get("auth") or {}).get("ssh_private_key")
     if key and not expanded(key).exists():
@@ -285,11 +285,11 @@ def _local_problems(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem("head_start_ray_commands", rule, None, "Write RAY_enable_autoscaler_v2=0 before `ray start`.")
 
 
-def _is_local(config: ClusterConfig) -> bool:
+def _is_local(config: _ClusterConfig) -> bool:
     return bool(config.get("provider", {}).get("type") == "local")
 
 
-def _unfilled(config: ClusterConfig) -> Iterator[Problem]:
+def _unfilled(config: _ClusterConfig) -> Iterator[Problem]:
     for place, text in _texts(config, ""):
         if found := _TO_FILL.search(text):
             yield Problem(place, "must be put in", found[0], "The comments of the file say where it is found.")
