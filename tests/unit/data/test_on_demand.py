@@ -60,7 +60,7 @@ def test_pixels_labels_and_identity_are_those_of_the_cache(name, tmp_path, small
         key: value.tolist() for key, value in stored.extras.items()
     }
     assert found.notes[:-1] == stored.notes
-    assert "decodes the pictures anew" in found.notes[-1]
+    assert "decodes the pictures at each use" in found.notes[-1]
     assert "TUNE_DML_CACHE" in found.notes[-1]
     assert not list((tmp_path / "b").glob(f"{name}-*"))
 
