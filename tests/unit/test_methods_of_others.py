@@ -266,7 +266,7 @@ class Penalty(Regularizer):
 
 @pytest.mark.parametrize(
     ("like", "rule"),
-    [(1, "must be a float tensor of shape"), (2, "must have a gradient"), (3, "must leave what it is")],
+    [(1, "must be a float tensor of shape"), (2, "must have a gradient"), (3, "must not change its inputs")],
 )
 def test_a_regularizer_is_looked_at_as_a_loss_is(like, rule):
     embeddings = torch.ones(4, 3, requires_grad=True)
