@@ -9,7 +9,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
-from trainables.losses.tuplets import _anchor_positive_pairs
+from trainables.losses.npair import _anchor_positive_pairs
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 
@@ -140,7 +140,7 @@ def test_npair_padding_changes_nothing(labels, monkeypatch):
     embeddings = raw(len(labels))
     expected = build_loss("npair")(embeddings, labels)
     monkeypatch.setattr(
-        "trainables.losses.tuplets._anchor_positive_pairs", lambda y, padded: _anchor_positive_pairs(y, padded=True)
+        "trainables.losses.npair._anchor_positive_pairs", lambda y, padded: _anchor_positive_pairs(y, padded=True)
     )
     padded = build_loss("npair")(embeddings, labels)
     torch.testing.assert_close(padded, expected)

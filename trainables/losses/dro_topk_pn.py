@@ -1,0 +1,56 @@
+"""The loss `dro_topk_pn`."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trainables.losses.dro_topk import PAPER
+from trainables.losses.parts.pair_terms import (
+    BaseName,
+    BetaNegative,
+    BetaPositive,
+    MarginKnobs,
+    MarginWidth,
+    Threshold,
+    pair_term,
+)
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import (
+    BalancedTopK,
+)
+
+
+class DroTopKPNLoss(MarginKnobs, PooledLoss):
+    """F = mean of the K/2 largest losses among positive pairs and the K/2 largest among negative pairs.
+
+    K counts UNORDERED pairs and must be even. With fewer than K/2 positives, all of them and equally many negatives are
+    taken. If one sign is missing, K/2 of the other are taken. The mean is always over the pairs taken.
+    """
+
+    name = "dro_topk_pn"
+    citation = PAPER
+    section = "5.4"
+    example = MappingProxyType({"k": 8})
+
+    def __init__(
+        self,
+        *,
+        k: Annotated[int, Field(ge=2, multiple_of=2, description="number K of selected unordered pairs, even")],
+        base: BaseName = "margin",
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        beta_pos: BetaPositive = 2.0,
+        beta_neg: BetaNegative = 40.0,
+    ):
+        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        super().__init__(term, BalancedTopK(k))
+
+    def candidates(self, pairs: Pairs) -> Tensor:
+        """Return one group per sign."""
+        return torch.stack(pairs.unordered())
