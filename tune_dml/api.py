@@ -382,9 +382,7 @@ def write_report(
     unseal_test: bool = False,
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> ReportFiles:
-    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder.
-
-    A report is an interim analysis: the look is recorded with the sweep.
+    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder, and record the look.
 
     Args:
         sweep: Result of `run_sweep` or `load_sweep`.

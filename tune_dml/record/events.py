@@ -15,13 +15,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import JsonRow
 from tune_dml.record.race import Over, RaceRule, SettledCell
 
 if TYPE_CHECKING:
     from tune_dml.record.provenance import Provenance
 else:
     Provenance = dict  # pydantic accepts any JSON object
+
+JsonRow = dict[str, Any]
+"""A JSON object of one line."""
 
 EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
 """`paused`: a message of a trial that waits at a rung; the ledger has a `TrialPaused` for it."""

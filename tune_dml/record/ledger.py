@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from filelock import FileLock, Timeout
 
@@ -34,7 +34,7 @@ from trainables.files import existing, gone, patiently
 from trainables.option_names import option_problem
 
 if TYPE_CHECKING:
-    from tune_dml.record.events import Event
+    from tune_dml.record.events import Event, JsonRow
 
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -45,8 +45,6 @@ READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder th
 """Remedy for a sweep's folder that is not writable."""
 _UNREADABLE = "ledger.unreadable"
 
-JsonRow = dict[str, Any]
-"""A JSON object of one line."""
 HistoryRow = dict[str, float]
 """One evaluation of a trial: step, time and figures."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem
+from tune_dml.record.events import JsonRow
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, is_measured, plain_value
-from tune_dml.record.ledger import JsonRow
 from tune_dml.text import one_line, shortened
 
 _BESIDE = frozenset({

@@ -7,22 +7,20 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.report.analysis.alike import changes_nothing
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, SensitivityVerdict, isolate, judge_sensitivity
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.text import is_number
-
-if TYPE_CHECKING:
-    from tune_dml.report.analysis import Analysis
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
@@ -139,7 +137,15 @@ class KnobAnalysis:
         return dict(zip(self.labels, self.levels, strict=True))
 
 
-def analyse_knob(analysis: Analysis, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
+def baseline_point(analysis: CellComparisons) -> CurvePoint | None:
+    """Return the baseline as a point of a curve, with its comparison bar among all cells; None without a baseline."""
+    if analysis.baseline is None:
+        return None
+    label = analysis.baseline.label
+    return _point_of(label, None, [analysis.baseline], analysis.baseline.mean, analysis.bars.get(label, math.nan))
+
+
+def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
     """Isolate a knob within an arm and judge its sensitivity at the error level `alpha`."""
     tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
@@ -165,16 +171,16 @@ def analyse_knob(analysis: Analysis, arm: ArmAnalysis, knob: Knob, alpha: float)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
         mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
-        point = point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
+        point = _point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
         points.append(replace(point, seeds=seeds.get(label) or point.seeds))
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        analysis.baseline_point, _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
+        baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
     )  # fmt: skip
 
 
-def _isolated(analysis: Analysis, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
+def _isolated(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
     space = analysis.results.plan.space
     paths = [other.path for other in arm.knobs if other.path != knob.path]
     if paths and any(cell.stopped for cell in arm.cells):
@@ -194,14 +200,16 @@ def _isolated(analysis: Analysis, arm: ArmAnalysis, knob: Knob, labels: Mapping[
     return isolate(points, labels, analysis.seeds, analysis.sign, analysis.resolution)
 
 
-def _raced(analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]) -> RaceStanding | None:
+def _raced(
+    analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]
+) -> RaceStanding | None:
     """Return the race's findings about the values in `rows`, if each is one cell."""
     if analysis.race is None or any(len(cells) > 1 for cells in at_level.values()):
         return None
     return analysis.race.of([at_level[row][0].label for row in rows])
 
 
-def _failed_in_race(analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
+def _failed_in_race(analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
     """Return the values that a race left unsettled because their trials failed."""
     if analysis.race is None:
         return []
@@ -213,7 +221,7 @@ def _failed_in_race(analysis: Analysis, at_level: Mapping[str, list[CellAnalysis
 
 
 def _bars(
-    analysis: Analysis, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
+    analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
 ) -> dict[str, float]:
     """Return half a comparison bar for each value; the bar of its cell if it has a single one."""
     if all(len(cells) == 1 for cells in at_level.values()):
@@ -228,7 +236,7 @@ def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:
     return tuple(cells) if len(cells) == len(at_level) else ()
 
 
-def point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, bar: float) -> CurvePoint:
+def _point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, bar: float) -> CurvePoint:
     """A point of a curve, with everything its trials gave."""
     seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
@@ -245,7 +253,7 @@ def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]
     return dict(zip(table.labels, numbers, strict=True))
 
 
-def _published(analysis: Analysis, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+def _published(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
     """Return the published curves whose hyperparameter is the knob's last name or symbol.
 
     A curve of a method named like an arm belongs to that arm.

@@ -211,5 +211,7 @@ class Messages:
         """Send each waiting note with the rows before it, then the other rows with `last`."""
         while self._unsent.has_notes:
             self._send(self._unsent.take(0.0))
-        if message := {**self._unsent.take(0.0), **last}:
+        message = self._unsent.take(0.0)
+        message.update(last)
+        if message:
             self._send(message)
