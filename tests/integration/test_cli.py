@@ -86,7 +86,7 @@ def test_status_is_a_matrix(tune_dml, swept):
 def test_compare_shows_what_differs_first(tune_dml, swept):
     code, out, _ = tune_dml("compare", "lr1", "rho1", "--json")
     seen = json.loads(out)
-    assert code == (3 if seen["refused"] else 0)
+    assert code == (1 if seen["refused"] else 0)
     assert seen["differences"]["regularizer.rho"] == [1.0, "(searched)"]
     assert seen["differences"]["loss.name"] == ["semihard_triplet", "triplet"]
     assert seen["differences"]["optim.lr"][0] == "(searched)"

@@ -91,10 +91,10 @@ class TestAGrid:
         trial = done.results.trials[3]
         single = train._single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
         ended = train.run(single, Console(quiet=True))
-        assert ended.status == "finished"
+        assert ended.end.status == "finished"
         assert single.recorded
         assert ended.differences == {}
-        assert ended.metrics == dict(trial.metrics)
+        assert ended.end.metrics == dict(trial.metrics)
 
     @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
     def test_what_never_fits_on_a_cluster_elsewhere_is_refused_and_touches_nothing(

@@ -86,7 +86,7 @@ def test_what_checkpoints_take_is_said_beside_the_room_that_there_is(stopping, h
     assert preview.trials == 18
     most = 5_000_000 * (held + 2)
     assert preview.data()["checkpoint_bytes"] == most
-    assert any(f"Checkpoints take {most / 1e6:.1f} MB more" in str(line) for line in preview.text())
+    assert any(f"Checkpoints take at most {most / 1e6:.1f} MB more" in str(line) for line in preview.text())
     assert any("1.0 GB are free there" in str(line) and "only" not in str(line) for line in preview.text())
     full = replace(preview, free_bytes=most)
     assert any("; only 0." in str(line) for line in full.text())

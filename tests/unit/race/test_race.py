@@ -104,7 +104,7 @@ def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
     page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
     for settled in read_state(decided.folder).race.settled.values():
         assert settled.sentence in page
-    assert "keep what the intervals of all its blocks say together" in page
+    assert "The verdicts combine the intervals of all its blocks, each at its level" in page
     assert "tune-dml extend" not in page  # which a race refuses
 
 

@@ -1,0 +1,197 @@
+"""Comparisons of the cells of a sweep: table, interim analyses, differences between cells and to the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from tune_dml.record.results import Results
+from tune_dml.record.state import TrialStatus
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings
+from tune_dml.report.analysis.looks import Looks, looks_of
+from tune_dml.report.naming import MetricName
+from tune_dml.space import Value
+from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
+
+_STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
+
+
+@dataclass(frozen=True)
+class BaselineDifference:
+    """Difference of a cell to the baseline, with its simultaneous interval; infinite without a noise estimate."""
+
+    label: str
+    n: int
+    """Number of seeds that both cells have."""
+    difference: float
+    low: float
+    high: float
+    verdict: Literal["better", "worse", "undecided"]
+
+
+@dataclass(frozen=True, eq=False)
+class CellComparisons:
+    """Cells of a sweep with their table, bounds and differences."""
+
+    results: Results
+    metric: MetricName
+    margin: float
+    cells: tuple[CellAnalysis, ...]
+    paper_sd: float | None = None
+    """Run-to-run standard deviation of published numbers, given by the user; None if unknown."""
+
+    @property
+    def goal(self) -> Literal["maximize", "minimize"]:
+        """Whether larger or smaller values are better."""
+        return self.results.plan.space.goal
+
+    @property
+    def sign(self) -> float:
+        """1 if larger is better, else -1."""
+        return 1.0 if self.goal == "maximize" else -1.0
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Planned seeds."""
+        return self.results.plan.seeds
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Number of trials by status; statuses without trials are left out."""
+        return {status: count for status in _STATUSES if (count := self.results.count(status))}
+
+    @cached_property
+    def settings(self) -> Mapping[str, Value]:
+        """Settings of the first cell that is not a baseline."""
+        return next((cell.cell.settings for cell in self.cells if not cell.cell.baseline), {})
+
+    def settings_of(self, arm: str) -> Mapping[str, Value]:
+        """Return the settings of the first cell of an arm."""
+        return next((cell.cell.settings for cell in self.cells if cell.cell.arm == arm), {})
+
+    @cached_property
+    def arms(self) -> tuple[ArmAnalysis, ...]:
+        """Arms in their order, with their cells; for a space without arms, the space and its baseline."""
+        plan = self.results.plan
+        return tuple(
+            ArmAnalysis(
+                arm.name,
+                arm.baseline,
+                plan.knobs_of(arm.name),
+                tuple(cell for cell in self.cells if cell.cell.arm == arm.name),
+            )
+            for arm in plan.arms
+        )
+
+    @cached_property
+    def baseline(self) -> CellAnalysis | None:
+        """Baseline cell with the best mean; None if the space has no baseline."""
+        cells = [cell for cell in self.cells if cell.cell.baseline]
+        return (
+            max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
+        )
+
+    @cached_property
+    def baselines(self) -> tuple[CellAnalysis, ...]:
+        """Baseline cells with results; several if the baseline was tuned."""
+        return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
+
+    @cached_property
+    def looks(self) -> Looks:
+        """Interim analyses of the sweep: the recorded ones and this one."""
+        found, imported = self.results, self.results.imported is not None
+        return looks_of(found.looks, found.trials, imported=imported, share=self._share_left)
+
+    @cached_property
+    def confirmation_looks(self) -> Looks:
+        """Interim analyses of the confirmation's fresh seeds: the recorded ones and this one."""
+        return looks_of(self.results.confirmation_looks, self.results.confirmed)
+
+    @property
+    def _share_left(self) -> float:
+        """Share of the comparisons with one cell that early stopping left."""
+        left = sum(bool(cell.values) for cell in self.cells)
+        return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
+
+    @cached_property
+    def stopped(self) -> tuple[CellAnalysis, ...]:
+        """Cells that were stopped early."""
+        return tuple(cell for cell in self.cells if cell.stopped is not None)
+
+    @cached_property
+    def race(self) -> RaceFindings | None:
+        """Findings of the sweep's race; None if the sweep was no race."""
+        return race_findings(self.results, self.cells)
+
+    @cached_property
+    def resolution(self) -> float:
+        """Step by which one query changes the metric; 0 if continuous or unknown."""
+        return self.results.resolution_of(self.metric.key)
+
+    @cached_property
+    def table(self) -> SeedTable:
+        """Cells x seeds of all cells with results, baseline included; cells that lost every seed are listed as excluded."""
+        numbers = {cell.label: cell.values for cell in self.cells if cell.values}
+        excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
+        return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
+
+    @cached_property
+    def pairs(self) -> Bounds | None:
+        """Simultaneous intervals of all differences between cells; None without a noise estimate."""
+        if not self.table.testable:
+            return None
+        bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
+        raced = self.race.of(self.table.labels) if self.race else None
+        return bounds if raced is None else raced.narrow(bounds)
+
+    @cached_property
+    def bars(self) -> Mapping[str, float]:
+        """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly."""
+        if self.pairs is None:
+            return {}
+        return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
+
+    def bar(self, cell: CellAnalysis) -> tuple[float, float]:
+        """Return the ends of a cell's comparison bar; percentages are clipped to 0 and 100."""
+        half = self.bars.get(cell.label, math.nan)
+        return self.metric.level_ends(cell.mean - half, cell.mean + half)
+
+    @cached_property
+    def against_baseline(self) -> tuple[BaselineDifference, ...] | None:
+        """Differences of all other cells to the best baseline cell; None without baseline results."""
+        if self.baseline is None or not self.baseline.values:
+            return None
+        by_label = {cell.label: cell for cell in self.cells}
+        rows = []
+        for difference in _differences(self):
+            low, high = (
+                (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
+            )
+            verdict: Literal["better", "worse", "undecided"] = (
+                "better" if low > 0 else "worse" if high < 0 else "undecided"
+            )
+            ends = self.metric.change_ends(difference.low, difference.high)
+            shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
+            rows.append(BaselineDifference(difference.first, shared, difference.estimate, *ends, verdict))
+        return tuple(rows)
+
+    def against(self, cell: CellAnalysis) -> BaselineDifference | None:
+        """Return a cell's difference to the baseline; None for the baseline itself or without one."""
+        return self._against.get(cell.label)
+
+    @cached_property
+    def _against(self) -> Mapping[str, BaselineDifference]:
+        return {row.label: row for row in self.against_baseline or ()}
+
+
+def _differences(analysis: CellComparisons) -> tuple[Difference, ...]:
+    """Compare every other cell with the baseline cell, or with the best of several."""
+    table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
+    raced = analysis.race.of(table.labels) if analysis.race else None
+    if len(labels) > 1:
+        return compare_all_with_best_of(table, labels, sign=analysis.sign, alpha=level, raced=raced)
+    return compare_all_with(table, labels[0], alpha=level, raced=raced)
