@@ -176,7 +176,7 @@ def _index() -> str:
     counts = {
         v: sum(f.verdict == v for _, f in findings) for v in ("holds", "does not hold", "undecided", "not tested")
     }
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    summary = ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
     rows = ["| paper | claim | printed in | study | on glyphs | interval |", "|---|---|---|---|---|---|"]
     rows += [_claim_row(claim, finding) for claim, finding in findings]
     studies = ["| study | seeds | trials | answer | code |", "|---|---|---|---|---|"]
