@@ -201,7 +201,8 @@ def _judge(claim: Claim) -> Finding:
 
 
 def _claim_row(claim: Claim, finding: Finding) -> str:
-    study = f"[{claim.study}]({claim.study}/README.md)"
+    done = claim.study in {study.name for study in STUDIES if has_result(study)}
+    study = f"[{claim.study}]({claim.study}/README.md)" if done else claim.study
     cells = (claim.paper, claim.text, claim.source, study, f"**{finding.verdict}**", finding.evidence)
     return f"| {' | '.join(map(_plain, cells))} |"
 
