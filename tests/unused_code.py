@@ -62,11 +62,18 @@ def published(item) -> bool:
     return item.filename == ROOT / "tune_dml" / "report" / "export" / "schema.py"
 
 
+def key_of_a_file(item) -> bool:
+    """Whether it is a key of a TypedDict: a name that a stored file has, read by whoever opens the file."""
+    classes = (node for node in ast.walk(ast.parse(item.filename.read_text())) if isinstance(node, ast.ClassDef))
+    typed = [node for node in classes if "TypedDict" in [ast.unparse(base) for base in node.bases]]
+    return any(node.lineno <= item.first_lineno <= node.end_lineno for node in typed)
+
+
 def main() -> int:
     """Print what is unused; the exit code says whether anything is."""
     vulture = Vulture(ignore_names=CALLED_BY_OTHERS, ignore_decorators=FOUND_BY_DECORATOR)
     vulture.scavenge([str(ROOT / package) for package in PACKAGES])
-    accounted_for = (found_by_name, decided_by_pydantic, published)
+    accounted_for = (found_by_name, decided_by_pydantic, published, key_of_a_file)
     unused = [item for item in vulture.get_unused_code(60) if not any(known(item) for known in accounted_for)]
     for item in unused:
         print(item.get_report())  # noqa: T201
