@@ -356,6 +356,9 @@ def _labels_fit(pictures: Pictures) -> None:
 
 def _pictures_are_bytes(pictures: Pictures) -> None:
     picture = np.asarray(pictures.images[0])
+    if pictures.are_features:
+        _require(picture.dtype == np.float16 and picture.shape[:2] == (1, 1), "features are float16, (1, 1, D)")
+        return
     _require(picture.dtype == np.uint8, f"a picture is uint8, not {picture.dtype}")
     _require(picture.ndim == 3 and picture.shape[-1] in {1, 3}, f"a picture is (H, W, 1 or 3), not {picture.shape}")
     _require(not pictures.images[0].flags.writeable, "decoded pictures cannot be written to")

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from helpers import drawn_views
 from helpers import published_formats as fixtures
+from helpers.features import stored
 from helpers.together import failing
 
 from trainables.data import DATASETS, build_dataset
@@ -15,6 +16,10 @@ def pictures_in_folders(folder):
     for number in range(6):
         fixtures.picture(folder / str(number % 3) / f"{number}.png", number)
     return folder
+
+
+def stored_features(folder):
+    return stored(folder, classes=6, each=3)
 
 
 def face_pairs(folder, name):
@@ -33,6 +38,7 @@ COPIES = {
     "webface": fixtures.webface,
     "image_folder": pictures_in_folders,
     "distractors": pictures_in_folders,
+    "features": stored_features,
     **{
         name: partial(face_pairs, name=file)
         for name, file in {
@@ -52,6 +58,8 @@ def test_a_data_set_keeps_its_promises(name, tmp_path, monkeypatch):
     drawn_views.use(monkeypatch, tmp_path / "meshes", meshes=6)
     root = COPIES[name](tmp_path / "files") if name in COPIES else None
     knobs = {"classes": 6, "views": 3, "size": 32} if name == "objects" else {}
-    strict = knobs if root is None or name in {"image_folder", "webface", "distractors"} else {"strict": False}
+    strict = (
+        knobs if root is None or name in {"image_folder", "webface", "distractors", "features"} else {"strict": False}
+    )
     checks = dataset_checks(lambda cache: build_dataset(name, root=root, cache_dir=cache, **strict), tmp_path / "cache")
     assert failing({str(check): check for check in checks}) == []

@@ -70,7 +70,7 @@ class Augmentation:
         self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0
     ) -> AugmentDecisions:
         """Return the decisions for positions `first`, first + 1, ... of a batch; `sizes` (B, 2): height, width."""
-        u = _uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=_DRAWS)
+        u = uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=_DRAWS)
         colour = u[:, 2 * _ATTEMPTS + 3 :]
         jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
         strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
@@ -143,7 +143,7 @@ def resized_sizes(sizes: NDArray[np.int64], resize: int, crop: int) -> tuple[NDA
     return resized, np.rint((resized - crop) / 2)
 
 
-def _uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
+def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
     """Return uniform numbers in [0, 1) that depend on the key alone, (B, draws).
 
     SplitMix64's finaliser, chained over the key and the draw's number (Steele et al., OOPSLA 2014).

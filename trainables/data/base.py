@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.formats import cache
+from trainables.data.formats.feature_store import FeatureRows
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 
 Progress = Callable[[int, int], None]
@@ -73,6 +74,11 @@ class Pictures:
     def image_size(self) -> int | None:
         """Height and width in pixels; None if pictures differ in size."""
         return self.images.shape[1] or None
+
+    @property
+    def are_features(self) -> bool:
+        """Whether these are stored features of a backbone, which nobody can look at."""
+        return isinstance(self.images, FeatureRows)
 
     def __reduce__(self) -> str | tuple[object, ...]:
         if self.directory is None:

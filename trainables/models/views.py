@@ -7,7 +7,7 @@ devices; the numbers agree up to rounding to grey levels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from trainables.data.augment import NEUTRAL, Augmentation, AugmentDecisions, resized_sizes, windows_at_centre
+from trainables.data.augment import NEUTRAL, Augmentation, AugmentDecisions, resized_sizes, uniforms, windows_at_centre
 from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
+from trainables.data.formats.feature_store import FeatureRows
 from trainables.models.base import constant, sent
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
@@ -27,7 +28,8 @@ class Views:
     """Batches of stored pictures as the network sees them.
 
     Without an augmentation they are shown as stored (uint8, one size). With one, training sees random crops and evaluation
-    the resized centre crop, as uint8 or as floats in 0..1.
+    the resized centre crop, as uint8 or as floats in 0..1. Of stored features, training sees one stored view drawn at
+    random and evaluation view 0, as float16 (B, D, 1, 1).
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Views:
 
     def train(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Tensor:
         """Return one training view, (B, C, S, S); `first` is the position of `indices[0]` in the global batch."""
+        if isinstance(self.images, FeatureRows) and self.images.views > 1:
+            return self._stored_view(self.images, indices, step=step, first=first, view=view)
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
@@ -65,8 +69,16 @@ class Views:
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
     def _as_stored(self, indices: Indices) -> Tensor:
-        stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # copies from the memory map
-        pixels = torch.from_numpy(stored)
+        return self._sent(cast("Squares", self.images)[indices])
+
+    def _stored_view(self, features: FeatureRows, indices: Indices, *, step: int, first: int, view: int) -> Tensor:
+        """Return one view of each picture; equal for any number of workers, as `Augmentation.decide` is."""
+        drawn = uniforms(self.seed, step, view, first + np.arange(len(indices)), draws=1)[:, 0]
+        views = (drawn * features.views).astype(np.int64)
+        return self._sent(features.of_views(indices, views)[:, None, None])
+
+    def _sent(self, stored: NDArray[Any]) -> Tensor:
+        pixels = torch.from_numpy(np.ascontiguousarray(stored))  # copies from the memory map
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
         return pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 

@@ -15,6 +15,8 @@ from trainables import distributed
 from trainables.context import TrialContext
 from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import Indices, Pictures
+from trainables.data.features import Features
+from trainables.data.formats.feature_store import FeatureRows
 from trainables.errors import Problem
 from trainables.losses import LOSSES
 from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
@@ -89,10 +91,18 @@ class ContrastiveTask(Task):
         if self.config.data.label_noise:
             rule = "contrastive learning sees no labels in training"
             problems.append(Problem("data.label_noise", rule, self.config.data.label_noise, "Set data.label_noise=0."))
-        if self.config.augment.name not in AUGMENTATIONS:
+        if self.config.augment.name not in AUGMENTATIONS and self.config.data.name != Features.name:
             rule = "the views of a picture must differ"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."
             problems.append(Problem("augment.name", rule, self.config.augment.name, remedy))
+        return problems
+
+    def size_problems(self, pictures: Pictures) -> list[Problem]:
+        """Also require two stored views of features."""
+        problems = super().size_problems(pictures)
+        if isinstance(pictures.images, FeatureRows) and pictures.images.views < _VIEWS:
+            rule = "the views of a picture must differ, but each picture has one stored view"
+            problems.append(Problem("data", rule, None, "Store more: `tune-dml features ... --views 4`."))
         return problems
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> ContrastiveLearner:

@@ -77,7 +77,7 @@ def neighbour_sheet(
 
     `query_and_gallery`: rows of the queries and of the gallery, where a protocol separates them.
     """
-    if not count or not bool(torch.isfinite(embeddings).all()):
+    if not count or pictures.are_features or not bool(torch.isfinite(embeddings).all()):
         return None
     queries, gallery = query_and_gallery or (np.arange(len(indices)), None)
     searched = np.arange(len(indices)) if gallery is None else gallery

@@ -1,4 +1,4 @@
-"""Retrieval figures without training: of raw pixels, and of the network before its first step."""
+"""Retrieval figures without training: of raw pixels or stored features, and of the network before its first step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trainables.tasks.evaluation import Figures, named
 from trainables.tasks.retrieval import RetrievalLearner
 from trainables.training import prepare_process
 
-_PIXELS, _UNTRAINED = "raw_pixels", "untrained_network"
+_PIXELS, _FEATURES, _UNTRAINED = "raw_pixels", "raw_features", "untrained_network"
 _SEEDS = 3  # measured at most
 _LARGEST_SIDE = 64  # larger pictures are averaged down before their pixels are compared
 _MOST_PIXELS = 50_000_000  # of all validation pictures at the network's input size: more would take minutes on a CPU
 
 
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
-    """Measure validation figures of raw pixels and of the untrained network, means over up to three seeds.
+    """Measure validation figures of raw pixels (or features) and of the untrained network, means over three seeds.
 
     Args:
         config: a retrieval trial, which defines data, augmentation and network.
@@ -36,7 +36,7 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
     Returns:
         Floor -> `val/...` figures; empty for other tasks, and for too many validation pictures.
     """
-    found: dict[str, list[Figures]] = {_PIXELS: [], _UNTRAINED: []}
+    found: dict[str, list[Figures]] = {}
     for seed in seeds[:_SEEDS]:
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder, torch.random.fork_rng(devices=[]):
             context = FolderContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
@@ -45,8 +45,10 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
             learner = build_learner(trial, context, cache_dir=cache_dir)
             if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > _MOST_PIXELS:
                 return {}
-            found[_PIXELS].append(named("val", learner.judged(_flat_pixels(learner), learner.split.validation)))
-            found[_UNTRAINED].append(learner.validate().figures)
+            raw = _FEATURES if learner.pictures.are_features else _PIXELS
+            pixels = named("val", learner.judged(_flat_pixels(learner), learner.split.validation))
+            found.setdefault(raw, []).append(pixels)
+            found.setdefault(_UNTRAINED, []).append(learner.validate().figures)
     return {name: _mean(figures) for name, figures in found.items()}
 
 
@@ -56,13 +58,15 @@ def _pixels_of(learner: RetrievalLearner) -> int:
 
 
 def _flat_pixels(learner: RetrievalLearner) -> Tensor:
-    """Return each validation picture as the network sees it, minus its mean, (N, D)."""
+    """Return each validation picture as the network sees it, minus its mean, (N, D); stored features as they are."""
 
     def flat(part: Indices) -> Tensor:
         pixels = learner.views.evaluation(part).float()
         if pixels.shape[-1] > _LARGEST_SIDE:
             pixels = functional.adaptive_avg_pool2d(pixels, _LARGEST_SIDE)
         rows = pixels.flatten(1)
+        if learner.pictures.are_features:
+            return rows
         return rows - rows.mean(dim=1, keepdim=True)
 
     return learner.rows(flat, learner.split.validation)

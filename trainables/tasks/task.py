@@ -99,7 +99,7 @@ class Task(ABC):
             return list(error.problems)
         labels = self.training_labels(pictures, split)
         config, batch, regularizer = self.config, self.config.batch, self.config.regularizer
-        problems = self._size_problems(pictures)
+        problems = self.size_problems(pictures)
         problems += BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
         problems += sampler_problems(
             batch.sampler,
@@ -114,9 +114,13 @@ class Task(ABC):
             problems = schedule_problems(regularizer.schedule, epochs=epochs)
         return problems
 
-    def _size_problems(self, pictures: Pictures) -> list[Problem]:
-        """Check that pictures have one size, large enough for the backbone."""
+    def size_problems(self, pictures: Pictures) -> list[Problem]:
+        """Return why the network cannot read these pictures: their sizes, or features that cannot be augmented."""
         size, model = self.picture_size(pictures), self.config.model
+        if pictures.are_features and self.augmentation() is not None:
+            rule = "stored features cannot be cropped or coloured"
+            remedy = "Set augment.name=none; `tune-dml features --views N` stores augmented views."
+            return [Problem("augment.name", rule, self.config.augment.name, remedy)]
         if size is None:
             rule = "pictures of different sizes need an augmentation, which says how large a crop to show"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."

@@ -121,8 +121,9 @@ def _described(tail: str) -> tuple[str, bool]:
 
 
 def floor_name(key: str) -> str:
-    """Return the name of a floor: `raw pixels`, `the untrained network`."""
-    return {"raw_pixels": "raw pixels", "untrained_network": "the untrained network"}.get(key, key.replace("_", " "))
+    """Return the name of a floor: `raw pixels`, `the raw features`, `the untrained network`."""
+    names = {"raw_features": "the raw features", "untrained_network": "the untrained network"}
+    return names.get(key, key.replace("_", " "))
 
 
 def floors_of(results: Results) -> dict[str, float]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.data.augment import AUGMENTATIONS, _uniforms, build_augmentation, windows_at_centre
+from trainables.data.augment import AUGMENTATIONS, build_augmentation, uniforms, windows_at_centre
 from trainables.errors import ConfigError
 
 SIZES = np.tile([256, 341], (40, 1))
@@ -32,13 +32,13 @@ def test_every_part_of_the_key_counts(changed):
 
 
 def test_uniforms_are_uniform_and_independent():
-    u = _uniforms(3, 0, np.arange(20_000), draws=4)
+    u = uniforms(3, 0, np.arange(20_000), draws=4)
     assert u.min() >= 0
     assert u.max() < 1
     counts = np.stack([np.histogram(u[:, d], bins=20, range=(0, 1))[0] for d in range(4)])
     assert ((counts - 1000) ** 2 / 1000).sum(axis=1).max() < 50  # chi-squared, 19 degrees: 99.99 %
     correlation = np.corrcoef(
-        np.vstack([u.T, _uniforms(4, 0, np.arange(20_000), draws=1).T, u[1:, :1].T.repeat(2, 1)[:, :20_000]])
+        np.vstack([u.T, uniforms(4, 0, np.arange(20_000), draws=1).T, u[1:, :1].T.repeat(2, 1)[:, :20_000]])
     )
     assert np.abs(correlation[~np.eye(6, dtype=bool)]).max() < 0.04
 

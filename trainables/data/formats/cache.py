@@ -62,13 +62,13 @@ class RaggedImages:
 
 
 class Squares(Protocol):
-    """Anything that indexes like a uint8 array (N, H, W, C)."""
+    """Anything that indexes like an array (N, H, W, C) of uint8, or of float16 for stored features."""
 
     shape: tuple[int, ...]
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: Any, /) -> Pixels: ...
+    def __getitem__(self, index: Any, /) -> NDArray[Any]: ...
 
 
 Images = Pixels | RaggedImages | Squares
@@ -93,7 +93,7 @@ def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
     """Create a writable memory map (N, H, W, C) of uint8; raises DataError if the disk is too full."""
     require_space(directory, int(np.prod(shape, dtype=np.int64)))
     mapped: Pixels = np.lib.format.open_memmap(directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape))
-    _reserve(directory / "images.npy")
+    reserve(directory / "images.npy")
     return mapped
 
 
@@ -105,11 +105,11 @@ def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> 
     np.save(directory / "offsets.npy", offsets[:-1])
     np.save(directory / "shapes.npy", np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32))
     pixels = np.memmap(directory / "pixels.bin", mode="w+", dtype=np.uint8, shape=(int(offsets[-1]),))
-    _reserve(directory / "pixels.bin")
+    reserve(directory / "pixels.bin")
     return RaggedImages(pixels, offsets[:-1], shapes, channels)
 
 
-def _reserve(file: Path) -> None:
+def reserve(file: Path) -> None:
     """Allocate the file's blocks now: writing into a mapped file on a full disk kills the process."""
     with file.open("r+b") as handle:
         try:
@@ -139,7 +139,7 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
         shorter, shape = directory / "kept.npy", (len(kept), *before.shape[1:])
         require_space(directory, int(np.prod(shape, dtype=np.int64)))
         after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=shape)
-        _reserve(shorter)
+        reserve(shorter)
         for new, old in enumerate(kept):
             after[new] = before[old]
         after.flush()

@@ -1,0 +1,46 @@
+"""Our protocols for stored features: a linear head on a frozen backbone, half a second a trial."""
+
+from __future__ import annotations
+
+from search_spaces.protocols import ours  # by module: names found here would come before those of their own file
+from tune_dml.space import Protocol, Value
+
+_HEADS: dict[str, Value] = {
+    "model.backbone": "identity",
+    "model.pooling": "avg",
+    "model.head": "fc",
+    "model.embedding_dim": 64,
+    "optim.name": "adamw",
+    "optim.lr": 1e-3,
+    "optim.lr_schedule": "cosine",
+    "optim.weight_decay": 1e-4,
+    "training.steps": 400,
+    "training.eval_every": 400,
+    "evaluation.clustering": False,
+    "evaluation.sheet_queries": 0,
+}
+
+FEATURES_TRIPLET = Protocol(
+    name="features/triplet",
+    dataset="features",
+    default=True,
+    settings={**_HEADS, "batch.batch_size": 90},
+    methods=ours.GLYPHS_TRIPLET.methods,
+    note="Ours: a linear head. Knobs that act on the backbone alone cannot matter here.",
+)
+
+FEATURES_PROXY = Protocol(
+    name="features/proxy",
+    dataset="features",
+    settings={**_HEADS, "batch.batch_size": 90},
+    methods=ours.GLYPHS_PROXY.methods,
+    note="Ours: as features/triplet, for losses with proxies.",
+)
+
+FEATURES_DRO = Protocol(
+    name="features/dro",
+    dataset="features",
+    settings={**_HEADS, "batch.batch_size": 80},
+    methods=ours.GLYPHS_DRO.methods,
+    note="Ours: as features/triplet, 16 classes of 5 a batch, so that K of the DRO losses means the same.",
+)

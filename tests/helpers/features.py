@@ -1,0 +1,20 @@
+"""Small folders of stored features, with classes that a linear head can separate better than the raw features do."""
+
+import numpy as np
+
+from trainables.data.formats.feature_store import FEATURES, RowTable, finish_store
+
+
+def stored(folder, *, classes=24, each=8, dimension=16, views=1, noise=2.0, seed=0):
+    """Write features of `classes` classes: a class's centre in the first half of the axes, noise in all of them."""
+    generator = np.random.default_rng(seed)
+    centres = np.zeros((classes, dimension))
+    centres[:, : dimension // 2] = generator.normal(size=(classes, dimension // 2))
+    scale = np.where(np.arange(dimension) < dimension // 2, 0.3, noise)
+    rows = centres.repeat(each * views, axis=0) + scale * generator.normal(size=(classes * each * views, dimension))
+    folder.mkdir(parents=True)
+    np.save(folder / FEATURES, rows.astype(np.float16))
+    names = [f"class {number:03}" for number in range(classes) for _ in range(each)]
+    splits = ["train" if number < classes // 2 else "test" for number in range(classes) for _ in range(each)]
+    finish_store(folder, RowTable.of_pictures(names, splits, views), views, {"dataset": "toy", "backbone": "toy"})
+    return folder

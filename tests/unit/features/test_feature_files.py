@@ -1,0 +1,173 @@
+"""Published features of every format become the same folder; bad files are refused in a line, and nothing is unpickled."""
+
+import json
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from trainables.data.formats.feature_files import import_features
+from trainables.data.formats.feature_store import FEATURES, read_table
+from trainables.errors import DataError
+
+ROWS = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+CLASSES = np.repeat(["a", "b", "c", "d"], 2)
+NUMBERS = np.repeat(np.arange(4), 2)
+
+
+def _npz(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS, labels=NUMBERS)
+    return folder / "x.npz"
+
+
+def _safetensors(folder):
+    parts = {"features": ROWS, "labels": NUMBERS}
+    header, content = {"__metadata__": {}}, b""
+    for name, array in parts.items():
+        kind = {"float32": "F32", "int64": "I64"}[str(array.dtype)]
+        offsets = [len(content), len(content) + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": offsets}
+        content += array.tobytes()
+    text = json.dumps(header).encode()
+    (folder / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
+    return folder / "x.safetensors"
+
+
+def _torch(folder):
+    torch.save({"feats": torch.from_numpy(ROWS), "labels": torch.from_numpy(NUMBERS)}, folder / "x.pt")
+    return folder / "x.pt"
+
+
+def _embedding_reader(folder):
+    (folder / "img_emb").mkdir()
+    (folder / "metadata").mkdir()
+    for part in range(2):
+        rows = slice(4 * part, 4 * part + 4)
+        np.save(folder / "img_emb" / f"img_emb_{part}.npy", ROWS[rows].astype(np.float16))
+        table = pa.table({"image_path": [f"{n}.jpg" for n in range(4)], "label": NUMBERS[rows]})
+        parquet.write_table(table, folder / "metadata" / f"metadata_{part}.parquet")
+    return folder
+
+
+def _hdf5(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.hdf5", "w") as file:
+        file.create_dataset("features", data=ROWS, compression="gzip")
+        file.create_dataset("labels", data=NUMBERS)
+        file.create_dataset("index", data=[f"{n}.jpg" for n in range(8)], dtype=h5py.string_dtype("ascii"))
+    return folder / "x.hdf5"
+
+
+@pytest.mark.parametrize("write", [_npz, _safetensors, _torch, _embedding_reader, _hdf5])
+def test_every_format_becomes_the_same_folder(write, tmp_path):
+    (tmp_path / "source").mkdir()
+    import_features(write(tmp_path / "source"), tmp_path / "f")
+    assert np.array_equal(np.load(tmp_path / "f" / FEATURES), ROWS.astype(np.float16))
+    table = read_table(tmp_path / "f")
+    assert table.classes.tolist() == [str(n) for n in NUMBERS]
+    assert table.splits.tolist() == ["train"] * 4 + ["test"] * 4
+
+
+def test_labels_are_joined_by_id_and_may_say_the_split(tmp_path):
+    torch.save({"features": torch.from_numpy(ROWS), "index": [f"{n}.jpg" for n in range(8)]}, tmp_path / "x.pt")
+    lines = [f"{n}.jpg,{CLASSES[n]},{'test' if n < 4 else 'train'}" for n in reversed(range(8))]
+    (tmp_path / "classes.csv").write_text("\n".join(["id,class,split", *lines]))
+    import_features(tmp_path / "x.pt", tmp_path / "f", labels=tmp_path / "classes.csv")
+    table = read_table(tmp_path / "f")
+    assert table.classes.tolist() == CLASSES.tolist()
+    assert table.splits.tolist() == ["test"] * 4 + ["train"] * 4
+    (tmp_path / "classes.csv").write_text("\n".join(f"{n}.jpg,{CLASSES[n]}" for n in range(7)))
+    with pytest.raises(DataError, match="1 are missing"):
+        import_features(tmp_path / "x.pt", tmp_path / "g", labels=tmp_path / "classes.csv")
+
+
+class _Trap:
+    def __reduce__(self):
+        return (open, ("unpickled", "w"))
+
+
+def _pickled_npy(folder):
+    np.save(folder / "x.npy", np.array([_Trap()], dtype=object), allow_pickle=True)
+    return folder / "x.npy"
+
+
+def _pickled_npz(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS, labels=np.array([_Trap()] * 8, dtype=object))
+    return folder / "x.npz"
+
+
+def _pickled_torch(folder):
+    (folder / "x.pt").write_bytes(pickle.dumps(_Trap()))
+    return folder / "x.pt"
+
+
+def _object_in_torch(folder):
+    torch.save({"features": torch.from_numpy(ROWS), "labels": _Trap()}, folder / "x.pt")
+    return folder / "x.pt"
+
+
+def _cut_safetensors(folder):
+    path = _safetensors(folder)
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def _with_nan(folder):
+    rows = ROWS.copy()
+    rows[5, 1] = np.nan
+    np.savez(folder / "x.npz", embeddings=rows, labels=NUMBERS)
+    return folder / "x.npz"
+
+
+def _too_large(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS * 1e6, labels=NUMBERS)
+    return folder / "x.npz"
+
+
+def _other_length(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS, labels=NUMBERS[:-1])
+    return folder / "x.npz"
+
+
+def _no_labels(folder):
+    np.save(folder / "x.npy", ROWS)
+    return folder / "x.npy"
+
+
+def _no_numbers(folder):
+    (folder / "x.npz").write_bytes(b"PK nothing")
+    return folder / "x.npz"
+
+
+def _other_suffix(folder):
+    (folder / "x.csv").write_text("1,2")
+    return folder / "x.csv"
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (_pickled_npy, "x.npy"),
+        (_pickled_npz, "x.npz"),
+        (_pickled_torch, "must hold tensors alone"),
+        (_object_in_torch, "must hold tensors alone"),
+        (_cut_safetensors, "does not fit the file"),
+        (_with_nan, "row 5 has one that is not"),
+        (_too_large, "finite float16"),
+        (_other_length, "same number of rows, but got '8 and 7"),
+        (_no_labels, "each row needs a class"),
+        (_no_numbers, "must be readable as features"),
+        (_other_suffix, "must be a folder or one of"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
+    (tmp_path / "source").mkdir()
+    with pytest.raises(DataError) as refused:
+        import_features(write(tmp_path / "source"), tmp_path / "f")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "f").exists()
+    assert not list(tmp_path.rglob("unpickled"))

