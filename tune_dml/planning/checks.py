@@ -155,19 +155,21 @@ def _cut_batches(plan: Plan) -> list[str]:
 
 def _comparison_notes(plan: Plan) -> list[str]:
     """What the planned cells and seeds cannot tell."""
-    single = dict.fromkeys(
-        knob.path
-        for arm in plan.main_arms
-        for knob in arm.knobs
-        if isinstance(knob.domain, Grid) and len(knob.domain.values) == 1
-    )
+    listed = [
+        (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
+    ]
+    values: dict[str, set[str]] = {}
+    for path, domain in listed:
+        values.setdefault(path, set()).update(map(str, domain))
+    single = [path for path, known in values.items() if len(known) == 1]
     notes = [f"{path} has one value: nothing can be compared along it" for path in single]
     held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
     if held:
         named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
         notes.append(f"held whatever the seed: {named}; verdicts hold for these")
     notes += _shared_cells(plan) if plan.space.arms else []
-    if len(plan.seeds) == 1:
+    own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
+    if len(plan.seeds) == 1 and len(own_seeds) == 1:
         notes.append(f"one seed gives no estimate of noise: no verdict is possible; use {spelled('seeds', 3)} or more")
     return notes
 

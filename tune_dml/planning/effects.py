@@ -19,7 +19,7 @@ _SINGLE_PROXY = ("loss.tau", "loss.gamma")
 _FAR = 3.0  # times the rate at which proxies are known to learn
 
 
-def _effective_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def effective_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those that change nothing beside the others: equal ones train equal trials."""
     left = dict(settings)
     if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
@@ -121,7 +121,7 @@ def _without(settings: Mapping[str, Any], *beginnings: str) -> dict[str, Any]:
 
 
 def _key(cell: Cell) -> str:
-    return canonical(_effective_settings(cell.settings))
+    return canonical(effective_settings(cell.settings))
 
 
 def _groups(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

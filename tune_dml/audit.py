@@ -1,0 +1,203 @@
+"""Audit a run: why does it not reach a protocol's result?
+
+    tune-dml audit config.yaml --against glyphs/triplet
+
+Screens all settings that differ in one sweep, measures its suspects again in a second one on fresh seeds, and writes a page.
+The same call again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.config import TrialConfig
+from trainables.errors import ConfigError, Problem
+from trainables.files import expanded
+from tune_dml import operations
+from tune_dml.planning.audit import Audit
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.checks import Check, DataProgress
+from tune_dml.planning.differences import (
+    differences,
+    find_protocol,
+    is_trial_file,
+    read_trial_file,
+    reference_config,
+)
+from tune_dml.planning.plan import make_plan
+from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, Session
+from tune_dml.planning.study import study_of
+from tune_dml.planning.yaml_file import read_mapping
+from tune_dml.record.results import Results, load_results
+from tune_dml.record.state import sweep_names
+from tune_dml.space import Value
+from tune_dml.stats.screening import ScreeningVerdict, judge, suspects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from tune_dml.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """The content of an audit."""
+
+    run: str
+    """A search space, a sweep file, a stored sweep or the YAML file of one run."""
+    against: str
+    """A protocol's name, or the number that the run does not reach."""
+    dataset: str | None = None
+    data_root: Path | None = None
+    settings: Mapping[str, Value] | None = None
+    cell: str | None = None
+    """Label of the cell of a sweep or space; its best, or its first, by default."""
+    name: str | None = None
+    margin: float = 1.0
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """An audit as far as it has run."""
+
+    audit: Audit
+    first: Sweep
+    second: Sweep | None = None
+    suspects: tuple[int, ...] = ()
+    verdict: ScreeningVerdict | None = None
+    """None while trials are missing."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 3 with failed or diverged trials, 130 interrupted and resumable."""
+        return max(self.first.exit_code, self.second.exit_code if self.second else 0)
+
+
+def plan_audit(request: AuditRequest, storage: Path) -> Audit:
+    """Return what an audit would compare. Raise ConfigError."""
+    number = _number(request.against)
+    run, metric = _run_of(request, storage, None if number is not None else request.against)
+    protocol = find_protocol(None if number is not None else request.against, run)
+    found = differences(run, reference_config(protocol, run.loss.name))
+    return Audit(request.run, protocol, found, metric, request.margin, number)
+
+
+def run_audit(
+    request: AuditRequest,
+    session: Session,
+    resources: Resources | None = None,
+    *,
+    console: Console | None = None,
+    data_progress: DataProgress | None = None,
+    other_checks: Sequence[Check] = (),
+) -> AuditResult:
+    """Run both stages of an audit and judge them. Raise ConfigError before any worker starts."""
+    audit = plan_audit(request, session.sweeps)
+    name = request.name or f"audit-{Path(request.run).stem}"
+
+    def sweep(space: Request) -> Sweep:
+        return operations.run(
+            space, session, Racing(), resources=resources, console=console, data_progress=data_progress,
+            other_checks=other_checks,
+        )  # fmt: skip
+
+    dataset = audit.protocol.dataset
+    first = sweep(Request(audit.screening_space(), dataset, request.data_root, seeds=(0,), name=name))
+    if first.results.incomplete:
+        return AuditResult(audit, first)
+    values, lost = _values(first.results, [(arm, 0) for arm in audit.run_names])
+    _refuse_too_few(values, name)
+    chosen = suspects(audit.design, values)
+    seeds = audit.fresh_seeds(chosen)
+    space = audit.confirmation_space(chosen)
+    second = sweep(Request(space, dataset, request.data_root, seeds=seeds, name=f"{name}-confirm"))
+    if second.results.incomplete:
+        return AuditResult(audit, first, second, chosen)
+    design = audit.confirmation(chosen)
+    cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
+    again, lost_again = _values(second.results, cells)
+    verdict = judge(audit.design, values, design, again, chosen)
+    return AuditResult(audit, first, second, chosen, verdict, (*lost, *lost_again))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple[TrialConfig, str]:
+    """Return the configuration of the user's run, and the metric to judge by."""
+    from trainables.tasks import task_of
+
+    path = expanded(Path(request.run))
+    is_file = request.run.endswith(SWEEP_FILES)
+    if is_file and is_trial_file(read_mapping(path, "configuration of a run")):
+        from tune_dml.catalogue import protocols
+
+        config = read_trial_file(path, protocols().get(protocol) if protocol else None)
+        return config, task_of(config).headline
+    if not is_file and request.run in sweep_names(storage):
+        results = load_results(storage, request.run)
+        return _cell_of_sweep(results, request.cell), results.plan.metric
+    study = study_of(Request(request.run, request.dataset, request.data_root, settings=request.settings))
+    plan = make_plan(study)
+    own = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
+    chosen = _labelled(own, request.cell) if request.cell else own[0]
+    return chosen.config, plan.metric
+
+
+def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:
+    from tune_dml.report.analysis.cell import best_cells
+
+    ranked = [cell for cell in best_cells(results) if not cell.baseline] or list(results.cells)
+    if not ranked:
+        raise ConfigError(Problem("RUN", "the sweep has no cell", results.name, "Name another one."))
+    return (_labelled(list(results.cells), label) if label else ranked[0]).config
+
+
+def _labelled(cells: Sequence[Cell], label: str) -> Cell:
+    from trainables.errors import nearest
+
+    found = next((cell for cell in cells if cell.label == label), None)
+    if found is None:
+        remedy = nearest(label, [cell.label for cell in cells], what="cell")
+        raise ConfigError(Problem("--cell", "there is no cell of this label", label, remedy))
+    return found
+
+
+def _values(results: Results, wanted: Sequence[tuple[str, int]]) -> tuple[NDArray[np.float64], list[str]]:
+    """Return the metric of each run by arm and seed, and notes on runs without one.
+
+    A run that diverged has the lowest value of the others; a run that failed has nan.
+    """
+    metric = results.plan.metric
+    trials = {(trial.cell.arm, trial.seed): trial for trial in results.trials}
+    values = np.array([trials[key].metrics.get(metric, np.nan) for key in wanted], dtype=float)
+    status = np.array([trials[key].status for key in wanted])
+    values[status != "finished"] = np.nan
+    lowest = np.nanmin(values) if np.isfinite(values).any() else np.nan
+    notes = []
+    for word, consequence in (("diverged", "counts as the lowest value of the others"), ("failed", "is left out")):
+        names = [f"{arm}, seed {seed}" for (arm, seed), state in zip(wanted, status, strict=True) if state == word]
+        notes += [f"{results.name}: {one} {word} and {consequence}" for one in names]
+    values[status == "diverged"] = lowest
+    return values, notes
+
+
+def _refuse_too_few(values: NDArray[np.float64], name: str) -> None:
+    missing = int((~np.isfinite(values)).sum())
+    if missing * 4 > len(values):
+        rule = f"{missing} of {len(values)} runs of the screening have no value"
+        remedy = f"See why with `tune-dml status {name} --trials`, then `tune-dml resume {name} --retry-failed`."
+        raise ConfigError(Problem("audit", rule, None, remedy))

@@ -1,0 +1,158 @@
+"""`tune-dml audit`: which differing setting keeps a run from a protocol's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.planning.request import Resources, Session
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.audit import AuditResult
+    from tune_dml.planning.audit import Audit
+    from tune_dml.report.several.audit_page import AuditReport
+
+ORDER = 67
+EXAMPLES = """
+tune-dml audit config.yaml --against glyphs/triplet --plan
+tune-dml audit config.yaml --against glyphs/triplet
+tune-dml audit rho1 --against 68.4
+"""
+
+
+@verb
+def audit(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPACE|SWEEP|FILE.yaml", help="Your run: a space, a sweep, a sweep file or a file of settings."
+        ),
+    ],
+    *,
+    against: Annotated[
+        str, typer.Option(metavar="PROTOCOL|NUMBER", help="The protocol, or the number that you cannot reach.")
+    ],
+    cell: Annotated[str | None, typer.Option(help="Cell of a sweep or space; its best or first by default.")] = None,
+    dataset: str | None,
+    data_root: Path | None,
+    settings: Mapping[str, Value] | None,
+    name: str | None,
+    margin: Annotated[float, typer.Option(help="Smallest difference that matters, in units of the metric.")] = 1.0,
+    plan: Annotated[bool, typer.Option("--plan", help="List the settings that differ; run nothing.")] = False,
+    resources: Resources,
+    session: Session,
+    ending: Ending,
+) -> None:
+    """Screen all settings in which a run differs from a protocol, and name those that change its result."""
+    from tune_dml.audit import AuditRequest, plan_audit, run_audit
+
+    request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
+    if plan:
+        show(_Planned(plan_audit(request, session.sweeps)), ending.as_json)
+        return
+    console = console_for(ending.as_json)
+    with progress_bar(console, "decoding") as progress:
+        result = run_audit(
+            request, session, resources, console=console, data_progress=progress, other_checks=[ending.problems]
+        )
+    show(_shown(result, absolute(ending.output)), ending.as_json)
+    raise typer.Exit(result.exit_code)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The settings that an audit would screen."""
+
+    audit: Audit
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "run": self.audit.run,
+            "protocol": self.audit.protocol.name,
+            "settings": [dict(zip(("name", "yours", "protocol"), row, strict=True)) for row in self._rows()],
+            "ineffective": list(self.audit.differences.ineffective),
+            "unscreened": list(self.audit.differences.unscreened),
+            "trials": self._trials,
+        }
+
+    @property
+    def _trials(self) -> int:
+        return len(self.audit.design.levels) + len(self.audit.confirmation((0, 1)[: len(self.audit.factors)]).levels)
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [self.audit.described(index) for index in range(len(self.audit.factors))]
+
+    def text(self) -> Iterable[RenderableType]:
+        """Yield a table of the settings, and the number of trials."""
+        title = f"{self.audit.run} differs from {self.audit.protocol.name}"
+        yield table(title, ("setting", "yours", "protocol"), self._rows())
+        yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
+        yield from (f"Not screened (other pictures): {path}" for path in self.audit.differences.unscreened)
+        yield f"An audit takes {self._trials} trials."
+
+
+def _shown(result: AuditResult, folder: Path | None) -> _Unfinished | _Finished:
+    from tune_dml.report.several.audit_page import AuditReport, write_audit
+
+    if result.verdict is None or result.second is None:
+        return _Unfinished((result.second or result.first).name)
+    report = AuditReport(
+        result.audit, result.verdict, result.suspects, result.first.results, result.second.results, result.notes
+    )
+    return _Finished(report, write_audit(report, folder or result.first.folder / "audit"))
+
+
+@dataclass(frozen=True)
+class _Unfinished:
+    """An audit that was interrupted."""
+
+    sweep: str
+
+    def data(self) -> dict[str, Any]:
+        """The sweep that is not complete."""
+        return {"incomplete": self.sweep}
+
+    def text(self) -> Iterable[RenderableType]:
+        """Yield what to do."""
+        yield f"The sweep {self.sweep} is not complete. Give the same command again to go on."
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """An audit on disk."""
+
+    report: AuditReport
+    files: tuple[Path, Path]
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        from tune_dml.report.several.audit_page import audit_data
+
+        return {**audit_data(self.report), "report": str(self.files[0])}
+
+    def text(self) -> Iterable[RenderableType]:
+        """Yield the answer and the effect of each setting."""
+        from tune_dml.report.several.audit_page import audit_sentences
+
+        metric, effects = self.report.metric, self.report.verdict.effects
+        rows = [
+            (*self.report.audit.described(index), metric.signed(one.effect), metric.interval(one.low, one.high))
+            for index, one in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
+        ]
+        columns = ("setting", "yours", "protocol", f"effect on {metric.name}", "simultaneous interval")
+        yield table(
+            f"{self.report.audit.run} against {self.report.audit.protocol.name}", columns, rows, right=columns[3:]
+        )
+        yield from audit_sentences(self.report)
+        yield from (f"Note:    {note}" for note in self.report.notes)
+        yield f"Page:    {self.files[0]}"

@@ -1,0 +1,136 @@
+"""An audit as two sweeps of ordinary trials: a screening of all differing settings, then its suspects on fresh seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from trainables.config import SOURCES
+from trainables.errors import ConfigError, Problem
+from tune_dml.planning.differences import Differences, Factor
+from tune_dml.space import Arm, Grid, Knob, Protocol, Space
+from tune_dml.stats.screening import MOST_FACTORS, Design, confirmation_design, screening_design
+from tune_dml.text import joined, value_text
+
+FRESH_SEED = 1000
+"""First seed of the confirmation."""
+ALL_YOURS, ALL_PROTOCOL = "yours", "protocol"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit compares, and by which trials."""
+
+    run: str
+    """Name of the user's run."""
+    protocol: Protocol
+    differences: Differences
+    metric: str
+    margin: float
+    number: float | None = None
+    """The number that the user cannot reach; None if none was given."""
+
+    def __post_init__(self) -> None:
+        place, factors = "--against", self.factors
+        if not factors:
+            rule = f"{self.run} trains as {self.protocol.name} does: no setting differs"
+            raise ConfigError(Problem(place, rule, None, "Check the data: `tune-dml datasets verify`."))
+        if len(factors) > MOST_FACTORS:
+            rule = f"at most {MOST_FACTORS} settings can be screened, and {len(factors)} differ"
+            raise ConfigError(Problem(place, rule, None, "Name a protocol that is nearer to the run."))
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The settings to screen."""
+        return self.differences.factors
+
+    @cached_property
+    def design(self) -> Design:
+        """The first stage."""
+        return screening_design(len(self.factors))
+
+    def confirmation(self, chosen: Sequence[int]) -> Design:
+        """Return the second stage for these suspects."""
+        return confirmation_design(len(self.factors), chosen)
+
+    def screening_space(self) -> Space:
+        """Return the first stage as a space: an arm for each run, in the order of the design."""
+        arms = []
+        for number, levels in enumerate(self.design.levels):
+            seed = int(self.design.blocks[number])
+            held = {f"seeds.{source}": seed for source in SOURCES}
+            arms.append(self._arm(self.run_names[number], levels > 0, held))
+        return self._space(tuple(arms))
+
+    @cached_property
+    def run_names(self) -> tuple[str, ...]:
+        """Names of the first stage's runs."""
+        names = {len(self.factors): ALL_YOURS, 0: ALL_PROTOCOL}
+        return tuple(
+            f"{names.get(int((levels > 0).sum()), 'mixed')} {number + 1}"
+            for number, levels in enumerate(self.design.levels)
+        )
+
+    def confirmation_space(self, chosen: Sequence[int]) -> Space:
+        """Return the second stage as a space: the protocol as baseline, and an arm for each combination of suspects."""
+        arms = {
+            self.cell_name(row): self._arm(self.cell_name(row), row > 0, {}) for row in self.confirmation(chosen).levels
+        }
+        return self._space(tuple(arms.values()), baseline=ALL_PROTOCOL)
+
+    def cell_name(self, levels: Any) -> str:
+        """Return the name of a combination of the second stage."""
+        changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
+        return f"{ALL_PROTOCOL} with your {joined(changed)}" if changed else ALL_PROTOCOL
+
+    def fresh_seeds(self, chosen: Sequence[int]) -> tuple[int, ...]:
+        """Return the seeds of the second stage."""
+        return tuple(range(FRESH_SEED, FRESH_SEED + int(self.confirmation(chosen).blocks.max()) + 1))
+
+    def described(self, index: int) -> tuple[str, str, str]:
+        """Return a factor's name, the user's values and the protocol's values."""
+        factor = self.factors[index]
+        return factor.name, _listed(factor.yours), _listed(factor.protocol)
+
+    def _arm(self, name: str, active: Sequence[bool], held: dict[str, int]) -> Arm:
+        """Return an arm; settings of the data are knobs with one value, since arms share their data otherwise."""
+        reference = self.differences.reference.settings()
+        chosen = [factor for factor, on in zip(self.factors, active, strict=True) if on]
+        settings = self.differences.settings(chosen)
+        changed = {path: value for path, value in settings.items() if reference.get(path, ...) != value}
+        data = {
+            path for factor in self.factors for path in (*factor.yours, *factor.protocol) if path.startswith("data.")
+        }
+        knobs = tuple(Knob(path, Grid((settings[path],)), origin="user") for path in sorted(data))
+        own = {path: value for path, value in changed.items() if path not in data}
+        return Arm(name, {**own, **held}, own_knobs=knobs)
+
+    def _space(self, arms: tuple[Arm, ...], baseline: str | None = None) -> Space:
+        fixed = {
+            path: value
+            for path, value in self.differences.reference.settings().items()
+            if path not in {"seed", "data.name", "data.root"} and not path.startswith("seeds.")
+        }
+        data = {path for arm in arms for path in (knob.path for knob in arm.own_knobs)}
+        protocol = Protocol(self.protocol.name, self.protocol.dataset, {}, self.protocol.origin, default=True)
+        return Space(
+            name="audit",
+            title=f"Audit of {self.run} against {self.protocol.name}",
+            question="Which of the settings that differ changes the result?",
+            citation=None,
+            scientific=(),
+            fixed={path: value for path, value in fixed.items() if path not in data},
+            protocols=(protocol,),
+            baseline=baseline,
+            default_dataset=self.protocol.dataset,
+            metric=self.metric,
+            margin=self.margin,
+            arms=arms,
+            differs="an audit mixes the settings of a run and of a protocol",
+        )
+
+
+def _listed(settings: Any) -> str:
+    return ", ".join(f"{path.partition('.')[2]}={value_text(value)}" for path, value in settings.items()) or "-"

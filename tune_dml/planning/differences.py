@@ -1,0 +1,254 @@
+"""The settings in which a user's run differs from a protocol, grouped into factors that can be changed one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables.config import SECTIONS, MethodSection, TrialConfig, canonical, flat_names, identifying
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.resolve import Layer, resolve
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
+from tune_dml.planning.effects import effective_settings
+from tune_dml.planning.recipes import method_layers
+from tune_dml.planning.yaml_file import read_mapping
+from tune_dml.space import Protocol, Value
+
+_LENGTH = ("training.steps", "training.epochs")
+_SAME = ("data.name", "task.name")
+_EXAMPLE = "Example: loss: {name: triplet, margin: 0.2}, or loss.name: triplet."
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Settings that differ and change together: one setting, or a method with its knobs."""
+
+    name: str
+    yours: Mapping[str, Value]
+    """Settings of the user's run, by path."""
+    protocol: Mapping[str, Value]
+    """The protocol's settings in their place."""
+
+    def joined(self, other: Factor) -> Factor:
+        """Return one factor of two."""
+        name = f"{self.name} with {other.name}"
+        return Factor(name, {**self.yours, **other.yours}, {**self.protocol, **other.protocol})
+
+
+@dataclass(frozen=True)
+class Differences:
+    """A user's run beside a protocol."""
+
+    reference: TrialConfig
+    """The protocol's configuration."""
+    factors: tuple[Factor, ...]
+    ineffective: tuple[str, ...] = ()
+    """Settings that differ without an effect on training."""
+    unscreened: tuple[str, ...] = ()
+    """Settings that differ and choose other pictures: no run can mix them."""
+
+    def settings(self, chosen: Iterable[Factor]) -> dict[str, Any]:
+        """Return the protocol's settings with the user's values of some factors."""
+        return _settings(self.reference, chosen)
+
+
+def reference_config(protocol: Protocol, loss: str) -> TrialConfig:
+    """Return the configuration of a protocol, with this loss unless the protocol names one. Raise ConfigError."""
+    own = {} if "loss.name" in protocol.settings else {"loss.name": loss}
+    layers = method_layers(protocol, protocol.settings.get("loss.name", loss))
+    return resolve(Layer("protocol", {"data.name": protocol.dataset}), *layers, Layer("loss", own)).config
+
+
+def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
+    """Return the protocol of a name, or the one printed for the run's loss on its data set. Raise ConfigError."""
+    if name is not None:
+        if name not in protocols():
+            remedy = nearest(name, list(protocols()), what="protocol") + " Or pass a number, such as --against 68.4."
+            raise ConfigError(Problem("--against", "unknown protocol", name, remedy))
+        return protocols()[name]
+    dataset, task, loss = config.data.name, config.task.name, config.loss.name
+    fitting = [protocol for protocol in protocols_for(dataset, task) if loss in protocol.methods]
+    found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset, task))
+    if found is None:
+        rule = f"there is no protocol for {dataset}"
+        raise ConfigError(
+            Problem("--against", rule, None, "Declare one: see CONTRIBUTING.md, `A search space and a protocol`.")
+        )
+    return found
+
+
+def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
+    """Return the run of a trial's YAML file: sections or dotted settings; what it leaves out is as in the protocol.
+
+    Raises:
+        ConfigError: The file cannot be read, or has wrong settings.
+    """
+    settings = trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
+    dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
+    if protocol is None:
+        protocol = default_protocol(dataset, str(settings.get("task.name", RETRIEVAL)))
+    loss = settings.get("loss.name")
+    layers = method_layers(protocol, loss)
+    return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
+
+
+def is_trial_file(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping holds the settings of one run rather than a sweep."""
+    return bool(content) and all(key == "seed" or key.partition(".")[0] in SECTIONS for key in content)
+
+
+def trial_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted settings of a mapping of sections or of dotted settings, without the seed."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        elif key != "seed":
+            flat[key] = value
+    return flat
+
+
+def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
+    """Return how a run differs from a protocol's configuration.
+
+    A method that differs is one factor with its knobs. Settings that are not valid or have no effect one at a time are
+    joined with the setting that they need.
+
+    Raises:
+        ConfigError: The two have different data sets or tasks, or nothing differs.
+    """
+    yours, theirs = _identity(run), _identity(reference)
+    _refuse_other_data(yours, theirs)
+    own_data = {f"data.{name}" for name in SECTIONS["data"].own_fields()}
+    paths = [
+        path
+        for path in {**theirs, **yours}
+        if yours.get(path) != theirs.get(path) or (path in yours) != (path in theirs)
+    ]
+    unscreened = tuple(path for path in paths if path.startswith("data.") and path not in own_data)
+    factors = _grouped([path for path in paths if path not in unscreened], run, reference)
+    factors, idle = _screenable(factors, reference)
+    return Differences(reference, tuple(factors), tuple(idle), unscreened)
+
+
+def _identity(config: TrialConfig) -> dict[str, Any]:
+    settings = identifying(config.settings())
+    full = config.settings()
+    left_out = {"seed", "data.root", "task.evaluation_root"}
+    return {path: full[path] for path in full if path in settings or (path not in left_out and not _is_shown(path))}
+
+
+def _is_shown(path: str) -> bool:
+    """Whether a setting decides only what is shown or stored, or which seed is used."""
+    return path.startswith(
+        ("evaluation.sheet", "evaluation.clustering", "evaluation.feature", "evaluation.keep", "seeds.")
+    )
+
+
+def _refuse_other_data(yours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    for path in _SAME:
+        if yours.get(path) != theirs.get(path):
+            rule = f"the run has {path}={yours.get(path)}, the protocol {theirs.get(path)}: no setting can be compared"
+            fitting = [one.name for one in protocols().values() if one.dataset == yours["data.name"]]
+            raise ConfigError(
+                Problem("--against", rule, None, f"Those for {yours['data.name']}: {', '.join(fitting) or 'none'}.")
+            )
+
+
+def _grouped(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> list[Factor]:
+    """Return a factor for each method that differs, for the length of training and for each other setting."""
+    yours, theirs = run.settings(), reference.settings()
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(_chooser_of(path, run, reference), []).append(path)
+    return [
+        Factor(
+            name,
+            {path: yours[path] for path in members if path in yours},
+            {path: theirs[path] for path in members if path in theirs},
+        )
+        for name, members in groups.items()
+    ]
+
+
+def _chooser_of(path: str, run: TrialConfig, reference: TrialConfig) -> str:
+    """Return the name of a setting's factor: the method that it belongs to, if that differs, or the setting."""
+    if path in _LENGTH:
+        return "training.steps" if reference.training.steps is not None else "training.epochs"
+    section, _, name = path.partition(".")
+    model = SECTIONS[section]
+    if not issubclass(model, MethodSection) or name in model.chooses:
+        return path
+    for config in (run, reference):
+        part = getattr(config, section)
+        for (chooser, _), knob in flat_names(model, part.parameters).items():
+            if knob == name and getattr(run, section).flat[chooser] != getattr(reference, section).flat[chooser]:
+                return f"{section}.{chooser}"
+    return path
+
+
+def _screenable(factors: list[Factor], reference: TrialConfig) -> tuple[list[Factor], list[str]]:
+    """Join factors that cannot change alone; return them and the names of those without an effect."""
+    idle: list[str] = []
+    while (alone := next((one for one in factors if _is_stuck(one, factors, reference)), None)) is not None:
+        rest = [one for one in factors if one is not alone]
+        if _is_idle(alone, rest, reference):
+            idle.append(alone.name)
+            factors = rest
+            continue
+        nearest_first = sorted(rest, key=lambda one: one.name.partition(".")[0] != alone.name.partition(".")[0])
+        partner = next((one for one in nearest_first if _frees(one, alone, rest, reference)), None)
+        if partner is None:
+            rule = f"{alone.name} of the run cannot be combined with the protocol's other settings"
+            raise ConfigError(Problem("--against", rule, None, "Name a protocol that is nearer to the run."))
+        factors = [partner.joined(alone) if one is partner else one for one in rest]
+    return factors, idle
+
+
+def _is_stuck(factor: Factor, factors: Sequence[Factor], reference: TrialConfig) -> bool:
+    """Whether a factor that alone changes, or alone does not, makes an invalid run or has no effect."""
+    others = [one for one in factors if one is not factor]
+    return not (_differ(reference, [], [factor]) and _differ(reference, others, factors))
+
+
+def _is_idle(factor: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
+    """Whether a factor has no effect, neither in the protocol's run nor in the user's."""
+    every = [*others, factor]
+    valid = all(_is_valid(reference, chosen) for chosen in ([factor], others, every))
+    return valid and not _differ(reference, [], [factor]) and not _differ(reference, others, every)
+
+
+def _frees(partner: Factor, alone: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
+    """Whether a factor that is stuck can change together with a partner."""
+    joined = partner.joined(alone)
+    return not _is_stuck(joined, [joined, *(one for one in others if one is not partner)], reference)
+
+
+def _differ(reference: TrialConfig, some: Sequence[Factor], more: Sequence[Factor]) -> bool:
+    """Whether both combinations are valid and train different trials."""
+    if not (_is_valid(reference, some) and _is_valid(reference, more)):
+        return False
+    keys = [
+        canonical(effective_settings(resolve(Layer("audit", _settings(reference, one))).config.settings()))
+        for one in (some, more)
+    ]
+    return keys[0] != keys[1]
+
+
+def _is_valid(reference: TrialConfig, chosen: Sequence[Factor]) -> bool:
+    try:
+        resolve(Layer("audit", _settings(reference, chosen)))
+    except ConfigError:
+        return False
+    return True
+
+
+def _settings(reference: TrialConfig, chosen: Iterable[Factor]) -> dict[str, Any]:
+    settings = dict(reference.settings())
+    for factor in chosen:
+        for path in factor.protocol:
+            settings.pop(path, None)
+        settings |= factor.yours
+    return settings

@@ -1,0 +1,222 @@
+"""The page and the sentences of an audit: which settings change the result, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tune_dml.planning.audit import Audit
+from tune_dml.record.results import Results
+from tune_dml.report.drawing.charts import Whisker
+from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.page import page_of, write_page
+from tune_dml.report.section import Block, Notes, Section, Table, Text, metric_cell, text_cell
+from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head
+from tune_dml.stats.screening import FactorEffect, ScreeningVerdict
+from tune_dml.text import counted, joined
+
+_CONTEXT = "docs/audit.md has the error rates of this procedure."
+
+
+@dataclass(frozen=True, eq=False)
+class AuditReport:
+    """A finished audit."""
+
+    audit: Audit
+    verdict: ScreeningVerdict
+    suspects: tuple[int, ...]
+    first: Results
+    second: Results
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> MetricName:
+        """The metric that it is about."""
+        return metric_name(self.audit.metric)
+
+    @property
+    def trials(self) -> int:
+        """Trials of both stages."""
+        return len(self.first.trials) + len(self.second.trials)
+
+    @property
+    def protocol_mean(self) -> float:
+        """Mean of the protocol's own runs on fresh seeds; nan without one."""
+        values = [trial.metrics.get(self.audit.metric, np.nan) for trial in self.second.trials if trial.cell.baseline]
+        return float(np.mean(values)) if values else float("nan")
+
+
+def audit_sentences(report: AuditReport) -> tuple[str, ...]:
+    """Return the answer, first what changes the result."""
+    verdict, audit, metric = report.verdict, report.audit, report.metric
+    number = len(audit.factors)
+    others = [one for index, one in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}]
+    rest = _bound(others, metric, "other " if verdict.named or verdict.one_of else "")
+    if verdict.together is not None:
+        return (_pair_sentence(report), *rest, *_number_sentence(report))
+    if verdict.named:
+        causes = [_effect_sentence(report, index) for index in verdict.named]
+        return (*causes, *rest, *_number_sentence(report))
+    if verdict.one_of:
+        names = " and ".join(audit.factors[index].name for index in verdict.one_of)
+        unclear = f"At least one of {names} changes {metric.name}; {report.trials} trials cannot tell which."
+        return (unclear, *rest, *_number_sentence(report))
+    none = (
+        "The setting that differs is not shown"
+        if number == 1
+        else f"None of the {number} settings that differ is shown"
+    )
+    return (f"{none} to change {metric.name}.", *rest, *_number_sentence(report))
+
+
+def _bound(others: Sequence[FactorEffect], metric: MetricName, which: str) -> tuple[str, ...]:
+    if not others:
+        return ()
+    widest = max(max(abs(one.low), abs(one.high)) for one in others)
+    if len(others) == 1:
+        return (f"The {which}setting changes it by at most {metric.rough(widest)}.",)
+    return (f"None of the {len(others)} {which}settings changes it by more than {metric.rough(widest)}.",)
+
+
+def _effect_sentence(report: AuditReport, index: int) -> str:
+    name, yours, theirs = report.audit.described(index)
+    effect, metric = report.verdict.effects[index], report.metric
+    return f"{name} {_changes(effect, metric)}: you have {yours}, {report.audit.protocol.name} has {theirs}."
+
+
+def _changes(effect: FactorEffect, metric: MetricName, verbs: tuple[str, str] = ("costs", "adds")) -> str:
+    """Return `costs 3.10 points of R@1 (1.90 to 4.30)`."""
+    sign, verb = (-1, verbs[0]) if effect.effect < 0 else (1, verbs[1])
+    low, high = sorted((sign * effect.low, sign * effect.high))
+    return f"{verb} {metric.amount(sign * effect.effect)} of {metric.name} ({metric.interval(low, high)})"
+
+
+def _pair_sentence(report: AuditReport) -> str:
+    verdict, metric = report.verdict, report.metric
+    assert verdict.together is not None  # noqa: S101 - asked only where there is one
+    pair = report.suspects[:2]
+    one, other = (report.audit.factors[index].name for index in pair)
+    alone = [_changes(verdict.effects[index], metric) for index in pair]
+    both = _changes(verdict.together, metric, ("cost", "add"))
+    return f"{one} and {other} act together: both {both}; {one} alone {alone[0]}, {other} alone {alone[1]}."
+
+
+def _number_sentence(report: AuditReport) -> tuple[str, ...]:
+    number, metric = report.audit.number, report.metric
+    if number is None:
+        return ()
+    reached = f"{report.audit.protocol.name} itself reaches {metric.number(report.protocol_mean)} here"
+    return (f"{reached}; the number is {metric.number(number)}.",)
+
+
+def audit_data(report: AuditReport) -> dict[str, Any]:
+    """Return everything as JSON stores it."""
+    verdict = report.verdict
+    settings = [
+        {
+            "name": factor.name,
+            "yours": dict(factor.yours),
+            "protocol": dict(factor.protocol),
+            **asdict(effect),
+        }
+        for factor, effect in zip(report.audit.factors, verdict.effects, strict=True)
+    ]
+    return json_value(
+        {
+            "run": report.audit.run,
+            "protocol": report.audit.protocol.name,
+            "metric": report.audit.metric,
+            "number": report.audit.number,
+            "protocol_mean": report.protocol_mean,
+            "named": [report.audit.factors[index].name for index in verdict.named],
+            "one_of": [report.audit.factors[index].name for index in verdict.one_of],
+            "together": verdict.together,
+            "settings": settings,
+            "noise": verdict.noise,
+            "trials": report.trials,
+            "ineffective": list(report.audit.differences.ineffective),
+            "unscreened": list(report.audit.differences.unscreened),
+            "answer": list(audit_sentences(report)),
+            "notes": list(report.notes),
+            "sweeps": [report.first.name, report.second.name],
+        }
+    )
+
+
+def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:
+    """Write `audit.html` and `audit.json` into a folder, which is created if missing."""
+    audit, sentences = report.audit, audit_sentences(report)
+    facts = (
+        ("Settings that differ", str(len(audit.factors))),
+        ("Trials", f"{len(report.first.trials)} screen all settings, {len(report.second.trials)} on fresh seeds"),
+        ("Noise of a trial", f"{report.metric.amount(report.verdict.noise)} beside its seed"),
+    )
+    title = f"{audit.run} against {audit.protocol.name}"
+    footer = f"Sweeps {report.first.name} and {report.second.name}. {_CONTEXT}"
+    head = sweeps_head((title, "Audit", title), (sentences, facts), footer, "audit.json")
+    return write_page(folder, "audit", page_of(head, [_settings(report), _trust(report)]), audit_data(report))
+
+
+def _word(effect: FactorEffect) -> str:
+    if effect.named:
+        return "changes the result"
+    return "suspect, not confirmed" if effect.suspect else "not shown"
+
+
+def _settings(report: AuditReport) -> Section:
+    metric, order = report.metric, sorted(
+        range(len(report.audit.factors)), key=lambda index: -abs(report.verdict.effects[index].effect)
+    )  # fmt: skip
+    effects = report.verdict.effects
+    items = [
+        Whisker(report.audit.factors[i].name, effects[i].effect, effects[i].low, effects[i].high,
+                colour="baseline" if effects[i].named else "mean", tip=f"{report.audit.factors[i].name}: {_word(effects[i])}")
+        for i in order
+    ]  # fmt: skip
+    unit = f", {metric.unit}" if metric.unit else ""
+    caption = "Your value minus the protocol's, with intervals that hold at once."
+    figure = interval_figure(
+        "effects", items, f"effect on {metric.label}{unit}", (" ".join(audit_sentences(report)), caption)
+    )
+    rows = tuple(
+        (*map(text_cell, report.audit.described(i)),
+         *delta_cells(metric, effects[i].effect, effects[i].low, effects[i].high),
+         text_cell(_word(effects[i]), mark="worse" if effects[i].named else ""))
+        for i in order
+    )  # fmt: skip
+    columns = ("setting", "yours", "protocol", "effect", "low", "high", "verdict")
+    return Section(
+        "settings", "Which setting changes the result?", "Settings", (figure, Table("settings", caption, columns, rows))
+    )
+
+
+def _trust(report: AuditReport) -> Section:
+    audit, metric = report.audit, report.metric
+    names = joined([audit.factors[index].name for index in report.suspects])
+    body: list[Block] = [
+        Text(
+            f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
+            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} changed alone "
+            "and together on fresh seeds. The effects are estimated from both; a setting is named if it passes two tests "
+            "whose levels come from a simulation of the whole procedure."
+        )
+    ]
+    cells: dict[str, list[float]] = {}
+    for trial in report.second.trials:
+        cells.setdefault(trial.cell.arm, []).append(trial.metrics.get(audit.metric, np.nan))
+    rows = tuple(
+        (text_cell(arm), text_cell(str(len(values))), metric_cell(metric, float(np.nanmean(values))))
+        for arm, values in cells.items()
+        if np.isfinite(values).any()
+    )
+    body.append(Table("fresh", "The second stage.", ("run", "seeds", metric.axis), rows))
+    left_out = [f"{path} differs without an effect on training." for path in audit.differences.ineffective]
+    left_out += [
+        f"{path} differs and chooses other pictures: it was not screened." for path in audit.differences.unscreened
+    ]
+    body += [Notes((*left_out, *report.notes))] if left_out or report.notes else []
+    return Section("trust", "How was it found?", "Design", tuple(body))
