@@ -93,6 +93,7 @@ STORY = (
     "running",
     "report",
     "operations",
+    "campaigns",
     "api",
     "cli",
 )

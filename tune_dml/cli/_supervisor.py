@@ -29,7 +29,7 @@ from tune_dml.record.ledger import read_events
 if TYPE_CHECKING:
     from tune_dml.record.events import Event
 
-TRAINING = ("sweep", "resume", "extend", "confirm")
+TRAINING = ("sweep", "resume", "extend", "confirm", "audit")
 _ATTEMPTS = 3
 """Drivers in all; trials keep their own count of retries."""
 SUPERVISED = "TUNE_DML_SUPERVISED"
@@ -188,7 +188,7 @@ def _folder_of(words: Sequence[str], pid: int) -> Path | None:
 
 def _again(words: Sequence[str], folder: Path) -> list[str]:
     """The verb that goes on: the same one, which runs only what is missing; what was added is in the plan by now."""
-    if words[0] in {"sweep", "confirm"}:
+    if words[0] in {"sweep", "confirm", "audit"}:
         return list(words)
     return ["resume", folder.name, *flags_of("resume", _given(words))]
 

@@ -17,7 +17,7 @@ from tune_dml.space import Value
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.audit import AuditResult
+    from tune_dml.campaigns.audit import AuditResult
     from tune_dml.planning.audit import Audit
     from tune_dml.report.several.audit_page import AuditReport
 
@@ -53,7 +53,7 @@ def audit(
     ending: Ending,
 ) -> None:
     """Screen all settings in which a run differs from a protocol, and name those that change its result."""
-    from tune_dml.audit import AuditRequest, plan_audit, run_audit
+    from tune_dml.campaigns.audit import AuditRequest, plan_audit, run_audit
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
     if plan:

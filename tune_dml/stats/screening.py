@@ -185,7 +185,7 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
         effects.append(one.effect(weights, quantile, suspect, suspect and named[list(chosen).index(factor)]))
     together = None
     if interacting:
-        terms = sum(_weights(both, chosen, factor, alone=True) for factor in pair)
+        terms = np.sum([_weights(both, chosen, factor, alone=True) for factor in pair], axis=0)
         terms[-1] = 0.0  # from (-1, -1) to (1, 1) the product of the two levels does not change
         together = fit.effect(terms, quantile, True, True)
     unclear = any_effect and not any(named)
@@ -206,7 +206,7 @@ def _pairs(factors: int) -> list[tuple[int, int]]:
 
 
 def _blocks(design: Design) -> Matrix:
-    return (design.blocks[:, None] == np.unique(design.blocks)).astype(float)
+    return np.asarray(design.blocks[:, None] == np.unique(design.blocks), dtype=float)
 
 
 def _model(design: Design, chosen: Sequence[int], interaction: bool = True) -> Matrix:

@@ -78,8 +78,8 @@ def _bound(others: Sequence[FactorEffect], metric: MetricName, which: str) -> tu
         return ()
     widest = max(max(abs(one.low), abs(one.high)) for one in others)
     if len(others) == 1:
-        return (f"The {which}setting changes it by at most {metric.rough(widest)}.",)
-    return (f"None of the {len(others)} {which}settings changes it by more than {metric.rough(widest)}.",)
+        return (f"The {which}setting changes it by at most {metric.amount(widest)}.",)
+    return (f"None of the {len(others)} {which}settings changes it by more than {metric.amount(widest)}.",)
 
 
 def _effect_sentence(report: AuditReport, index: int) -> str:
@@ -125,7 +125,7 @@ def audit_data(report: AuditReport) -> dict[str, Any]:
         }
         for factor, effect in zip(report.audit.factors, verdict.effects, strict=True)
     ]
-    return json_value(
+    data: dict[str, Any] = json_value(
         {
             "run": report.audit.run,
             "protocol": report.audit.protocol.name,
@@ -145,6 +145,7 @@ def audit_data(report: AuditReport) -> dict[str, Any]:
             "sweeps": [report.first.name, report.second.name],
         }
     )
+    return data
 
 
 def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:

@@ -1,0 +1,100 @@
+"""The settings in which a run differs from a protocol, and the sweeps that screen them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainables.errors import ConfigError
+from trainables.resolve import Layer, resolve
+from tune_dml.campaigns.audit import AuditRequest, plan_audit
+from tune_dml.catalogue import protocols
+from tune_dml.planning.audit import Audit
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.differences import differences, reference_config
+from tune_dml.planning.request import Request
+
+TRIPLET = protocols()["glyphs/triplet"]
+
+
+def names(path, text, against="glyphs/triplet"):
+    path.write_text(text)
+    audit = plan_audit(AuditRequest(str(path), against), path.parent)
+    return {factor.name: (dict(factor.yours), dict(factor.protocol)) for factor in audit.factors}
+
+
+def test_a_method_is_one_difference_and_what_is_left_out_is_as_in_the_protocol(tmp_path):
+    found = names(tmp_path / "run.yaml", "{loss: {name: triplet, margin: 0.3}, optim.name: sgd, seed: 3}")
+    assert found == {
+        "loss.margin": ({"loss.margin": 0.3}, {"loss.margin": 1.0}),
+        "optim.name": (
+            {"optim.name": "sgd", "optim.momentum": 0.9, "optim.nesterov": False},
+            {"optim.name": "adamw", "optim.beta1": 0.9, "optim.beta2": 0.999, "optim.eps": 1e-8},
+        ),
+    }
+
+
+def test_settings_that_need_each_other_are_one_difference(tmp_path):
+    text = "{batch: {batch_size: 64, instances_per_class: 4}, regularizer: {name: sec, eta: 0.5}, optim.lr: 0.01}"
+    found = [set(yours) for yours, _ in names(tmp_path / "run.yaml", text).values()]
+    assert {"batch.batch_size", "batch.instances_per_class"} in found
+    assert {"regularizer.name", "regularizer.eta", "regularizer.rho"} in found
+    assert {"optim.lr"} in found
+
+
+def test_settings_without_effect_are_listed_and_not_screened():
+    random = resolve(Layer("reference", {**reference_config(TRIPLET, "triplet").settings(), "batch.sampler": "random"})).config
+    other = resolve(Layer("run", {**random.settings(), "batch.instances_per_class": 4, "optim.lr": 0.01})).config
+    found = differences(other, random)
+    assert found.ineffective == ("batch.instances_per_class",)
+    assert [factor.name for factor in found.factors] == ["optim.lr"]
+
+
+@pytest.mark.parametrize(
+    ("text", "against", "words"),
+    [
+        ("{loss.name: triplet}", "glyphs/triplet", "no setting differs"),
+        ("{loss.name: triplet, optim.lr: 0.1}", "glyphs/tripelt", "Did you mean 'glyphs/triplet'"),
+        ("{data.name: digits, optim.lr: 0.1}", "glyphs/triplet", "data.name=digits, the protocol glyphs"),
+        ("{optim.lr: fast}", "glyphs/triplet", "optim.lr"),
+        ("{optim.lrr: 0.1}", "glyphs/triplet", "optim.lr"),
+    ],
+)
+def test_what_cannot_be_audited_is_said(tmp_path, text, against, words):
+    with pytest.raises(ConfigError, match=words):
+        names(tmp_path / "run.yaml", text, against)
+
+
+def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_path):
+    audit = plan_audit(AuditRequest("sec_rho", "68.4", settings={"optim.lr": 0.02}), tmp_path)
+    assert (audit.number, audit.protocol.name) == (68.4, "glyphs/triplet")
+    assert any("optim.lr" in factor.yours for factor in audit.factors)
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory) -> Audit:
+    file: Path = tmp_path_factory.mktemp("run") / "run.yaml"
+    run = {"data": {"name": "digits", "label_noise": 0.1}, "loss.name": "npair", "optim.lr": 0.01, "model.embedding_dim": 2}
+    file.write_text(yaml.safe_dump(run))
+    return plan_audit(AuditRequest(str(file), "digits/quick"), file.parent)
+
+
+def test_each_run_of_the_design_is_a_cell_with_its_settings(audit, cache_dir):
+    plan = prepare(Request(audit.screening_space(), "digits", seeds=(0,), name="a"), cache_dir=cache_dir).plan
+    assert len(plan.cells) == len(audit.design.levels) == 24
+    for cell, levels, seed in zip(plan.cells, audit.design.levels, audit.design.blocks, strict=True):
+        assert {cell.settings[f"seeds.{source}"] for source in ("init", "order", "split")} == {seed}
+        for factor, level in zip(audit.factors, levels, strict=True):
+            expected = factor.yours if level > 0 else factor.protocol
+            assert {path: cell.settings.get(path) for path in expected} == dict(expected)
+    assert len({cell.digest for cell in plan.cells}) == 24
+
+
+def test_suspects_are_measured_alone_and_together_on_fresh_seeds(audit, cache_dir):
+    chosen = (0, 2)
+    request = Request(audit.confirmation_space(chosen), "digits", seeds=audit.fresh_seeds(chosen), name="b")
+    plan = prepare(request, cache_dir=cache_dir).plan
+    assert plan.seeds == (1000, 1001, 1002)
+    assert [cell.baseline for cell in plan.cells] == [True, False, False, False]
+    assert plan.cells[0].settings["optim.lr"] == protocols()["digits/quick"].settings["optim.lr"]
+    assert {cell.settings["seeds.init"] for cell in plan.cells} == {None}

@@ -1,0 +1,1 @@
+"""Campaigns: questions that several sweeps answer together."""
