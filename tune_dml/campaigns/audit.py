@@ -23,6 +23,7 @@ from tune_dml import operations
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks import Check, DataProgress
+from tune_dml.planning.data_findings import data_findings
 from tune_dml.planning.differences import (
     differences,
     find_protocol,
@@ -82,13 +83,15 @@ class AuditResult:
         return max(self.first.exit_code, self.second.exit_code if self.second else 0)
 
 
-def plan_audit(request: AuditRequest, storage: Path) -> Audit:
-    """Return what an audit would compare. Raise ConfigError."""
+def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = None) -> Audit:
+    """Return what an audit would compare, and what is odd about its data. Raise ConfigError."""
     number = _number(request.against)
     run, metric = _run_of(request, storage, None if number is not None else request.against)
     protocol = find_protocol(None if number is not None else request.against, run)
     found = differences(run, reference_config(protocol, run.loss.name))
-    return Audit(request.run, protocol, found, metric, request.margin, number)
+    root = {} if request.data_root is None else {"data.root": str(request.data_root)}
+    odd = data_findings({**run.settings(), **root}, cache_dir)
+    return Audit(request.run, protocol, found, metric, request.margin, number, odd)
 
 
 def run_audit(
@@ -101,7 +104,7 @@ def run_audit(
     other_checks: Sequence[Check] = (),
 ) -> AuditResult:
     """Run both stages of an audit and judge them. Raise ConfigError before any worker starts."""
-    audit = plan_audit(request, session.sweeps)
+    audit = plan_audit(request, session.sweeps, session.cache)
     name = request.name or f"audit-{Path(request.run).stem}"
 
     def sweep(space: Request) -> Sweep:

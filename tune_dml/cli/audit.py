@@ -57,7 +57,7 @@ def audit(
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
     if plan:
-        show(_Planned(plan_audit(request, session.sweeps)), ending.as_json)
+        show(_Planned(plan_audit(request, session.sweeps, session.cache)), ending.as_json)
         return
     console = console_for(ending.as_json)
     with progress_bar(console, "decoding") as progress:
@@ -82,6 +82,7 @@ class _Planned:
             "settings": [dict(zip(("name", "yours", "protocol"), row, strict=True)) for row in self._rows()],
             "ineffective": list(self.audit.differences.ineffective),
             "unscreened": list(self.audit.differences.unscreened),
+            "data": list(self.audit.data),
             "trials": self._trials,
         }
 
@@ -98,6 +99,7 @@ class _Planned:
         yield table(title, ("setting", "yours", "protocol"), self._rows())
         yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
         yield from (f"Not screened (other pictures): {path}" for path in self.audit.differences.unscreened)
+        yield from (f"Data: {finding}." for finding in self.audit.data)
         yield f"An audit takes {self._trials} trials."
 
 

@@ -31,6 +31,8 @@ class Audit:
     margin: float
     number: float | None = None
     """The number that the user cannot reach; None if none was given."""
+    data: tuple[str, ...] = ()
+    """What is odd about the data."""
 
     def __post_init__(self) -> None:
         place, factors = "--against", self.factors

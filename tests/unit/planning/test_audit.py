@@ -43,7 +43,9 @@ def test_settings_that_need_each_other_are_one_difference(tmp_path):
 
 
 def test_settings_without_effect_are_listed_and_not_screened():
-    random = resolve(Layer("reference", {**reference_config(TRIPLET, "triplet").settings(), "batch.sampler": "random"})).config
+    random = resolve(
+        Layer("reference", {**reference_config(TRIPLET, "triplet").settings(), "batch.sampler": "random"})
+    ).config
     other = resolve(Layer("run", {**random.settings(), "batch.instances_per_class": 4, "optim.lr": 0.01})).config
     found = differences(other, random)
     assert found.ineffective == ("batch.instances_per_class",)
@@ -74,7 +76,12 @@ def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_pat
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory) -> Audit:
     file: Path = tmp_path_factory.mktemp("run") / "run.yaml"
-    run = {"data": {"name": "digits", "label_noise": 0.1}, "loss.name": "npair", "optim.lr": 0.01, "model.embedding_dim": 2}
+    run = {
+        "data": {"name": "digits", "label_noise": 0.1},
+        "loss.name": "npair",
+        "optim.lr": 0.01,
+        "model.embedding_dim": 2,
+    }
     file.write_text(yaml.safe_dump(run))
     return plan_audit(AuditRequest(str(file), "digits/quick"), file.parent)
 

@@ -85,7 +85,10 @@ def test_an_interval_is_that_of_least_squares():
 
 def _paired(design: Design, values):
     yours = design.levels[:, 0] > 0
-    return [values[(design.blocks == b) & yours].mean() - values[(design.blocks == b) & ~yours].mean() for b in set(design.blocks)]
+    return [
+        values[(design.blocks == b) & yours].mean() - values[(design.blocks == b) & ~yours].mean()
+        for b in set(design.blocks)
+    ]
 
 
 def test_runs_without_a_value_are_left_out():
@@ -104,7 +107,9 @@ def _rates(case, audits, factors=12):
     effect, guilty = CASES[case]
     verdicts = [audit(effect, np.random.default_rng((11, number)), factors) for number in range(audits)]
     named = np.mean([guilty <= set(one.named) for one in verdicts])
-    false = np.mean([bool(set(one.named) - guilty) or bool(one.one_of and not guilty & set(one.one_of)) for one in verdicts])
+    false = np.mean(
+        [bool(set(one.named) - guilty) or bool(one.one_of and not guilty & set(one.one_of)) for one in verdicts]
+    )
     return named, false
 
 

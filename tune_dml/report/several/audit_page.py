@@ -51,7 +51,11 @@ class AuditReport:
 
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
-    """Return the answer, first what changes the result."""
+    """Return the answer: what is wrong with the data, what changes the result, and how much the rest can."""
+    return (*(f"Check the data: {finding}." for finding in report.audit.data), *_settings_sentences(report))
+
+
+def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
     verdict, audit, metric = report.verdict, report.audit, report.metric
     number = len(audit.factors)
     others = [one for index, one in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}]
@@ -140,6 +144,7 @@ def audit_data(report: AuditReport) -> dict[str, Any]:
             "trials": report.trials,
             "ineffective": list(report.audit.differences.ineffective),
             "unscreened": list(report.audit.differences.unscreened),
+            "data": list(report.audit.data),
             "answer": list(audit_sentences(report)),
             "notes": list(report.notes),
             "sweeps": [report.first.name, report.second.name],

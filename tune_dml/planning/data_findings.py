@@ -1,0 +1,121 @@
+"""Mistakes of a copy of data that training does not notice, but a result does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import ConfigError
+from tune_dml.planning.data import training_data
+from tune_dml.text import counted
+
+if TYPE_CHECKING:
+    from trainables.data.base import DataSet, Pictures
+
+_OTHER_RELEASES: Mapping[tuple[str, int], str] = {
+    ("cub200", 6_033): "CUB-200 of 2010; CUB-200-2011 has 11,788 pictures",
+}
+"""(data set, number of pictures) -> the release that it is."""
+_SHIFTS = range(-3, 4)
+_MOSTLY = 0.5
+
+
+def data_findings(settings: Mapping[str, Any], cache_dir: Path | None) -> tuple[str, ...]:
+    """Return what is odd about the data of a configuration: files, counts, labels and equal pictures.
+
+    Decodes the pictures on first use. Data that cannot be opened give no findings; the sweep refuses them.
+    """
+    try:
+        dataset = training_data(settings, cache_dir)
+        if dataset.check():
+            return (*_file_findings(dataset), *_count_findings(dataset))
+        pictures = dataset.prepare()
+    except ConfigError:
+        return ()
+    return (*_file_findings(dataset), *_count_findings(dataset), *_label_findings(dataset), *_copy_findings(pictures))
+
+
+def _file_findings(dataset: DataSet) -> list[str]:
+    """Return a note on files that macOS adds to archives, which some readers take for pictures."""
+    root = getattr(dataset, "root", None)
+    if root is None or not Path(root).is_dir():
+        return []
+    found = [path for path in Path(root).rglob("._*") if path.is_file()]
+    example = found[0].relative_to(root).as_posix() if found else ""
+    files = counted(len(found), "file") + (" begins" if len(found) == 1 else " begin")
+    return [f"{files} with `._` ({example}): remains of macOS, no pictures"] if found else []
+
+
+def _count_findings(dataset: DataSet) -> list[str]:
+    """Return notes on counts that are another release's, or twice or half the published ones."""
+    try:
+        counts = dataset.counts()
+    except ConfigError:
+        return []
+    if release := _OTHER_RELEASES.get((dataset.name, counts.get("images", 0))):
+        return [f"these {counts['images']} pictures are those of {release}"]
+    notes = []
+    for name, expected in dataset.expected.items():
+        own = counts.get(name, 0)
+        if own == expected or not own:
+            continue
+        factor = "twice" if own == 2 * expected else "half of" if 2 * own == expected else ""
+        how = f", {factor} the published {expected}" if factor else f"; {expected} are published"
+        notes.append(f"{own} {name.replace('_', ' ')}{how}")
+    return notes
+
+
+def _label_findings(dataset: DataSet) -> list[str]:
+    """Return a note if the labels of pictures are not the classes whose folders they are in."""
+    listing = getattr(dataset, "listing", None)
+    if listing is None:
+        return []
+    folders = [PurePosixPath(name).parent.name for name in listing.names]
+    return label_shift(folders, np.asarray(listing.labels), listing.class_names)
+
+
+def label_shift(folders: Sequence[str], labels: NDArray[np.int64], class_names: Sequence[str]) -> list[str]:
+    """Return a note if most labels are not the class that has the folder's name; how far they are shifted, if they are."""
+    number = {name: index for index, name in enumerate(class_names)}
+    known = [(number[folder], int(label)) for folder, label in zip(folders, labels, strict=True) if folder in number]
+    wrong = Counter(label - own for own, label in known if label != own)
+    total = sum(wrong.values())
+    if not total:
+        return []
+    shift, often = wrong.most_common(1)[0]
+    if shift in _SHIFTS and often > _MOSTLY * len(known):
+        return [
+            f"labels are shifted by {shift:+d}: {often} of {len(known)} pictures are labelled as a neighbouring class"
+        ]
+    return [f"{total} of {len(known)} pictures are labelled as another class than that of their folder"]
+
+
+def _copy_findings(pictures: Pictures) -> list[str]:
+    """Return notes on equal pictures: within the test half, across halves and under different labels."""
+    places: dict[bytes, list[int]] = {}
+    for index in range(len(pictures)):
+        content = np.ascontiguousarray(pictures.images[index])
+        places.setdefault(hashlib.blake2b(content.tobytes(), digest_size=16).digest(), []).append(index)
+    test = np.isin(pictures.labels, pictures.test_classes)
+    copies = [same for same in places.values() if len(same) > 1]
+    within = sum(int(test[same].sum()) - 1 for same in copies if test[same].sum() > 1)
+    across = sum(bool(test[same].any() and not test[same].all()) for same in copies)
+    mixed = sum(len(set(pictures.labels[same].tolist())) > 1 for same in copies)
+    notes = []
+    if within:
+        notes.append(f"{within} of {int(test.sum())} test pictures are copies of others, which find each other first")
+    if across:
+        notes.append(
+            f"{counted(across, 'picture')} of the test half also trains"
+            if across == 1
+            else f"{across} pictures of the test half also train"
+        )
+    if mixed:
+        notes.append(f"{counted(mixed, 'picture')} with copies under other labels")
+    return notes
