@@ -82,6 +82,7 @@ _FLAGS = {
     "settings": "--set",
     "arms": "--arm",
     "values": "--add",
+    "params": "--param",
     "metrics": "--metric",
     "output": "-o",
     "sweep": "SWEEP",

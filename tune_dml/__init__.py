@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         run_sweep,
         write_report,
     )
+    from tune_dml.programs.client import log, trial
     from tune_dml.sweep import Sweep
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "confirm_sweep",
     "extend_sweep",
     "load_sweep",
+    "log",
     "open_sweep",
     "rescore_sweep",
     "resume_sweep",
     "run_sweep",
+    "trial",
     "write_report",
 ]
 
@@ -42,6 +45,10 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """The public functions, loaded on first use."""
+    if name in {"log", "trial"}:  # for training scripts: they load nothing else
+        from tune_dml.programs import client
+
+        return getattr(client, name)
     if name in __all__:
         from tune_dml import api
 

@@ -17,7 +17,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
-from tune_dml.planning.plan import refuse_name_in_use
+from tune_dml.planning.plan import Plan, refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_remaining_files
@@ -60,6 +60,7 @@ def run(
         progress=data_progress,
         micro_batch=resources.micro_batch,
     )
+    raise_if_any(_program_problems(checked.plan, session, resources))
     folder = session.sweeps / checked.plan.name
     refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
@@ -339,6 +340,20 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     needs = cluster.resource_problems(resources, cluster.address_of(session.address))
     return [*needs, *tracking.check(uri), *session.problems()]
+
+
+def _program_problems(plan: Plan, session: Session, resources: Resources) -> list[Problem]:
+    """What the trials of a program cannot do."""
+    if plan.space.program is None:
+        return []
+    problems = []
+    if resources.engine == "train":
+        rule = "a program's trial is one process; it may start workers of its own, such as with torchrun"
+        problems.append(option_problem("workers", rule, resources.workers, f"Use {spelled('workers', 1)}."))
+    if session.trial_files is not None:
+        rule = "a program keeps its checkpoints in a folder"
+        problems.append(option_problem("trial_files", rule, session.trial_files, "Leave it out."))
+    return problems
 
 
 def _session_to_go_on(

@@ -27,6 +27,7 @@ from tune_dml.papers.paper import Table as Table
 from tune_dml.papers.paper import Value as Value
 from tune_dml.papers.stated import Recipe as Recipe
 from tune_dml.papers.stated import Stated as Stated
+from tune_dml.programs.command import Program
 
 Number = float | int  # keeps the type of a number when a plan is read back
 Origin = Literal["paper", "ours", "user"]
@@ -191,6 +192,8 @@ class Space:
     """Positive pairs of the batches that the values of `loss.k` are for; K scales with the pairs of other batches."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; if empty they must not."""
+    program: Program | None = None
+    """The user's own script, which trains each trial; None for trials of this program."""
     origin: str = field(default="", compare=False)
     """The sweep file that declares it; empty otherwise."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 import typer.core
 
-_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
 _UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
 
 _OF_OTHERS = {
@@ -55,7 +55,7 @@ class Command(typer.core.TyperCommand):
         """Parse as Click does; suggest `--gpus-per-worker` for `--gpus` and `--num-samples` for `--n-trials`."""
         try:
             return list(super().parse_args(ctx, args))
-        except _USAGE_ERROR as raised:
+        except USAGE_ERROR as raised:
             error: Any = raised
             if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]

@@ -17,7 +17,8 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
 from trainables.option_names import Flags, naming
 from tune_dml.cli import _complete
-from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
+from tune_dml.cli._command import USAGE_ERROR
+from tune_dml.planning.request import Engine, OwnCommand, Racing, Request, Resources, Session, folder_problems
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
@@ -116,6 +117,15 @@ def places_given(storage: Path, tracking_uri: str | None, experiment: str | None
     return {"--storage": elsewhere, "--tracking-uri": tracking_uri, "--experiment": experiment}
 
 
+def requested(request: Request, own: OwnCommand) -> Request:
+    """Return the request, of `--command` where that was given. Raise a usage error where neither was."""
+    from tune_dml.planning.program_space import command_request
+
+    if not request.space and own.command is None:
+        raise USAGE_ERROR("Missing argument 'SPACE|FILE.yaml'. Or name a command of your own: --command.")
+    return command_request(request, own)
+
+
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     """Read `KEY=VALUE` of --set. Raise ConfigError for any other text."""
     from trainables.config import parse_value
@@ -171,9 +181,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "settings": settings_of,
     "tune": _tuned_of,
+    "params": lambda pairs: values_of(pairs, "--param") if pairs else None,
 }
 _COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
-_DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in _options_of(group)}
+_DECLARED = {
+    option.name: option for group in (Request, OwnCommand, Resources, Racing, Session) for option in _options_of(group)
+}
 
 
 def _flag(option: inspect.Parameter) -> inspect.Parameter:
@@ -186,6 +199,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
+        default = ""  # `requested` asks for it, unless there is a command
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
@@ -201,6 +215,8 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     elif option.name == "tune":
         tuned = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.tuned)
         kind, shown = list[str] | None, tuned
+    elif option.name == "params":
+        kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
     elif option.name in _COMPLETED:
         shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
     elif option.name == "engine":  # left out, the number of workers decides

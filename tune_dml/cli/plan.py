@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
-from tune_dml.cli.options import Json, engine_of, verb
+from tune_dml.cli.options import Json, engine_of, requested, verb
 from tune_dml.cli.screen import show
-from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.request import OwnCommand, Request, Resources, Session
+from tune_dml.programs.command import SETTING
 from tune_dml.space import Arm, Grid, Knob
 from tune_dml.text import counted
 
@@ -40,6 +41,7 @@ _MOST_POINTS = 100.0
 def plan(
     request: Request,
     *,
+    own: OwnCommand,
     storage: Path,
     workers: int,
     cpus_per_worker: int,
@@ -59,7 +61,7 @@ def plan(
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
     resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
-    preview = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    preview = _preview(requested(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(FullPreview(preview) if whole else preview, as_json)
 
 
@@ -76,6 +78,8 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     checked = prepare(request, cache_dir=session.cache, other_checks=needs, decode=probe)
     concurrent = capacity_at(*there).trials_that_fit(resources)
     plan = checked.plan
+    if probe and plan.space.program is not None:
+        raise ConfigError(Problem("--probe", "the steps of a program are not known", None, "Leave it out."))
     stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
@@ -116,7 +120,7 @@ def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int)
 
 
 def _alike(plan: Plan, results: Results) -> bool:
-    keys = ("training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
+    keys = (SETTING, "training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
     other = results.plan
     return other.dataset == plan.dataset and all(
         other.base_settings.get(key) == plan.base_settings.get(key) for key in keys

@@ -171,6 +171,8 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
     from tune_dml.planning.request import Request
     from tune_dml.planning.study import study_of
 
+    if given["command"] is not None:
+        raise ConfigError(Problem("--name", "a command that travels must be named", None, "Example: --name eta1."))
     try:
         study = study_of(Request(given["space"], given["dataset"], vary=given["vary"]))
         raise_if_any(study.problems)

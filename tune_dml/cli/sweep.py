@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tune_dml.cli.options import Ending, verb
+from tune_dml.cli.options import Ending, requested, verb
 from tune_dml.cli.screen import console_for, progress_bar
-from tune_dml.planning.request import Racing, Request, Resources, Session
+from tune_dml.planning.request import OwnCommand, Racing, Request, Resources, Session
 
 if TYPE_CHECKING:
     from tune_dml.planning.checks import Check
@@ -17,16 +17,19 @@ EXAMPLES = """
 tune-dml sweep sec_rho --seeds 5 --name rho1
 tune-dml sweep mine.yaml                              # `tune-dml init FOLDER` writes one
 tune-dml sweep sec_eta --set training.steps=100 --set loss.name=triplet
+tune-dml sweep train.yaml                             # trials run your own script: docs/programs.md
 tune-dml sweep sec_rho --until-decided --max-seeds 30
 """
 
 
 @verb
-def sweep(request: Request, *, racing: Racing, resources: Resources, session: Session, ending: Ending) -> None:
+def sweep(
+    request: Request, *, own: OwnCommand, racing: Racing, resources: Resources, session: Session, ending: Ending
+) -> None:
     """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
     from tune_dml.cli.report import close
 
-    done = run_shown(request, session, racing, resources, ending)
+    done = run_shown(requested(request, own), session, racing, resources, ending)
     close(done, session, ending)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from trainables.config import TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
+from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
 
 _Arm = TypeVar("_Arm", "StudyArm", "PlannedArm")
@@ -89,6 +90,19 @@ class StudyArm:
         """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
         return resolve(*self.layers, Layer("knob", _point(self.knobs, self.ties)))
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
+        layers = (*self.layers, Layer("knob", _point(self.knobs, self.ties)))
+        given = {path: value for layer in layers for path, value in layer.settings.items()}
+        return given if SETTING in given else self.resolved.config.settings()
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Origin of each of these settings."""
+        given = {path: layer.origin_of(path) for layer in self.layers for path in layer.settings}
+        return given if SETTING in given else self.resolved.origins
+
 
 @dataclass(frozen=True)
 class PlannedArm:
@@ -122,6 +136,8 @@ class PlannedArm:
         """
         first = {knob.path: _values(knob)[0] for knob in self.knobs}
         others = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
+        if SETTING in self.base_settings:  # nothing is known of what a program may train with
+            return ()
         base = Layered().over(Layer("plan", self.base_settings))
         configs, problems = [], dict[Problem, None]()
         for knobs in (first, *others):
@@ -194,7 +210,7 @@ def _of_arms(place: str, names: Sequence[str]) -> str:
 
 def _planned(arm: StudyArm, space: str) -> PlannedArm:
     """What an arm's cells share: resolved with each knob at one of its values, which are then taken out."""
-    settings, origins = arm.resolved.config.settings(), arm.resolved.origins
+    settings, origins = arm.settings, arm.origins
     searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
         rule = "a searched setting goes by its shortest unambiguous name"
@@ -244,6 +260,10 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
 def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: PlannedArm) -> Cell:
     """The cell at a point of an arm, over what its cells share. Raises ConfigError where the point is not allowed."""
     ties = {tie.path: tie.value(knobs) for tie in arm.ties}
+    if SETTING in arm.base_settings:
+        settings = {**arm.base_settings, **knobs, **ties}
+        digest = settings_digest(settings)
+        return Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
     config = shared.over(Layer("knob", knobs), Layer("tie", ties)).resolve().config
     return Cell.of(index, _label(arm, knobs), knobs, config, arm=arm.name, baseline=arm.baseline)
 

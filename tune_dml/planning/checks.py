@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainables.config import FREE_SEEDS
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.option_names import naming, option_problem, spelled
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.option_names import naming, option_place, option_problem, spelled
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.data import SweepData, data_problems
 from tune_dml.planning.dry_run import dry_run
 from tune_dml.planning.effects import equal_trial_problems, idle_value_notes
 from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.program_space import metric_problems
 from tune_dml.planning.recipes import CUT
 from tune_dml.planning.request import Request, names_of
 from tune_dml.planning.stopping import rungs_of
@@ -29,6 +30,11 @@ from tune_dml.space import Grid
 
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
+_UNKNOWN = (
+    "Your program trains: which data it reads, whether its metric is of validation, and what its seed changes are unknown "
+    "here."
+)
+"""What a plan says of a program."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,8 @@ def prepare(
         except ConfigError as error:
             of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
+        if plan.space.program is not None:
+            return _checked_program(plan, study.notes, others)
         notes = [
             *study.notes,
             *_shortened(plan),
@@ -95,6 +103,13 @@ def prepare(
         if problems := [*problems, *trial.problems]:
             raise ConfigError(problems)
         return CheckedPlan(replace(plan, data_digest=digest), (*notes, *trial.notes), trial.kept_bytes)
+
+
+def _checked_program(plan: Plan, notes: Sequence[str], others: Sequence[Problem]) -> CheckedPlan:
+    """The plan of a program, of which neither data nor metrics are known; raises ConfigError with every problem."""
+    wrong = metric_problems(plan.metric, plan.space.place("metric") if plan.space.origin else option_place("metric"))
+    raise_if_any([*_comparison_problems(plan), *wrong, *others])
+    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _UNKNOWN))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:

@@ -44,6 +44,8 @@ def continuation_problems(
         rule = f"the sweep was begun by protocol version {begun}; this program trains by {now}"
         remedy = "Start a new sweep under another name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
+    if plan.space.program is not None:
+        return [*problems, *plan.space.program.missing("program")]
     try:
         data = SweepData.of(plan, cache_dir)
         digest = data.digest()

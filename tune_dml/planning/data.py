@@ -55,6 +55,8 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
 
     None of what a search proposes is known.
     """
+    if plan.space.program is not None:
+        return {}
     from trainables.tasks import task_of
 
     different = {}
@@ -74,6 +76,8 @@ def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mappin
 
     `digests`: from `known_digests`; what is not among them has no such place.
     """
+    if plan.space.program is not None:
+        return []
     settings = {each.settings["data.root"]: each.settings for each in plan.cells}
     settings |= {arm.base_settings["data.root"]: arm.base_settings for arm in plan.arms}
     places = []

@@ -15,6 +15,8 @@ def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, f
     """Floor -> validation figures of the first arm's network; empty where they cannot be measured in seconds."""
     from trainables.tasks.floors import measure_floors  # brings torch along
 
+    if plan.space.program is not None:
+        return {}
     config = plan.main_arms[0].config
     if config.task.name != RETRIEVAL:
         return {}

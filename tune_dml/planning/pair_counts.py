@@ -43,7 +43,7 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
     """Positive pairs of a batch in the first arm that has a K; None where it is not the same in all its cells."""
     for arm in arms:
         try:
-            settings = arm.resolved.config.settings()
+            settings = arm.settings
         except ConfigError:
             return None  # said where the arm is planned
         if COUNT in settings:

@@ -75,6 +75,20 @@ class Request:
     ] = None
 
 
+@dataclass(frozen=True)
+class OwnCommand:
+    """A command of the user's that trains each trial, in place of a space."""
+
+    command: Annotated[
+        str | None, "Instead of a space: a command that trains a trial, with {parameter} and {seed} in it."
+    ] = None
+    params: Annotated[
+        Mapping[str, Sequence[Value]] | None, "With --command: a parameter and its values; repeatable."
+    ] = None
+    metric: Annotated[str | None, "With --command: the metric that it reports."] = None
+    goal: Annotated[Literal["maximize", "minimize"] | None, "With --command: the metric's direction."] = None
+
+
 def names_of(request: Request) -> PythonArguments:
     """Return the names of options in messages about a request: keys of its sweep file, unless given beside it."""
     if isinstance(request.space, Space) or not str(request.space).endswith(SWEEP_FILES):

@@ -75,8 +75,10 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
 
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """What arms do not share although a fair comparison needs it."""
-    problems = []
+    """What arms do not share although a fair comparison needs it; nothing is known of programs."""
+    problems: list[Problem] = []
+    if space.program is not None:
+        return problems
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
     same = [path for path in paths if path.startswith("data.") or path == "task.name"]
     for path in same:

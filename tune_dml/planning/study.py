@@ -13,12 +13,13 @@ from pathlib import Path
 from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expanded
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_place, option_problem, spelled
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.folder import training_classes
 from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
+from tune_dml.planning.program_space import refused_options, with_margin
 from tune_dml.planning.protocol_choice import Choice, choose_protocol
 from tune_dml.planning.recipes import method_layers, stated_layers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
@@ -78,6 +79,9 @@ class Study:
         if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
             # the protocol holds what is printed for this loss; what the space fixes was meant for another one
             fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
+        if self.space.program is not None:
+            given = {path: value for path, value in fixed.items() if path not in self.settings}
+            return (Layer(f"space {self.space.name}", given), Layer("--set", self.settings))
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         travelling = stated_layers(f"space {self.space.name}", self.space.stated)
         travelling += stated_layers(f"arm {arm.name}", arm.stated)
@@ -89,6 +93,9 @@ class Study:
 def study_of(request: Request) -> Study:
     """Read the space or the sweep file, and decide what the request leaves open. Raises ConfigError for an unknown space."""
     space, request, problems = _space_of(request)
+    if space.program is not None:
+        space, lacking = with_margin(space, request.margin)
+        problems = [*problems, *lacking]
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
@@ -109,7 +116,7 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
-        classes=training_classes(dataset, settings),
+        classes=None if space.program else training_classes(dataset, settings),
     )
     return with_arms(study, request.arms, request.tune)
 
@@ -133,7 +140,10 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     """
     space, settings = study.space, study.settings
     choices = {
-        arm.name: choose_protocol(space, arm, study.dataset, settings, study.protocol) for arm in space.every_arm
+        arm.name: Choice(None)
+        if space.program
+        else choose_protocol(space, arm, study.dataset, settings, study.protocol)
+        for arm in space.every_arm
     }
     chosen = {name: choices[name] for name in choices if not names or name in names}
     problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
@@ -160,7 +170,10 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """The space that is meant, the request with what a sweep file adds, and what is wrong with the file."""
     if isinstance(request.space, Space):
-        return request.space, request, []
+        if (program := request.space.program) is None:
+            return request.space, request, []
+        names = [*request.space.fixed, *(knob.path for knob in request.space.knobs), *(request.settings or {})]
+        return request.space, request, [*program.problems(names, option_place("command")), *refused_options(request)]
     name = request.space
     if not isinstance(name, str | Path):
         rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
@@ -171,7 +184,10 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     file, problems = read_with_problems(Path(name))
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     given = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}
-    return file.space, replace(file, **{**given, "space": file.space}), problems
+    asked = replace(file, **{**given, "space": file.space})
+    if file.space.program is not None:
+        problems = [*problems, *refused_options(asked)]
+    return file.space, asked, problems
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:

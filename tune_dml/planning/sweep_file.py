@@ -33,6 +33,13 @@ arms:
     protocol: glyphs/dro             # trains by this one
     against: plain                   # what it gains over this arm (or over each of a list) is asked first
 gain_differences: [[topk, kl]]       # whether one such gain is larger than another
+
+Trials are your own program with W&B's keys; `metric` is what it reports (docs/programs.md):
+
+program: train.py                    # runs as: python train.py --lr=0.1 ... --seed=0
+command: [python, train.py, --lr, "{lr}", --seed, "{seed}"]      # instead; also W&B's ${program}, ${args} ...
+seed_flag: --random_state            # how ${args} passes the seed; null where the script takes none
+timeout: 3600                        # seconds after which a trial has failed
 """
 
 from __future__ import annotations
@@ -48,10 +55,11 @@ from trainables.files import expanded
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
+from tune_dml.planning.program_space import adapted, is_program, program_of, program_space, scale_of
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
 from tune_dml.planning.yaml_file import problems_of_file, read_mapping
+from tune_dml.programs.command import Program
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
-from tune_dml.text import is_number
 
 _Setting = Value | list[float | int | str]
 _Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
@@ -158,6 +166,13 @@ class _File(_Part):
         "", description="why arms may differ in protocol, pair term or reduction; they must not otherwise"
     )
 
+    program: str | None = Field(None, description="your own training script, which runs each trial")
+    command: str | list[str] | None = Field(
+        None, description="how the program is run, with {parameter} and {seed}, or W&B's ${program} and ${args}"
+    )
+    seed_flag: str | None = Field("--seed", description="the flag that passes the seed; null where the script has none")
+    timeout: float | None = Field(None, gt=0, description="seconds after which a trial of a program has failed")
+
     @model_validator(mode="after")
     def _compares_something(self) -> Self:
         if not self.parameters and not self.arms:
@@ -190,15 +205,19 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
     """
     raw = read_mapping(path)
     problems: list[Problem] = []
+    notes: tuple[str, ...] = ()
+    if is_program(raw):
+        raw, notes, problems = adapted(path, raw)
     try:
         file = _File(**raw)
     except ValidationError as error:
-        problems = problems_of_file(error, path, raw, _File)
+        known = {problem.place for problem in problems}
+        problems += [item for item in problems_of_file(error, path, raw, _File) if item.place not in known]
         try:
             file = _File(**_without(raw, [item["loc"][:2] for item in error.errors()]))
         except ValidationError:
             raise ConfigError(problems) from None
-    return _request(path, file, problems), problems
+    return _request(path, file, problems, notes), problems
 
 
 def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -214,8 +233,8 @@ def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, An
     return kept
 
 
-def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
-    space = _space(path, file, problems)
+def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str, ...]) -> Request:
+    space = _program(path, file, notes, problems) if file.program or file.command else _space(path, file, problems)
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
     root = (path.parent / expanded(file.data_root)) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
@@ -223,7 +242,7 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
         space,
-        file.dataset,
+        None if isinstance(space.program, Program) else file.dataset,
         root,
         seeds,
         search=method,
@@ -258,6 +277,26 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
         differs=file.differs,
         origin=str(path),
     )
+
+
+def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
+    """The space of a file that runs a program; its parameters are the program's own."""
+    others = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
+    rule = "a program has parameters alone"
+    problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in others.items() if value]
+    try:
+        program = program_of(path, file.program, file.command, seed_flag=file.seed_flag, timeout=file.timeout)
+    except ValueError as error:  # an open quote
+        raise ConfigError(Problem(f"{path}, command", f"must be a command of a shell ({error})")) from None
+    fixed = {**file.fixed, **_fixed(file.parameters)}
+    knobs = _knobs(file.parameters, [])
+    problems += program.problems([*fixed, *(knob.path for knob in knobs)], f"{path}, command")
+    described = {"title": file.description} if file.description else {}
+    labelled = {"default_dataset": file.dataset} if file.dataset else {}
+    return program_space(
+        program, file.name or path.stem, knobs, fixed, metric=file.metric.name, goal=file.metric.goal,
+        margin=file.margin if "margin" in file.model_fields_set else 0.0, notes=notes, origin=str(path), **described, **labelled,
+    )  # fmt: skip
 
 
 def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Any], problems: list[Problem]) -> Arm:
@@ -317,18 +356,10 @@ def _domain(parameter: _Parameter, *, whole: bool) -> Domain:
     that are written as such (1, not 1.0) and nothing else.
     """
     if parameter.values is not None:
-        return Grid(tuple(parameter.values), _scale(parameter.values))
+        return Grid(tuple(parameter.values), scale_of(parameter.values))
     assert parameter.min is not None  # noqa: S101 - the validator has seen to it
     assert parameter.max is not None  # noqa: S101
     log = parameter.log or parameter.distribution in {"log_uniform", "log_uniform_values"}
     written = parameter.distribution is None and isinstance(parameter.min, int) and isinstance(parameter.max, int)
     integer = whole or written or parameter.distribution == "int_uniform"
     return Range(parameter.min, parameter.max, integer=integer, scale="log" if log else "linear")
-
-
-def _scale(values: list[Value]) -> Any:
-    """How to draw listed values: category unless all are numbers; log when positive and spread over 10x or more."""
-    numbers = [value for value in values if is_number(value)]
-    if len(numbers) < len(values):
-        return "category"
-    return "log" if min(numbers) > 0 and max(numbers) >= 10 * min(numbers) else "linear"

@@ -38,7 +38,7 @@ def with_tuned_knobs(
     grids: dict[str, dict[str, Grid]] = {}
     for arm in arms:
         try:
-            own = arm.resolved.config.settings()
+            own = arm.settings
         except ConfigError as error:
             problems += error.problems
             continue

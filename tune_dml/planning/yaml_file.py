@@ -127,7 +127,7 @@ def _unknown_key(path: Path, keys: Sequence[str], model: type[BaseModel] | None)
 
 
 _OF_OTHERS = {
-    **dict.fromkeys(("program", "command", "project", "entity"), "There is no such thing here: leave it out."),
+    **dict.fromkeys(("project", "entity"), "It is W&B's: leave it out, or name your `program`."),
     **dict.fromkeys(("n_trials", "num_samples", "maxTrialCount"), "Write `run_cap`."),
     "early_terminate": "Write `stopping: asha`, or hyperband.",
     "objective": "Write `metric: {name: val/recall_at_1, goal: maximize}`.",

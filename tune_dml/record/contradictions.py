@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 
 from trainables.registries import source_digest
 from tune_dml.record.events import TrialEnded
@@ -63,6 +64,8 @@ def edited_code(state: SweepState) -> tuple[str, ...]:
 def _digest_now(module: str) -> str | None:
     """Return the digest of a module's source; None if it is not installed."""
     try:
+        if module.endswith(".py"):  # the script of a program
+            return source_digest(module) if Path(module).is_file() else None
         spec = importlib.util.find_spec(module)
         return source_digest(spec.origin) if spec and spec.origin else None
     except (ImportError, OSError, ValueError):

@@ -196,7 +196,9 @@ class Results:
         by_cell: dict[str, list[Mapping[str, float]]] = {}
         for trial in self.trials:
             by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
-        return resolution_in(metric, by_cell.values(), fractions=self.imported is not None)
+        return resolution_in(
+            metric, by_cell.values(), fractions=self.imported is not None or self.plan.space.program is not None
+        )
 
     @property
     def incomplete(self) -> bool:

@@ -221,7 +221,17 @@ def _trial(recorder: Recorder, connection: cluster.Connection, resources: Resour
     digests = known_digests(plan, session.cache)
     places = data_places(plan, session.cache, digests) if connection.has_others else None
     trial = engine(
-        TrialRuntime(folder, recorder.storage, resources, session.cache, session.stall_limit, digests, places)
+        TrialRuntime(
+            folder,
+            recorder.storage,
+            resources,
+            session.cache,
+            session.stall_limit,
+            digests,
+            plan.space.program,
+            plan.metric,
+            places,
+        )
     )
     if places is None:
         return trial

@@ -103,7 +103,7 @@ FILES = {
     "nothing to compare": "dataset: glyphs",
     "one value": "parameters: {loss.margin: {values: [0.1]}}",
     "unknown key": "paramters: {loss.margin: {values: [0.1]}}",
-    "a key of another tool": f"{MARGIN}\nprogram: train.py",
+    "a key of another tool": f"{MARGIN}\nproject: mine",
     "seeds of none": f"{MARGIN}\nseeds: 0",
     "seeds in words": f"{MARGIN}\nseeds: many",
     "seeds twice": f"{MARGIN}\nseeds: [0, 0]",

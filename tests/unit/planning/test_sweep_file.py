@@ -287,7 +287,7 @@ def test_a_range_is_logarithmic_by_a_word_of_its_own(file):
 
 
 def test_keys_of_other_programs_are_answered_with_ours(file):
-    text = "program: train.py\nearly_terminate: {type: hyperband}\nnuisance: [optim.lr]\nn_trials: 3\n"
+    text = "entity: me\nearly_terminate: {type: hyperband}\nnuisance: [optim.lr]\nn_trials: 3\n"
     with pytest.raises(ConfigError) as refused:
         read_sweep_file(file(text + "parameters: {loss.margin: {values: [0.1, 0.2]}}\n"))
     said = [str(problem) for problem in refused.value.problems]

@@ -81,7 +81,7 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
-    if trials < 2:
+    if trials < 2 or plan.space.program is not None:  # what a program needs is not known
         return ()
     begun = {cell.arm for cell in plan.cells}
     proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.tried]

@@ -74,8 +74,8 @@ def read_message(result: Mapping[str, object]) -> Message:
 class _Unsent:
     """Rows and notes that wait to be sent, and when the next message may go."""
 
-    def __init__(self, stall_limit: float | None):
-        self._longest = stall_limit / _SIGNS if stall_limit else math.inf
+    def __init__(self, stall_limit: float | None, longest: float = math.inf):
+        self._longest = min(stall_limit / _SIGNS if stall_limit else math.inf, longest)
         """Seconds without a message while the trial makes steps."""
         self._said: deque[Row | str] = deque()
         """Rows and notes, in order."""
@@ -127,9 +127,10 @@ class Messages:
     An error while sending (Ray ends a trial so) is raised by the next call.
     """
 
-    def __init__(self, send: Callable[[Message], None], stall_limit: float | None):
+    def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, longest: float = math.inf):
         self._send = send
-        self._unsent = _Unsent(stall_limit)
+        self._is_watched = stall_limit is not None
+        self._unsent = _Unsent(stall_limit, longest)
         self._changed = threading.Condition()
         self._is_over = False
         self._error: BaseException | None = None
@@ -145,6 +146,11 @@ class Messages:
         self._stop()
         if self._error is None:
             self._send_rest({})
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a stall limit makes each message a sign of life."""
+        return self._is_watched
 
     def row(self, row: Row) -> None:
         """Send a row of metrics."""

@@ -25,6 +25,7 @@ from trainables.registries import foreign_code, foreign_packages
 from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
+from tune_dml.programs.command import Program
 from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
@@ -36,6 +37,8 @@ from tune_dml.text import shortened
 if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
 
+_SILENCE = 5.0
+"""Seconds after which a program's trial sends a sign: an answer tells it when Ray ends it."""
 _TRACEBACK = 8000
 """Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
 
@@ -89,6 +92,10 @@ class TrialRuntime:
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.data.known_digests`)."""
+    program: Program | None = None
+    """The user's program that trains each trial."""
+    metric: str = ""
+    """The sweep's metric, which a program reports."""
     folders: Sequence[tuple[str, str]] | None = None
     """Picture folders that each node must have (`planning.data.data_places`); None for a local Ray."""
 
@@ -96,6 +103,19 @@ class TrialRuntime:
     def shares_a_folder(self) -> bool:
         """Whether all nodes see the sweep's folder."""
         return isinstance(self.storage, Path)
+
+
+def _run_program(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
+    """Run a trial's program; post its rows and its end."""
+    from tune_dml.running.trials.program import ProgramTrial
+
+    assert isinstance(runtime.storage, Path)  # noqa: S101 - object storage was refused
+    assert runtime.program is not None  # noqa: S101
+    resources = runtime.resources
+    folder = runtime.storage / config["key"]
+    trial = ProgramTrial(runtime.program, config, runtime.metric, folder, resources.cpus_per_worker, resources.gpus)
+    with Messages(post, runtime.stall_limit, longest=_SILENCE) as messages:
+        messages.ended(trial.run(messages))
 
 
 def _run_here(
@@ -157,7 +177,8 @@ def _local_engine(runtime: TrialRuntime) -> TrialFunction:
 
         from ray import tune
 
-        _run_here(config, runtime, lambda message: tune.report(as_text(message)))
+        run = _run_here if runtime.program is None else _run_program
+        run(config, runtime, lambda message: tune.report(as_text(message)))
 
     return trial
 

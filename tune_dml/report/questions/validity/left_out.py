@@ -1,4 +1,4 @@
-"""What is unknown about imported results?"""
+"""What is unknown about imported results, and about trials of the user's own program?"""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 
+_OF_PROGRAMS = (
+    "Which data the program reads, and whether all trials read the same.",
+    "Whether the metric is of validation. A configuration selected on test looks better than it is.",
+    "What the seed changes: initial weights, batch order, split. If the program ignores it, trials are paired by chance.",
+    "How well an untrained model, or chance, would do, and how many pictures or classes the metric is of.",
+    "Settings that are no parameter of the sweep. A change of the script between trials is noted.",
+    "Images, histograms of norms and retrieval sheets.",
+)
+
 
 @question(order=390)
 def left_out(analysis: Analysis) -> Section | None:
-    """List what imported results leave unknown; None for a sweep of this program."""
+    """List what imported results, or a program of the user's, leave unknown; None for trials of this program."""
     results = analysis.results
+    if results.plan.space.program is not None:
+        opening = f"Each trial ran the program `{results.plan.space.program.text}`. The following is unknown:"
+        return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(_OF_PROGRAMS)),
+                       data={"left_out": _OF_PROGRAMS})  # fmt: skip
     if results.imported is None:
         return None
     runs = [trial for trial in results.trials if trial.status == "finished"]

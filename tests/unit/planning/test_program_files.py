@@ -1,0 +1,157 @@
+"""Sweep files of programs, in the shapes that W&B's files have, and `--command`."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import yaml
+
+from trainables.errors import ConfigError
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.program_space import command_request
+from tune_dml.planning.request import OwnCommand, Request
+
+WANDB = {
+    "program": "train.py",
+    "project": "p",
+    "method": "grid",
+    "metric": {"name": "val_acc", "goal": "maximize"},
+    "parameters": {"lr": {"values": [0.1, 0.01]}, "epochs": {"value": 3}},
+}
+
+
+@pytest.fixture
+def planned():
+    """Plan a file in a folder that has train.py; further keys replace those of `WANDB`, None removes one."""
+
+    def plan(request=None, **changes):
+        Path("train.py").touch()
+        body = {key: value for key, value in {**WANDB, "margin": 0.5, **changes}.items() if value is not None}
+        Path("own.yaml").write_text(yaml.safe_dump(body))
+        return prepare(request or Request("own.yaml"))
+
+    return plan
+
+
+def refusal(planned, **changes):
+    with pytest.raises(ConfigError) as raised:
+        planned(**changes)
+    return str(raised.value)
+
+
+class TestShapesOfWandb:
+    def test_a_grid_of_listed_and_single_values(self, planned):
+        checked = planned()
+        plan = checked.plan
+        assert [cell.label for cell in plan.cells] == ["lr=0.1", "lr=0.01"]
+        assert plan.space.program.words(_values(plan.cells[0]), 4, "")[2:] == [
+            "train.py",
+            "--epochs=3",
+            "--lr=0.1",
+            "--seed=4",
+        ]
+        assert (plan.metric, plan.space.goal, plan.dataset, plan.data_digest) == ("val_acc", "maximize", "train.py", "")
+        assert any("project is not used" in note for note in checked.notes)
+        assert any("unknown" in note for note in checked.notes)
+
+    def test_cells_differ_by_parameters_and_command(self, planned):
+        first, second = planned(), planned(command=["python", "${program}", "--lr", "{lr}"])
+        digests = {cell.digest for checked in (first, second) for cell in checked.plan.cells}
+        assert len(digests) == 4
+        assert planned().plan.identity() == first.plan.identity()
+
+    def test_a_parameter_called_seed_is_the_sweeps_seeds(self, planned):
+        plan = planned(parameters={**WANDB["parameters"], "seed": {"values": [3, 5]}}).plan
+        assert plan.seeds == (3, 5)
+        assert "seed" not in plan.cells[0].knobs
+
+    def test_a_random_search_over_ranges(self, planned):
+        parameters = {
+            "lr": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-1},
+            "layers": {"min": 1, "max": 4},
+            "dropout": {"distribution": "uniform", "min": 0, "max": 0.5},
+            "optimizer": {"values": ["adam", "sgd"]},
+        }
+        plan = planned(method="random", run_cap=6, parameters=parameters).plan
+        assert plan.search.num_samples == 6
+        domains = {knob.path: knob.domain for knob in plan.space.knobs}
+        assert (domains["layers"].integer, domains["dropout"].integer, domains["lr"].scale) == (True, False, "log")
+
+    def test_nested_parameters_and_lists(self, planned):
+        nested = {"model": {"parameters": {"widths": {"values": [[64, 64], [128]]}}}, "lr": {"value": 0.1}}
+        plan = planned(parameters=nested).plan
+        assert [cell.knobs for cell in plan.cells] == [{"model.widths": "[64, 64]"}, {"model.widths": "[128]"}]
+
+    def test_a_command_with_interpreter_flags(self, planned):
+        command = ["${env}", "python", "-m", "train", "${args_no_boolean_flags}"]
+        words = planned(command=command, program=None).plan.space.program.words({"amp": True}, 0, "")
+        assert words == ["/usr/bin/env", "python", "-m", "train", "--amp", "--seed=0"]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"margin": None}, "margin: name the largest difference of val_acc that does not matter"),
+            ({"metric": None}, "own.yaml, metric: must be given: what the program reports"),
+            ({"metric": {"name": "loss"}}, "metric.goal: must be given for a program (W&B's own default is minimize)"),
+            ({"metric": {"name": "test/acc", "goal": "maximize"}}, "test/... stays sealed until `tune-dml open`"),
+            ({"method": "bayes"}, "search gp needs the number of cells to propose. Use `run_cap: 20`"),
+            ({"parameters": {"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}, "method": "random", "run_cap": 3},
+             "Write `log_uniform_values`, and min and max as they are"),
+            ({"early_terminate": {"type": "hyperband"}}, "early_terminate: a program runs to its end: it cannot be paused"),
+            ({"program": "trian.py"}, "Did you mean 'train.py'?"),
+            ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
+            ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
+            ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program has parameters alone"),
+            ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step"),
+        ],
+    )  # fmt: skip
+    def test_what_must_change_is_named(self, planned, changes, message):
+        assert message in refusal(planned, **changes)
+
+    def test_each_problem_comes_in_one_error(self, planned):
+        text = refusal(planned, margin=None, metric={"name": "loss"}, program="no.py")
+        assert len(text.splitlines()) == 3
+
+
+class TestACommand:
+    COMMAND = "python train.py --lr {lr} --seed {seed}"
+    WHOLE: ClassVar = {"params": {"lr": [0.1, 1]}, "metric": "acc", "goal": "minimize"}
+
+    @pytest.fixture
+    def planned_command(self, planned):
+        def plan(own, **options):
+            return planned(command_request(Request(**{"space": "", **options}), OwnCommand(**{"command": self.COMMAND, **own}))).plan
+
+        return plan
+
+    def test_parameters_and_metric_come_from_flags(self, planned_command):
+        plan = planned_command(self.WHOLE, margin=0.1, seeds=2)
+        assert (plan.name, plan.metric, plan.space.goal, plan.margin) == ("train", "acc", "minimize", 0.1)
+        assert plan.space.program.words(_values(plan.cells[1]), 1, "")[3:] == ["1", "--seed", "1"]
+        assert plan.space.knobs[0].domain.scale == "log"
+
+    def test_fixed_parameters_are_set(self, planned_command):
+        command = f"{self.COMMAND} --epochs {{epochs}}"
+        plan = planned_command({**self.WHOLE, "command": command}, margin=0.1, settings={"epochs": 7})
+        assert plan.cells[0].settings["epochs"] == 7
+
+    @pytest.mark.parametrize(
+        ("own", "options", "message"),
+        [
+            ({}, {}, "params: a command needs parameters to compare"),
+            ({"params": {"lr": [1, 2]}}, {}, "metric: a command needs the metric that it reports, and its direction"),
+            (WHOLE, {}, "margin: name the largest difference of acc"),
+            ({"command": None, "metric": "acc"}, {"space": "sec_rho"}, "metric: goes with a command"),
+            ({}, {"space": "sec_rho"}, "a sweep runs a space, a sweep file or a command, but not two of them"),
+            (WHOLE, {"dataset": "digits", "margin": 1}, "dataset: a program reads its own data, but got 'digits'"),
+            ({"command": "python 'x"}, {}, "must be a command of a shell (No closing quotation)"),
+        ],
+    )
+    def test_what_lacks_is_named(self, planned_command, own, options, message):
+        with pytest.raises(ConfigError) as raised:
+            planned_command(own, **options)
+        assert message in str(raised.value)
+
+
+def _values(cell):
+    return {name: value for name, value in cell.settings.items() if name != "program"}

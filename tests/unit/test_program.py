@@ -1,0 +1,268 @@
+"""Trials that are the user's own program: the command, what it reports, and how bad programs end."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from helpers.programs import METRIC, Ran
+
+import tune_dml
+from trainables.context import SEALED
+from tune_dml.programs.command import Program, read_command
+from tune_dml.record.contradictions import _digest_now
+from tune_dml.running.failures import classify
+from tune_dml.running.trials.messages import Messages
+from tune_dml.running.trials.program import ProgramTrial
+
+LOGS = """
+import sys, tune_dml
+trial = tune_dml.trial()
+assert trial.knobs == {"optim.lr": 0.1, "flag": True, "seed": 7} and trial.seed == 7
+(trial.checkpoints / "weights").write_text("1")
+print(sys.argv[1:])
+for step in (10, 20):
+    tune_dml.log(step=step, **{"train/loss": 1 / step})
+    tune_dml.log({"val/accuracy": step / 100, "test/accuracy": 0.123}, step=step)
+"""
+
+
+class TestItsReports:
+    @pytest.fixture(scope="class")
+    def ran(self, tmp_path_factory):
+        return Ran(tmp_path_factory.mktemp("logs"), LOGS)
+
+    def test_it_gets_flags_json_seed_and_folder(self, ran):
+        assert ran.end.status == "finished", ran.end
+        assert b"['--optim.lr=0.1', '--flag=True', '--seed=7']" in ran.output
+
+    def test_calls_of_one_step_are_one_row(self, ran):
+        assert ran.rows == [
+            {"step": 10, "train/loss": 0.1, "val/accuracy": 0.1},
+            {"step": 20, "train/loss": 0.05, "val/accuracy": 0.2},
+        ]
+        assert ran.end.metrics == {"train/loss": 0.05, "val/accuracy": 0.2}
+        assert ran.end.step == 20
+
+    def test_test_figures_are_in_the_sealed_file_alone(self, ran):
+        assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
+        assert (ran.folder / SEALED).stat().st_mode & 0o077 == 0
+        others = [path for path in ran.folder.rglob("*") if path.is_file() and path.name != SEALED]
+        assert not [path for path in others if b"0.123" in path.read_bytes()]
+        assert "0.123" not in json.dumps(ran.sent)
+
+    def test_its_script_is_known_by_its_content(self, ran):
+        ((script, digest),) = ran.end.code.items()
+        assert Path(script).name == "own.py"
+        assert _digest_now(script) == digest
+
+    def test_a_results_file_at_the_end_is_enough(self, tmp_path):
+        script = "import json, os; json.dump({'val/accuracy': 0.5}, open(os.environ['TUNE_DML_RESULTS'], 'w'))"
+        ran = Ran(tmp_path, script)
+        assert ran.end.metrics == {"val/accuracy": 0.5}
+        assert ran.rows == [{"step": 1, "val/accuracy": 0.5}]
+
+    def test_lines_of_json_need_no_package(self, tmp_path):
+        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}\\n')"
+        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
+
+    @pytest.mark.slow
+    def test_the_client_of_mlflow_logs_to_the_run_it_is_given(self, tmp_path):
+        script = (
+            "import mlflow\nwith mlflow.start_run():\n mlflow.log_params({'a': 1})\n mlflow.set_tag('b', 'c')\n"
+            " for step in (1, 2): mlflow.log_metric('val/accuracy', step / 10, step=step)\n"
+            " mlflow.log_metrics({'train/loss': 0.5, 'test/accuracy': 0.123}, step=2)\n"
+            " mlflow.log_text('hello', 'note.txt')\n"
+        )
+        ran = Ran(tmp_path, script)
+        assert ran.end.status == "finished", ran.end
+        assert ran.end.metrics == {"val/accuracy": 0.2, "train/loss": 0.5}
+        assert [row["step"] for row in ran.rows] == [1, 2]
+        assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
+        assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
+
+    def test_outside_a_sweep_the_client_prints(self, capsys, monkeypatch):
+        monkeypatch.delenv("TUNE_DML_LOG", raising=False)
+        tune_dml.log(step=3, loss=0.5)
+        assert json.loads(capsys.readouterr().out) == {"step": 3, "loss": 0.5}
+        with pytest.raises(TypeError, match="loss must be a number, but got 'high'"):
+            tune_dml.log(loss="high")
+
+
+NONE = "it ended without reporting val/accuracy."
+BAD = {
+    "no metric": (
+        "import tune_dml; tune_dml.log(accuracy=1)",
+        ("failed", f"{NONE} Did you mean 'accuracy'?"),
+    ),
+    "silent": ("", ("failed", f"{NONE} It reported nothing.")),
+    "nan": (
+        "import tune_dml, time; tune_dml.log(step=4, **{'val/accuracy': float('nan')}); time.sleep(60)",
+        ("diverged", "val/accuracy is nan at step 4"),
+    ),
+    "exit": ("import sys; print('a'); sys.exit('no file x.npz')", ("failed", "exit status 1: no file x.npz")),
+    "segfault": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        ("failed", "signal 11: it printed nothing"),
+    ),
+    "seed": (
+        "import argparse; p = argparse.ArgumentParser(prog='own.py'); p.add_argument('--optim.lr')\n"
+        "p.add_argument('--flag'); p.parse_args()",
+        (
+            "failed",
+            "exit status 2: own.py: error: unrecognized arguments: --seed=7. Write `seed_flag: null` if the script takes "
+            "no seed, or name its flag",
+        ),
+    ),
+}
+
+
+class TestBadPrograms:
+    @pytest.mark.parametrize("kind", BAD)
+    def test_each_ends_with_one_line(self, kind, tmp_path):
+        script, (status, reason) = BAD[kind]
+        end = Ran(tmp_path, script).end
+        assert (end.status, end.reason) == (status, reason)
+        assert "\n" not in end.reason
+
+    def test_a_time_limit_ends_a_hang(self, tmp_path):
+        began = time.monotonic()
+        end = Ran(tmp_path, "import time; print('here'); time.sleep(100)", timeout=0.5).end
+        assert end.reason == "timeout: it ran longer than 0.5 s"
+        assert "here" in end.traceback
+        assert time.monotonic() - began < 30
+
+    def test_of_much_output_the_beginning_and_the_end_are_kept(self, tmp_path):
+        script = "import sys, os\nos.write(1, b'BEGIN')\nfor i in range(100): os.write(1, b'x' * 1_000_000)\nsys.exit('\\nEND')"
+        ran = Ran(tmp_path, script)
+        assert ran.end.reason == "exit status 1: END"
+        assert len(ran.output) < 1_500_000
+        assert ran.output.startswith(b"BEGIN")
+        assert ran.output.endswith(b"END\n")
+        assert b"bytes are left out" in ran.output
+
+    @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+    def test_a_child_that_stays_is_ended_even_in_a_session_of_its_own(self, tmp_path):
+        script = (
+            "import subprocess, sys, tune_dml\n"
+            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True)\n"
+            "open('child', 'w').write(str(child.pid))\n"
+            "tune_dml.log(**{'val/accuracy': 1})\n"
+        )
+        ran = Ran(tmp_path, script)
+        assert ran.end.status == "finished"
+        assert ran.notes == ["it left 1 processes running; they were ended"]
+        assert is_gone(int((tmp_path / "child").read_text()))
+
+    def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):
+        with pytest.raises(OSError, match="killed by signal 9") as raised:
+            Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        assert classify(raised.value).may_pass
+
+    def test_what_cannot_be_read_is_left_out_and_said_once(self, tmp_path):
+        script = (
+            "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"
+            "log.write('no json\\n[1]\\n' * 50); log.flush()\n"
+            "tune_dml.log(step=5, **{'val/accuracy': 1, 'loss': float('inf')})\n"
+            "tune_dml.log(step=3, **{'val/accuracy': 2})\n"
+            'log.write(\'{"step": 6, "val/accuracy": 3, "note": "text"}\\n\'); log.flush()\n'
+        )
+        ran = Ran(tmp_path, script)
+        assert ran.end.metrics == {"val/accuracy": 3}
+        assert [note.split(" ", 3)[0] for note in ran.notes] == ["line", "loss", "step", "note"]
+
+    def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
+        script = (
+            "import json, os\nwith open(os.environ['TUNE_DML_LOG'], 'a') as log:\n"
+            " for step in range(5000): log.write(json.dumps({'step': step, 'loss': 1.0}) + '\\n')\n"
+            " log.write(json.dumps({'step': 5000, 'val/accuracy': 1.0}) + '\\n')\n"
+        )
+        ran = Ran(tmp_path, script)
+        assert len(ran.rows) == 2001
+        assert ran.rows[-1]["step"] == 5000
+        assert len(ran.notes) == 1
+
+    def test_when_the_trial_is_stopped_its_program_ends(self, tmp_path):
+        class Stopped(BaseException):
+            pass
+
+        pid = tmp_path / "pid"
+        (tmp_path / "own.py").write_text(
+            "import os, time, tune_dml\nopen('pid', 'w').write(str(os.getpid()))\n"
+            "tune_dml.log(**{'val/accuracy': 1}); tune_dml.log(**{'val/accuracy': 2}); time.sleep(100)"
+        )
+        request = {"key": "k", "label": "", "seed": 0, "settings": json.dumps({"program": ""}), "until": None}
+        trial = ProgramTrial(Program((sys.executable, "own.py"), str(tmp_path)), request, METRIC, tmp_path / "trial")
+
+        def send(message):
+            raise Stopped
+
+        with pytest.raises(Stopped), Messages(send, None, longest=0.1) as messages:
+            trial.run(messages)
+        assert is_gone(int(pid.read_text()))
+
+    def test_a_program_does_not_outlive_a_killed_trial(self, tmp_path):
+        (tmp_path / "own.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)")
+        runner = (
+            "import os, signal, sys\nfrom pathlib import Path\n"
+            "from tune_dml.running.trials.process_group import ProgramProcess\n"
+            "folder, environment = Path(sys.argv[1]), {**os.environ, 'M': 'x'}\n"
+            "p = ProgramProcess.started([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
+            "while not p.output.size: p.wait(0.05)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        subprocess.run([sys.executable, "-c", runner, str(tmp_path)], check=False)
+        assert is_gone(int((tmp_path / "out").read_text()))
+
+
+def is_gone(pid):
+    """Whether a process ends within seconds; a zombie counts."""
+    for _ in range(200):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        threading.Event().wait(0.05)
+    return False
+
+
+class TestTheCommand:
+    @pytest.mark.parametrize(
+        ("command", "words"),
+        [
+            ("python t.py --lr {optim.lr} --seed {seed}", ["python", "t.py", "--lr", "0.001", "--seed", "3"]),
+            ("t --x=${args_no_hyphens}", ["t", "--x=${args_no_hyphens}"]),
+            ("t ${args}", ["t", "--optim.lr=0.001", "--on=True", "--off=False", "--seed=3"]),
+            ("t ${args_no_hyphens}", ["t", "optim.lr=0.001", "on=True", "off=False", "seed=3"]),
+            ("t ${args_no_boolean_flags}", ["t", "--optim.lr=0.001", "--on", "--seed=3"]),
+            ("t ${args_json_file}", ["t", "knobs.json"]),
+            ("t ${envvar:THERE}", ["t", "yes"]),
+            ("t '{\"a\": 1}'", ["t", '{"a": 1}']),
+        ],
+    )
+    def test_placeholders_and_macros(self, command, words, monkeypatch):
+        monkeypatch.setenv("THERE", "yes")
+        program = Program(read_command(command), ".")
+        assert program.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
+
+    def test_json_for_a_program(self):
+        (_, text) = Program(("t", "${args_json}"), ".").words({"lr": 0.1}, 3, "")
+        assert json.loads(text) == {"lr": 0.1, "seed": 3}
+
+    @pytest.mark.parametrize(
+        ("command", "message"),
+        [
+            ("nosuchprogram {lr}", "must begin with a program that can be run, but got 'nosuchprogram'"),
+            ("python trian.py", "Did you mean 'train.py'?"),
+            ("python train.py {lrr}", "unknown parameter '{lrr}'. Did you mean 'lr'?"),
+            ("python train.py ${arg}", "unknown macro '${arg}'. Did you mean 'args'?"),
+        ],
+    )
+    def test_what_is_wrong_is_said_before_anything_runs(self, command, message, tmp_path):
+        (tmp_path / "train.py").touch()
+        problems = Program(read_command(command), str(tmp_path)).problems(["lr"], "--command")
+        assert message in "\n".join(map(str, problems))

@@ -1,0 +1,214 @@
+"""Spaces whose trials are the user's own program: W&B's keys of a sweep file, and `--command` with `--param`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import Problem, raise_if_any
+from trainables.option_names import option_problem, spelled
+from tune_dml.planning.request import OwnCommand, Request
+from tune_dml.programs.command import SETTING, Program, read_command
+from tune_dml.space import Grid, Knob, Scale, Space, Value
+from tune_dml.text import is_number
+
+_UNUSED = {
+    "project": "W&B's project is not used: MLflow's experiment is the sweep's name, or `--experiment`",
+    "entity": "W&B's entity is not used",
+}
+_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+"""W&B's command where a file has none."""
+SEED = "seed"
+_TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
+
+
+def is_program(raw: Mapping[str, Any]) -> bool:
+    """Whether a sweep file runs a program."""
+    return "program" in raw or "command" in raw
+
+
+def adapted(path: Path, raw: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...], list[Problem]]:
+    """Return a program's sweep file with W&B's forms in ours, what was changed, and its problems.
+
+    The parameter `seed` becomes the sweep's seeds, nested parameters get dotted names, lists become JSON text.
+    """
+    given = {key: value for key, value in raw.items() if key not in {*_UNUSED, "early_terminate"}}
+    notes = [_UNUSED[key] for key in raw if key in _UNUSED]
+    problems = _metric_problems(path, raw)
+    if "early_terminate" in raw:
+        problems.append(Problem(f"{path}, early_terminate", _TO_ITS_END, None, "Leave it out."))
+    parameters = raw.get("parameters")
+    if isinstance(parameters, dict):
+        flat = _flat(parameters)
+        if SEED in flat and "seeds" not in raw:
+            seeds = _seeds(flat[SEED])
+            if seeds:
+                given["seeds"] = seeds
+                notes.append(f"the values of the parameter seed are the sweep's seeds: {', '.join(map(str, seeds))}")
+        if SEED in flat and "seeds" not in given:
+            rule = "the seed is no parameter: it pairs the trials of all cells"
+            problems.append(Problem(f"{path}, parameters.seed", rule, None, "Write `seeds: 3` beside `parameters`."))
+        given["parameters"] = {name: _plain(value) for name, value in flat.items() if name != SEED}
+        problems += _scale_problems(path, given["parameters"])
+    return given, tuple(notes), problems
+
+
+def program_of(path: Path, program: str | None, command: str | list[str] | None, **options: Any) -> Program:
+    """Return the program of a sweep file: W&B's command around `program`, or the file's own."""
+    words = read_command(command) if isinstance(command, str) else tuple(map(str, command or _COMMAND))
+    if program is not None:
+        words = tuple(word.replace("${program}", program) for word in words)
+    return Program(words, str(_folder(path, words)), **options)
+
+
+def _folder(path: Path, words: tuple[str, ...]) -> Path:
+    """Return the file's folder if the script lies there, else the working directory, as W&B does."""
+    beside = path.absolute().parent
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    return beside if not scripts or (beside / scripts[0]).is_file() else Path.cwd()
+
+
+def command_request(request: Request, own: OwnCommand) -> Request:
+    """Return a request with the space of `--command`, if that was given. Raises ConfigError for what lacks or is wrong."""
+    others = ("params", "metric", "goal")
+    if own.command is None:
+        rule, remedy = "goes with a command", f"Add {spelled('command', 'PROGRAM')}, or leave it out."
+        raise_if_any(option_problem(name, rule, None, remedy) for name in others if getattr(own, name) is not None)
+        return request
+    problems = []
+    if request.space:
+        rule = "a sweep runs a space, a sweep file or a command, but not two of them"
+        problems.append(option_problem("command", rule, None, "Leave out one."))
+    if not own.params:
+        example = spelled("params", {"optim.lr": [0.1, 0.01]})
+        problems.append(option_problem("params", "a command needs parameters to compare", None, f"Example: {example}."))
+    if own.metric is None or own.goal is None:
+        rule = "a command needs the metric that it reports, and its direction"
+        example = f"{spelled('metric', 'val/recall_at_1')} {spelled('goal', 'maximize')}"
+        problems.append(option_problem("metric", rule, None, f"Example: {example}."))
+    words: tuple[str, ...] = ("",)
+    try:
+        words = read_command(own.command) or ("",)
+    except ValueError as error:
+        problems.append(option_problem("command", f"must be a command of a shell ({error})", own.command))
+    raise_if_any(problems)
+    program = Program(words, str(Path.cwd()))
+    knobs = tuple(Knob(n, Grid(tuple(v), scale_of(v)), origin="user") for n, v in (own.params or {}).items())
+    space = program_space(
+        program, request.name or Path(program.label).stem, knobs, {}, metric=str(own.metric),
+        goal=own.goal or "maximize", margin=0.0,
+    )  # fmt: skip
+    return replace(request, space=space)
+
+
+def scale_of(values: Sequence[Value]) -> Scale:
+    """Return how to draw listed values: category unless all are numbers; log if positive and spread over 10x or more."""
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) < len(values):
+        return "category"
+    return "log" if min(numbers) > 0 and max(numbers) >= 10 * min(numbers) else "linear"
+
+
+def program_space(
+    program: Program, name: str, knobs: tuple[Knob, ...], fixed: Mapping[str, Any], **fields: Any
+) -> Space:
+    """Return the space of a program."""
+    fields = {"title": f"{name}: {', '.join(knob.path for knob in knobs)}", "default_dataset": program.label, **fields}
+    return Space(
+        name=name, question="", citation=None, scientific=knobs, fixed={**fixed, SETTING: program.text},
+        program=program, **fields,
+    )  # fmt: skip
+
+
+def with_margin(space: Space, asked: float | None) -> tuple[Space, list[Problem]]:
+    """Return a program's space with its margin, and the problem that none was given: no default fits every metric."""
+    if space.margin:
+        return space, []
+    rule = f"name the largest difference of {space.metric} that does not matter: every verdict depends on it"
+    missing = option_problem("margin", rule, None, f"Example: {spelled('margin', 0.01)}.")
+    return replace(space, margin=asked or 1.0), [] if asked is not None else [missing]
+
+
+def refused_options(request: Request) -> list[Problem]:
+    """Return the options that a program cannot follow."""
+    own = {
+        "dataset": "a program reads its own data",
+        "data_root": "a program reads its own data",
+        "protocol": "a program trains by its own settings",
+        "vary": "a program decides itself what its seed changes",
+        "stopping": _TO_ITS_END,
+    }
+    asked = {name: getattr(request, name) for name in own}
+    remedy = "Leave it out, or make it a parameter of the program."
+    return [option_problem(name, own[name], str(v), remedy) for name, v in asked.items() if v is not None]
+
+
+def metric_problems(metric: str, place: str) -> list[Problem]:
+    """Return why cells cannot be chosen by a metric."""
+    if not metric.startswith("test/"):
+        return []
+    rule = "cells are chosen by validation: test/... stays sealed until `tune-dml open`"
+    return [Problem(place, rule, metric, "Report a validation metric as val/..., and name that.")]
+
+
+def _metric_problems(path: Path, raw: Mapping[str, Any]) -> list[Problem]:
+    """A program's metric and its direction have no default."""
+    metric = raw.get("metric")
+    example = "Example: metric: {name: val/accuracy, goal: maximize}."
+    if metric is None:
+        return [Problem(f"{path}, metric", "must be given: what the program reports", None, example)]
+    if not isinstance(metric, dict):
+        return []
+    lacking = [key for key in ("name", "goal") if key not in metric]
+    meant = " (W&B's own default is minimize)" if "goal" in lacking else ""
+    return [Problem(f"{path}, metric.{key}", f"must be given for a program{meant}", None, example) for key in lacking]
+
+
+def _scale_problems(path: Path, parameters: Mapping[str, Any]) -> list[Problem]:
+    """W&B's `log_uniform` takes exponents."""
+    places = [
+        name
+        for name, value in parameters.items()
+        if isinstance(value, dict) and value.get("distribution") == "log_uniform"
+    ]
+    rule, remedy = "W&B's log_uniform takes exponents", "Write `log_uniform_values`, and min and max as they are."
+    return [Problem(f"{path}, parameters.{name}", rule, None, remedy) for name in places]
+
+
+def _flat(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested parameters under dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, dict) and isinstance(value.get("parameters"), dict):
+            flat |= _flat(value["parameters"], f"{before}{name}.")
+        else:
+            flat[f"{before}{name}"] = value
+    return flat
+
+
+def _seeds(parameter: Any) -> list[int]:
+    """Return the listed seeds of a parameter; none if it lists no whole numbers."""
+    if not isinstance(parameter, dict):
+        return []
+    values = parameter.get("values", [parameter["value"]] if "value" in parameter else [])
+    whole = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
+    return list(values) if whole else []
+
+
+def _plain(parameter: Any) -> Any:
+    """Return a parameter whose lists and mappings are JSON text, as W&B passes them to a program."""
+    if not isinstance(parameter, dict):
+        return parameter
+    given = dict(parameter)
+    if isinstance(given.get("values"), list):
+        given["values"] = [_as_text(value) for value in given["values"]]
+    if "value" in given:
+        given["value"] = _as_text(given["value"])
+    return given
+
+
+def _as_text(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value

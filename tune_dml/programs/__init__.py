@@ -1,0 +1,1 @@
+"""Trials that are your own program: its command, and the client that it reports with."""

@@ -1,0 +1,74 @@
+"""What a training script of your own calls in a trial: its knobs, its seed, its checkpoint folder, and `log`.
+
+    import tune_dml
+
+    trial = tune_dml.trial()
+    train(lr=trial.knobs.get("optim.lr", 0.1), seed=trial.seed)
+    tune_dml.log(step=100, **{"val/recall_at_1": 61.2})
+
+Needs the standard library alone. Outside a sweep, `trial` has no knobs and `log` prints its row, so a script also runs
+by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LOG, KNOBS, SEED, CHECKPOINTS = "TUNE_DML_LOG", "TUNE_DML_KNOBS", "TUNE_DML_SEED", "TUNE_DML_CHECKPOINTS"
+"""Environment variables of a trial: the file of JSON lines, the JSON file of knobs, the seed, the folder."""
+
+
+@dataclass(frozen=True)
+class TrialOfProgram:
+    """What a trial was given."""
+
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the sweep's parameters by name; empty outside a sweep."""
+    seed: int = 0
+    checkpoints: Path | None = None
+    """Folder that a retried or resumed trial finds again; None outside a sweep."""
+
+
+def trial() -> TrialOfProgram:
+    """Return the knobs, seed and checkpoint folder of this process's trial."""
+    file, folder = os.environ.get(KNOBS), os.environ.get(CHECKPOINTS)
+    knobs = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    return TrialOfProgram(knobs, int(os.environ.get(SEED, "0")), Path(folder) if folder else None)
+
+
+def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None, **named: Any) -> None:
+    """Report figures of a step; those of one step may come in several calls.
+
+    Args:
+        figures: Name -> number, such as `{"val/recall_at_1": 61.2}`; `test/...` stays sealed until `tune-dml open`.
+        step: Step of the training; one more than the last row's if left out.
+        named: Further figures.
+
+    Raises:
+        TypeError: A figure is no number.
+    """
+    row: dict[str, float | int] = {} if step is None else {"step": int(step)}
+    for name, value in {**(figures or {}), **named}.items():
+        try:
+            row[name] = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"tune_dml.log: {name} must be a number, but got {value!r}") from None
+    if LOG in os.environ:
+        append(os.environ[LOG], row)
+    else:
+        sys.stdout.write(json.dumps(row) + "\n")
+
+
+def append(path: str | Path, row: Mapping[str, float | int]) -> None:
+    """Append a row to a log, which its owner alone may read."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, json.dumps(row).encode() + b"\n")  # one write: lines of several processes do not mix
+    finally:
+        os.close(file)

@@ -1,0 +1,132 @@
+"""A training script of the user's own: the command of a trial's process, from a sweep file or `--command`.
+
+The command has placeholders of ours, `{optim.lr}` and `{seed}`, or macros of W&B, `${args}` and `${program}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import Problem, nearest
+
+SETTING = "program"
+"""The setting of a cell that holds its command, as text."""
+_Value = float | int | str | bool | None
+_MACRO = re.compile(r"\$\{(?P<name>\w+)(?::(?P<argument>[^}]*))?\}")
+_PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
+_LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_json_file")
+_MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that runs one trial."""
+
+    command: tuple[str, ...]
+    folder: str
+    """Where it runs."""
+    seed_flag: str | None = "--seed"
+    """The flag that `${args}` passes the seed by; None passes it in the environment alone."""
+    timeout: float | None = None
+    """Seconds after which a trial has failed."""
+
+    @property
+    def text(self) -> str:
+        """The command in one line."""
+        return shlex.join(self.command)
+
+    @property
+    def scripts(self) -> tuple[Path, ...]:
+        """The Python files that the command names and that are there."""
+        paths = (Path(self.folder) / word for word in self.command if word.endswith(".py"))
+        return tuple(path for path in paths if path.is_file())
+
+    @property
+    def label(self) -> str:
+        """The script's name, else the program's."""
+        named = [Path(word).name for word in self.command if word.endswith((".py", ".sh"))]
+        return named[0] if named else Path(self.command[0]).name
+
+    def words(self, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
+        """Return the arguments of one trial's process."""
+        given = {**values, "seed": seed}
+        words: list[str] = []
+        for word in self.command:
+            macro = _MACRO.fullmatch(word)
+            if macro and macro["name"] in _LISTS:
+                words += self._arguments(macro["name"], values, seed, knobs_file)
+                continue
+            expanded = _MACRO.sub(_expanded, word)
+            words.append(_PLACEHOLDER.sub(lambda hole: _text(given.get(hole["name"], hole[0])), expanded))
+        return words
+
+    def _arguments(self, macro: str, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
+        if macro == "args_json_file":
+            return [knobs_file]
+        if macro == "args_json":
+            return [json.dumps({**values, "seed": seed})]
+        hyphens = "" if macro == "args_no_hyphens" else "--"
+        words = []
+        for name, value in values.items():
+            if macro == "args_no_boolean_flags" and isinstance(value, bool):
+                words += [f"--{name}"] if value else []
+            else:
+                words.append(f"{hyphens}{name}={_text(value)}")
+        flag = self.seed_flag and (self.seed_flag.lstrip("-") if not hyphens else self.seed_flag)
+        return [*words, f"{flag}={seed}"] if flag else words
+
+    def problems(self, names: Sequence[str], place: str) -> list[Problem]:
+        """Return why the command cannot run: unknown placeholders, a missing file. `names`: parameters of a trial."""
+        problems = []
+        for word in self.command:
+            problems += [
+                Problem(place, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
+                for found in _MACRO.finditer(word)
+                if found["name"] not in _MACROS
+            ]
+            problems += [
+                Problem(place, "unknown parameter", hole[0], nearest(hole["name"], [*names, "seed"], what="parameter"))
+                for hole in _PLACEHOLDER.finditer(word)
+                if hole["name"] not in {*names, "seed"}
+            ]
+        return [*problems, *self.missing(place)]
+
+    def missing(self, place: str) -> list[Problem]:
+        """Return what is not on this machine: the folder, the program or its script."""
+        if not Path(self.folder).is_dir():
+            remedy = "Go back to where the sweep was started, or start a new one."
+            return [Problem(place, "the folder that the program runs in must be there", self.folder, remedy)]
+        first = self.command[0]
+        if not _MACRO.search(first) and not (shutil.which(first) or shutil.which(first, path=self.folder)):
+            return [Problem(place, "must begin with a program that can be run", first, "Example: python train.py.")]
+        scripts = [word for word in self.command if word.endswith(".py") and not word.startswith("-")]
+        absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
+        beside = sorted(path.name for path in Path(self.folder).glob("*.py"))
+        return [
+            Problem(place, f"the script must be in {self.folder}", word, nearest(word, beside, what="script"))
+            for word in absent
+        ]
+
+
+def read_command(text: str) -> tuple[str, ...]:
+    """Split a command as a shell does. Raises ValueError for an open quote."""
+    return tuple(shlex.split(text))
+
+
+def _expanded(macro: re.Match[str]) -> str:
+    """Return the value of a macro within a word; unknown ones, which are refused before, stay."""
+    if macro["name"] == "envvar":
+        return os.environ.get(macro["argument"] or "", "")
+    return {"env": "/usr/bin/env", "interpreter": sys.executable}.get(macro["name"], macro[0])
+
+
+def _text(value: object) -> str:
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,128 @@
+"""An MLflow run that is handed to a program: a loopback server that writes what MLflow's client logs into the trial's log.
+
+Only the driver writes to the MLflow store; so test figures stay sealed, and a retried trial leaves no second run. The
+server knows one run and the calls of a training script; to others it answers that they are not supported.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from tune_dml.programs.client import append
+
+_PREFIX = "/api/2.0/mlflow/"
+_EXPERIMENT = {"experiment_id": "0", "name": "trial", "lifecycle_stage": "active"}
+_MOST_BYTES = 4_000_000
+"""Longest request; MLflow's client sends batches of at most one megabyte."""
+
+
+class MlflowRun:
+    """Serves one run while a program runs."""
+
+    def __init__(self, log: Path, artifacts: Path):
+        self._log = log
+        self._token, self._id = secrets.token_hex(16), secrets.token_hex(16)
+        self._info = {
+            "run_id": self._id, "run_uuid": self._id, "run_name": "trial", "experiment_id": "0", "user_id": "",
+            "status": "RUNNING", "start_time": int(time.time() * 1000), "lifecycle_stage": "active",
+            "artifact_uri": artifacts.absolute().as_uri(),
+        }  # fmt: skip
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make MLflow's client log to this run."""
+        return {
+            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self._server.server_port}",
+            "MLFLOW_TRACKING_TOKEN": self._token,
+            "MLFLOW_RUN_ID": self._id,
+            "MLFLOW_EXPERIMENT_ID": "0",
+        }
+
+    def answer(self, call: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Answer a call of MLflow's client; None for one that is not supported."""
+        if call == "runs/log-metric":
+            self._keep([body])
+        elif call == "runs/log-batch":
+            self._keep(body.get("metrics", []))
+        elif call == "runs/update":
+            return {"run_info": self._info}
+        elif call in {"runs/get", "runs/create"}:
+            return {"run": {"info": self._info, "data": {}, "inputs": {}}}
+        elif call in {"experiments/get", "experiments/get-by-name"}:
+            return {"experiment": _EXPERIMENT}
+        elif call not in {"runs/log-parameter", "runs/set-tag", "runs/log-inputs", "runs/delete-tag"}:
+            return None
+        return {}
+
+    def _keep(self, metrics: list[Mapping[str, Any]]) -> None:
+        for metric in metrics:
+            row = {metric["key"]: float(metric["value"])}  # JSON has "NaN" as text
+            step = int(metric.get("step", 0))
+            append(self._log, {"step": step, **row} if step else row)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        answer, token = self.answer, self._token
+        return type("Handler", (_Handler,), {"answer": staticmethod(answer), "token": token})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    answer: Callable[[str, Mapping[str, Any]], dict[str, Any] | None]
+    token: str
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PATCH(self) -> None:
+        self._serve()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+    def _serve(self) -> None:
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size) if size <= _MOST_BYTES else b"{}"
+        if not secrets.compare_digest(self.headers.get("Authorization") or "", f"Bearer {self.token}"):
+            self._send(403, {"error_code": "PERMISSION_DENIED", "message": "another trial's run"})
+            return
+        call = urlsplit(self.path).path.removeprefix(_PREFIX)
+        try:
+            found = self.answer(call, json.loads(body or b"{}"))
+        except (ValueError, KeyError, TypeError) as error:
+            self._send(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
+            return
+        if found is None:
+            message = f"a trial's run takes metrics, parameters, tags and artifacts; {call} is not supported"
+            self._send(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
+        else:
+            self._send(200, found)
+
+    def _send(self, status: int, body: Mapping[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)

@@ -1,0 +1,160 @@
+"""A program's process with all that it starts: it ends with the trial, even where the trial's own process is killed.
+
+with ProgramProcess.started(words, folder, environment, output, mark) as process:
+    while process.wait(0.2) is None: ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
+"""Of a program's output, what is kept of its beginning and of its end."""
+_CHUNK = 65_536
+_GRACE = 2.0
+"""Seconds to wait for the end of output, which a process elsewhere may hold open."""
+
+# Waits until the trial's process is gone, then kills the program. It is nobody's child: Ray kills a worker's children.
+_GUARD = """
+import os, signal, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+sys.stdin.buffer.read()
+try:
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+except ProcessLookupError:
+    pass
+"""
+
+
+class Output:
+    """What a program prints: the beginning in a file, and the end in memory until `close`."""
+
+    def __init__(self, path: Path):
+        self.path, self.size = path, 0
+        self._file = path.open("wb")
+        self._end: deque[bytes] = deque()
+        self._held = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Keep a chunk."""
+        self.size += len(chunk)
+        if self._file.tell() < _FIRST_BYTES:
+            self._file.write(chunk)
+            self._file.flush()
+            return
+        self._end.append(chunk)
+        self._held += len(chunk)
+        while self._held - len(self._end[0]) > _LAST_BYTES:
+            self._held -= len(self._end.popleft())
+
+    def close(self) -> None:
+        """Append the end, after a line that says how much is left out."""
+        if self._file.closed:
+            return
+        if lost := self.size - self._file.tell() - self._held:
+            self._file.write(f"\n... {lost} bytes are left out ...\n".encode())
+        self._file.writelines(self._end)
+        self._file.close()
+
+    def tail(self, characters: int) -> str:
+        """Return the end of what was printed, after `close`."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - 4 * characters))
+            return file.read().decode(errors="replace")[-characters:]
+
+
+class ProgramProcess:
+    """A running program; leaving the block ends it and everything that it started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], output: Output, mark: str):
+        self._process, self._guard, self.output, self._mark = process, guard, output, mark
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.stayed = 0
+        """Number of processes that the program left running; known after the block."""
+
+    @classmethod
+    def started(
+        cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str
+    ) -> Self:
+        """Start a program in its own process group. `mark`: a variable of its environment, which its children inherit.
+
+        Raises OSError if it cannot be started.
+        """
+        process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
+            words,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        guard = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-S", "-c", _GUARD, str(process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        guard.wait()
+        return cls(process, guard, Output(output), f"{mark}={environment[mark]}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._end_group()
+            self._process.wait()
+        else:
+            self.stayed = len(_marked(self._mark))
+            self._end_group()
+        for stranger in _marked(self._mark):  # left the group, as a daemon does
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(stranger, signal.SIGKILL)
+        assert self._guard.stdin is not None  # noqa: S101 - it is a pipe
+        self._guard.stdin.close()
+        self._reader.join(_GRACE)
+        self.output.close()
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, negative for a signal; None while it runs."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _end_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _read(self) -> None:
+        pipe = self._process.stdout
+        assert pipe is not None  # noqa: S101
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            while chunk := os.read(pipe.fileno(), _CHUNK):
+                self.output.take(chunk)
+
+
+def _marked(mark: str) -> list[int]:
+    """Return the running processes that have a variable in their environment; none where there is no /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found

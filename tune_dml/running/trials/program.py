@@ -1,0 +1,178 @@
+"""Run a trial that is the user's own program: a process that gets knobs and seed, and reports figures.
+
+It reports by lines of JSON in the file `$TUNE_DML_LOG` (`tune_dml.log`), by MLflow's client to the run it is given, or by
+a JSON file `$TUNE_DML_RESULTS` at its end. Test figures go into the trial's sealed file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables.context import SEALED
+from trainables.errors import nearest
+from trainables.files import write_whole
+from trainables.registries import source_digest
+from tune_dml.programs import client
+from tune_dml.programs.command import SETTING, Program
+from tune_dml.record.events import TrialEnd
+from tune_dml.record.provenance import mask
+from tune_dml.running.trials.messages import Messages, TrialRequest
+from tune_dml.running.trials.mlflow_run import MlflowRun
+from tune_dml.running.trials.process_group import Output, ProgramProcess
+from tune_dml.running.trials.program_log import ProgramLog
+from tune_dml.text import one_line, shortened
+
+_LOOK = 0.2
+"""Seconds between two looks at a program."""
+_TAIL, _REASON = 4000, 240
+_LOST = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
+"""Signals that come from outside: the trial is tried again."""
+_ATTEMPT = "TUNE_DML_ATTEMPT"
+_NO_SEED = "unrecognized arguments: "
+
+
+@dataclass(frozen=True)
+class ProgramTrial:
+    """One trial of a program."""
+
+    program: Program
+    request: TrialRequest
+    metric: str
+    folder: Path
+    """The trial's folder."""
+    cpus: int = 1
+    gpus: float = 0.0
+
+    @property
+    def own(self) -> Path:
+        """The folder of the program's files."""
+        return self.folder / "program"
+
+    @property
+    def output(self) -> Path:
+        """What the program printed."""
+        return self.own / "output.txt"
+
+    def run(self, messages: Messages) -> TrialEnd:
+        """Run the program to its end, or to its time limit.
+
+        Raises:
+            OSError: It was killed from outside, which a retry may help.
+        """
+        (self.own / "checkpoints").mkdir(parents=True, exist_ok=True)
+        for stale in (self._log, self._results):  # of an earlier attempt
+            stale.unlink(missing_ok=True)
+        settings = json.loads(self.request["settings"])
+        values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
+        write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")
+        words = self.program.words(values, self.request["seed"], str(self._knobs))
+        log = ProgramLog(self._log, self.metric, messages.row, messages.note)
+        begun = time.monotonic()
+        code = {str(path): source_digest(str(path)) for path in self.program.scripts}
+        with MlflowRun(self._log, self.own / "artifacts") as run:
+            environment = self._environment(values, run.environment())
+            try:
+                process = ProgramProcess.started(words, self._place(), environment, self.output, _ATTEMPT)
+            except OSError as error:
+                return TrialEnd("failed", f"{words[0]} cannot be started: {error.strerror}", kind="config")
+            with process:
+                status = self._watch(process, log, messages, begun)
+        log.finish(self._results)
+        if process.stayed:
+            messages.note(f"it left {process.stayed} processes running; they were ended")
+        end = self._end(status, log, process.output)
+        self._seal(end, log)
+        seconds = time.monotonic() - begun
+        return TrialEnd(end.status, end.reason, end.metrics, log.step, seconds, end.kind, end.traceback, code)
+
+    @property
+    def _log(self) -> Path:
+        return self.own / "log.jsonl"
+
+    @property
+    def _knobs(self) -> Path:
+        return self.own / "knobs.json"
+
+    @property
+    def _results(self) -> Path:
+        return self.own / "results.json"
+
+    def _place(self) -> str:
+        """Return where it runs: the stored folder, or the copy that was sent to the cluster."""
+        return self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
+
+    def _environment(self, values: Mapping[str, Any], mlflow: Mapping[str, str]) -> dict[str, str]:
+        given = {
+            client.LOG: self._log,
+            client.KNOBS: self._knobs,
+            client.SEED: self.request["seed"],
+            client.CHECKPOINTS: self.own / "checkpoints",
+            "TUNE_DML_RESULTS": self._results,
+            "TUNE_DML_TRIAL": self.request["key"],
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": self.cpus,
+            _ATTEMPT: uuid.uuid4().hex,
+            **{f"TUNE_DML_KNOB_{name.replace('.', '_').replace('-', '_').upper()}": v for name, v in values.items()},
+            **({} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
+            **mlflow,
+        }
+        return {**os.environ, **{name: str(value) for name, value in given.items()}}
+
+    def _watch(self, process: ProgramProcess, log: ProgramLog, messages: Messages, begun: float) -> int | None:
+        """Return the exit status; None where it was ended here: at its time limit, or diverged."""
+        printed = 0
+        while (status := process.wait(_LOOK)) is None:
+            if log.read() or process.output.size > printed or not messages.is_watched:
+                printed = process.output.size
+                messages.at_work()
+            if log.broken or (self.program.timeout and time.monotonic() - begun > self.program.timeout):
+                return None
+        return status
+
+    def _end(self, status: int | None, log: ProgramLog, output: Output) -> TrialEnd:
+        """Return how it ended."""
+        if log.broken:
+            return TrialEnd("diverged", log.broken)
+        if status is None:
+            limit = self.program.timeout
+            return TrialEnd("failed", f"timeout: it ran longer than {limit:g} s", kind="bug", traceback=_tail(output))
+        if status < 0 and -status in _LOST:
+            raise OSError(f"the program was killed by signal {-status}")
+        if status:
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            return TrialEnd("failed", self._reason(how, output), kind="bug", traceback=_tail(output))
+        if self.metric not in log.last:
+            known = sorted(name for name in log.last if not name.startswith("test/"))
+            found = nearest(self.metric, known, what="figure") if known else "It reported nothing."
+            reason = f"it ended without reporting {self.metric}. {found}"
+            return TrialEnd("failed", reason, kind="bug", traceback=_tail(output))
+        return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
+
+    def _reason(self, how: str, output: Output) -> str:
+        """Return the exit status with the last line that the program printed, and what helps."""
+        lines = [line for line in output.tail(_TAIL).splitlines() if line.strip()]
+        last = lines[-1].strip() if lines else "it printed nothing"
+        flag = self.program.seed_flag
+        if flag and f"{_NO_SEED}{flag}" in last:
+            last += ". Write `seed_flag: null` if the script takes no seed, or name its flag"
+        return shortened(one_line(mask(f"{how}: {last}")), _REASON)
+
+    def _seal(self, end: TrialEnd, log: ProgramLog) -> None:
+        """Keep test figures of a finished trial in its sealed file, and nowhere else."""
+        figures = {name: value for name, value in log.last.items() if name.startswith("test/")}
+        if end.status == "finished" and figures:
+            write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
+        for path in (self._log, self._results):
+            path.unlink(missing_ok=True)
+
+
+def _tail(output: Output) -> str:
+    return shortened(mask(output.tail(_TAIL)), _TAIL)
