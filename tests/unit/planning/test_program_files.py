@@ -120,7 +120,8 @@ class TestACommand:
     @pytest.fixture
     def planned_command(self, planned):
         def plan(own, **options):
-            return planned(command_request(Request(**{"space": "", **options}), OwnCommand(**{"command": self.COMMAND, **own}))).plan
+            command = OwnCommand(**{"command": self.COMMAND, **own})
+            return planned(command_request(Request(**{"space": "", **options}), command)).plan
 
         return plan
 
