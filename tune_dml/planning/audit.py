@@ -14,9 +14,9 @@ from tune_dml.space import Arm, Grid, Knob, Protocol, Space
 from tune_dml.stats.screening import MOST_FACTORS, Design, confirmation_design, screening_design
 from tune_dml.text import joined, value_text
 
-FRESH_SEED = 1000
+_FRESH_SEED = 1000
 """First seed of the confirmation."""
-ALL_YOURS, ALL_PROTOCOL = "yours", "protocol"
+_YOURS, _PROTOCOL = "yours", "protocol"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Audit:
     @cached_property
     def run_names(self) -> tuple[str, ...]:
         """Names of the first stage's runs."""
-        names = {len(self.factors): ALL_YOURS, 0: ALL_PROTOCOL}
+        names = {len(self.factors): _YOURS, 0: _PROTOCOL}
         return tuple(
             f"{names.get(int((levels > 0).sum()), 'mixed')} {number + 1}"
             for number, levels in enumerate(self.design.levels)
@@ -80,16 +80,16 @@ class Audit:
         arms = {
             self.cell_name(row): self._arm(self.cell_name(row), row > 0, {}) for row in self.confirmation(chosen).levels
         }
-        return self._space(tuple(arms.values()), baseline=ALL_PROTOCOL)
+        return self._space(tuple(arms.values()), baseline=_PROTOCOL)
 
     def cell_name(self, levels: Any) -> str:
         """Return the name of a combination of the second stage."""
         changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
-        return f"{ALL_PROTOCOL} with your {joined(changed)}" if changed else ALL_PROTOCOL
+        return f"{_PROTOCOL} with your {joined(changed)}" if changed else _PROTOCOL
 
     def fresh_seeds(self, chosen: Sequence[int]) -> tuple[int, ...]:
         """Return the seeds of the second stage."""
-        return tuple(range(FRESH_SEED, FRESH_SEED + int(self.confirmation(chosen).blocks.max()) + 1))
+        return tuple(range(_FRESH_SEED, _FRESH_SEED + int(self.confirmation(chosen).blocks.max()) + 1))
 
     def described(self, index: int) -> tuple[str, str, str]:
         """Return a factor's name, the user's values and the protocol's values."""

@@ -77,10 +77,10 @@ def _label_findings(dataset: DataSet) -> list[str]:
     if listing is None:
         return []
     folders = [PurePosixPath(name).parent.name for name in listing.names]
-    return label_shift(folders, np.asarray(listing.labels), listing.class_names)
+    return _label_shift(folders, np.asarray(listing.labels), listing.class_names)
 
 
-def label_shift(folders: Sequence[str], labels: NDArray[np.int64], class_names: Sequence[str]) -> list[str]:
+def _label_shift(folders: Sequence[str], labels: NDArray[np.int64], class_names: Sequence[str]) -> list[str]:
     """Return a note if most labels are not the class that has the folder's name; how far they are shifted, if they are."""
     number = {name: index for index, name in enumerate(class_names)}
     known = [(number[folder], int(label)) for folder, label in zip(folders, labels, strict=True) if folder in number]

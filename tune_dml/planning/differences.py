@@ -85,7 +85,7 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     Raises:
         ConfigError: The file cannot be read, or has wrong settings.
     """
-    settings = trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
+    settings = _trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
     if protocol is None:
         protocol = default_protocol(dataset, str(settings.get("task.name", RETRIEVAL)))
@@ -99,7 +99,7 @@ def is_trial_file(content: Mapping[str, Any]) -> bool:
     return bool(content) and all(key == "seed" or key.partition(".")[0] in SECTIONS for key in content)
 
 
-def trial_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+def _trial_settings(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted settings of a mapping of sections or of dotted settings, without the seed."""
     flat: dict[str, Any] = {}
     for key, value in content.items():

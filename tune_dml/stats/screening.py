@@ -23,7 +23,7 @@ from scipy import linalg, stats
 
 Matrix = NDArray[np.float64]
 
-LEVEL = 0.03
+_LEVEL = 0.03
 """Error of each of the two tests. Further suspects add some; together a false name has at most 5 %."""
 MOST_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
@@ -79,7 +79,7 @@ class ScreeningVerdict:
         return tuple(index for index, effect in enumerate(self.effects) if effect.named)
 
 
-def hadamard(order: int) -> Matrix:
+def _hadamard(order: int) -> Matrix:
     """Return a Hadamard matrix whose first row is all ones: powers of two, 12, 20 and 24 (Paley's construction)."""
     if order not in _PALEY:
         return np.asarray(linalg.hadamard(order), dtype=float)
@@ -99,7 +99,7 @@ def screening_design(factors: int) -> Design:
     under at least three seeds; 24 take 48. No two runs of one seed are equal.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
-    half = hadamard(order)
+    half = _hadamard(order)
     copies = max(1, _RUNS // (2 * order))
     columns = next(
         chosen
@@ -147,7 +147,7 @@ def suspects(design: Design, values: Matrix) -> tuple[int, ...]:
         base = _model(design, chosen)
         others = [factor for factor in range(factors) if factor not in chosen]
         p = [_p_value(base, np.column_stack([base, design.levels[:, [other]]]), values[None])[0] for other in others]
-        if min(p) > LEVEL / 2 / len(others):
+        if min(p) > _LEVEL / 2 / len(others):
             break
         chosen.append(others[int(np.argmin(p))])
     return tuple(chosen)
@@ -176,7 +176,7 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
     ]
     interacting = len(pair) == 2 and named[0] and named[1] and _interaction_p(both, chosen, outcome) <= 0.05
     fit = _Fit.of(full, outcome)
-    quantile = float(stats.t.ppf(1 - LEVEL / 2 / factors, max(fit.freedom, 1)))
+    quantile = float(stats.t.ppf(1 - _LEVEL / 2 / factors, max(fit.freedom, 1)))
     effects = []
     for factor in range(factors):
         suspect = factor in chosen
@@ -305,15 +305,15 @@ def _critical(factors: int) -> tuple[float, float]:
     Each is a quantile of its p-value over simulated audits: without any effect, and beside one large effect.
     """
     if factors == 1:
-        return LEVEL, 1.0
-    nothing = simulated_p_values(factors, np.zeros(factors), _SIMULATIONS)
+        return _LEVEL, 1.0
+    nothing = _simulated_p_values(factors, np.zeros(factors), _SIMULATIONS)
     culprit = np.zeros(factors)
     culprit[0] = _LARGE
-    beside = simulated_p_values(factors, culprit, _SIMULATIONS)
-    return float(np.quantile(nothing[0], LEVEL)), float(np.quantile(beside[1][:, 1:].min(axis=1), LEVEL))
+    beside = _simulated_p_values(factors, culprit, _SIMULATIONS)
+    return float(np.quantile(nothing[0], _LEVEL)), float(np.quantile(beside[1][:, 1:].min(axis=1), _LEVEL))
 
 
-def simulated_p_values(factors: int, effects: Matrix, simulations: int, seed: int = 0) -> tuple[Matrix, Matrix]:
+def _simulated_p_values(factors: int, effects: Matrix, simulations: int, seed: int = 0) -> tuple[Matrix, Matrix]:
     """Simulate audits with unit noise; return the p-values of both tests: (simulations,), (simulations, factors).
 
     A factor that is no suspect has the p-value 1.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.published_formats import cub
 
-from tune_dml.planning.data_findings import data_findings, label_shift
+from tune_dml.planning.data_findings import _label_shift, data_findings
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_twice_half_and_another_release(copy, tmp_path, monkeypatch):
 
 def test_folders_that_are_no_classes_say_nothing():
     labels = np.array([0, 1, 1])
-    assert label_shift(["a", "b", "b"], labels, ["a", "b"]) == []
-    assert label_shift(["x", "y", "y"], labels, ["a", "b"]) == []
-    assert label_shift(["b", "b", "a"], labels, ["a", "b"]) == [
+    assert _label_shift(["a", "b", "b"], labels, ["a", "b"]) == []
+    assert _label_shift(["x", "y", "y"], labels, ["a", "b"]) == []
+    assert _label_shift(["b", "b", "a"], labels, ["a", "b"]) == [
         "2 of 3 pictures are labelled as another class than that of their folder"
     ]

@@ -7,10 +7,10 @@ from scipy import stats
 from tune_dml.stats.screening import (
     MOST_FACTORS,
     Design,
+    _simulated_p_values,
     confirmation_design,
     judge,
     screening_design,
-    simulated_p_values,
     suspects,
 )
 
@@ -65,7 +65,7 @@ def test_without_noise_the_effects_are_exact():
 
 def test_p_values_are_those_of_the_textbook():
     """Two settings leave no choice of suspects: both tests are plain F tests."""
-    overall, each = simulated_p_values(2, np.zeros(2), 2000)
+    overall, each = _simulated_p_values(2, np.zeros(2), 2000)
     for p in (overall, each[:, 0], each[:, 1]):
         assert stats.kstest(p, "uniform").pvalue > 0.001
 
