@@ -173,6 +173,7 @@ class Ledger:
         self._size = 0
         """Bytes of the file after the last write."""
         self._steps: dict[str, set[int]] = {}
+        self._delayed: list[JsonRow] | None = None
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
@@ -216,18 +217,36 @@ class Ledger:
         self._file = None
         self._lock.release()
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the events of this block at its end, with one wait for the disk."""
+        self._delayed = []
+        try:
+            yield
+        finally:
+            delayed, self._delayed = self._delayed, None
+            if delayed:
+                self._append(delayed)
+
     def write(self, event: Event) -> None:
-        """Write an event at the present time and force it to disk."""
+        """Write an event, at the present time if it has none, and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        rows = [event.to_row(time.time())]
+        row = event.to_row(event.time or time.time())
+        if self._delayed is None:
+            self._append([row])
+        else:
+            self._delayed.append(row)
+        if event.kind == "ended":
+            self._steps.pop(event.key, None)
+
+    def _append(self, rows: list[JsonRow]) -> None:
+        assert self._file is not None  # noqa: S101 - `write` has checked
         if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # truncated by another program
             text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
             rows.insert(0, _note(text).to_row(time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
-        if event.kind == "ended":
-            self._steps.pop(event.key, None)
 
     def report(self, key: str, *rows: Mapping[str, float]) -> None:
         """Append evaluations to a trial's history, except steps that it has."""

@@ -268,7 +268,7 @@ class SweepState:
                 self.confirming.update((trial.key, trial) for trial in again)
             case _:
                 self._fold_race(event)
-        self._last_event = event.time
+        self._last_event = max(self._last_event, event.time)
 
     def _fold_race(self, event: events.Event) -> None:
         if isinstance(event, events.RaceStarted):

@@ -37,8 +37,9 @@ from tune_dml.record.state import SweepState
 from tune_dml.running.cluster.placement import OrphanedPlacements
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.limits import BudgetStopper, StallDetector
+from tune_dml.running.search.groups import TrialGroups
 from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.trials.messages import read_message
+from tune_dml.running.trials.messages import Message, TrialRequest, messages_of, read_message, requests_of
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -76,6 +77,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Key -> why its actor was killed, until Ray reports the loss."""
         self.placement_groups: set[str] = set()
         """Of workers; Ray Train leaves them where a trial's process is killed and no dashboard runs."""
+        self.calls: dict[str, dict[str, TrialRequest]] = {}
+        """Key of a call's first trial -> its trials that have not ended."""
         self.abandoned = OrphanedPlacements(resources)
         self.lost: Counter[str] = Counter()
         """Key -> losses that count towards the retries; preempted nodes do not."""
@@ -90,65 +93,95 @@ class Recorder(Callback):  # type: ignore[misc]
             on_block=progress.recount,
             say=progress.note,
         )
+        self.groups = TrialGroups(self.proposals)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing; see `CellSearcher.__getstate__`."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record that a trial starts or restarts."""
-        key = trial.config["key"]
-        self.started[key] = time.monotonic()
-        self.processes[key] = trial.temporary_state.ray_actor
-        trial.run_metadata.num_failures = self.lost[key]
-        self.spending.begin(key)
-        self.watch.begin(key)
-        host = self._host_of(trial.temporary_state.ray_actor)
-        away = isinstance(self.storage, str)
-        self.ledger.write(TrialStarted(key=key, host=host, away=away, micro_batch=self.micro_batch))
-        steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
-        self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
+        """Record that a call starts or restarts, and with it its first trial."""
+        call, process = trial.config["key"], trial.temporary_state.ray_actor
+        self.processes[call] = process
+        trial.run_metadata.num_failures = self.lost[call]
+        self.spending.begin(call)
+        self.watch.begin(call)
+        self._begin(trial, next(iter(self._open(trial).values())))
         self.tracker.notify()
+
+    def _open(self, trial: TuneTrial) -> dict[str, TrialRequest]:
+        """Return key -> request of the trials of a call that have not ended, in order."""
+        call = trial.config["key"]
+        if call not in self.calls:
+            self.calls[call] = {request["key"]: request for request in requests_of(trial.config)}
+        return self.calls[call]
+
+    def _begin(self, trial: TuneTrial, request: TrialRequest, seconds_ago: float = 0.0) -> None:
+        key, host = request["key"], self._host_of(trial.temporary_state.ray_actor)
+        self.started[key] = time.monotonic() - seconds_ago
+        away, began = isinstance(self.storage, str), time.time() - seconds_ago
+        self.ledger.write(TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
+        steps = int(json.loads(request["settings"]).get("training.steps") or 0)
+        self.progress.started(key, request["label"], request["seed"], steps)
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Record rows, notes and the end of a trial."""
-        key = trial.config["key"]
+        """Record rows, notes and the ends of a call's trials."""
+        call = trial.config["key"]
         message = read_message(result)
         if "placed" in message:  # this is no step
             self.placement_groups.add(message["placed"])
             return
-        self.watch.step(key)
+        self.watch.step(call)
+        messages = messages_of(message)
+        with self.ledger.together() if len(messages) > 1 else contextlib.nullcontext():
+            for each in messages:
+                self._take(trial, each)
+        if "over" in message or not self._open(trial):
+            self._leave(call)
+        self.tracker.notify()
+
+    def _take(self, trial: TuneTrial, message: Message) -> None:
+        """Record the message of one trial."""
+        call = trial.config["key"]
+        key = message.get("key", call)
+        request = self._open(trial).get(key, trial.config)
+        if (ago := message.get("begun")) is not None:
+            self._begin(trial, request, ago)
         if (step := message.get("resumed")) is not None:
             self.ledger.write(TrialResumed(key=key, step=step))
         if rows := message.get("rows"):
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
-            self.note(f"{trial.config['label']} seed {trial.config['seed']}{self._elsewhere(key)}: {note}")
+            self.note(f"{request['label']} seed {request['seed']}{self._elsewhere(call)}: {note}")
         if ended := message.get("ended"):
             end = TrialEnd.from_json(ended)
+            self._open(trial).pop(key, None)
             if end.status == "paused":
                 self._pause(key, end.seconds or 0.0)
             else:
-                self._end(key, end)
-        self.tracker.notify()
+                self._end(key, end, time.time() - message.get("age", 0.0))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record a lost process; Tune restarts the trial from its checkpoint."""
-        key = trial.config["key"]
-        failure = self.hung.pop(key, None) or _last_failure(trial)
-        self.watch.end(key)
-        self.processes.pop(key, None)
+        """Record a lost process; Tune restarts the trial that ran from its checkpoint, the later ones come back."""
+        call = trial.config["key"]
+        failure = self.hung.pop(call, None) or _last_failure(trial)
+        self._leave(call, keeps=True)
+        (key, request), *later = self._open(trial).items()
+        self.groups.give_back((other for other, _ in later), alone=True)
+        del self.calls[call]
+        alone = {name: value for name, value in request.items() if name != "more"}
+        trial.config.clear()  # Tune restarts what its trial's configuration says
+        trial.config.update(alone)
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # Tune compares it with the retries
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
         why = named.get(failure.kind, "its process was lost")
         self.ledger.write(TrialRetried(key=key))
-        self.note(
-            f"{trial.config['label']} seed {trial.config['seed']}: {why.rstrip('.')}; retrying from the checkpoint"
-        )
+        where = f"{alone['label']} seed {alone['seed']}"
+        self.note(f"{where}: {why.rstrip('.')}; retrying from the checkpoint")
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
         """Watch the actor that a trial was given; the trial starts when the actor answers."""
@@ -169,10 +202,14 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Record a trial that failed after its last retry."""
-        failure = self.hung.get(trial.config["key"]) or _last_failure(trial)
+        call = trial.config["key"]
+        failure = self.hung.get(call) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
+        key, *later = self._open(trial)
+        self.groups.give_back(later, alone=True)
+        self._leave(call)
+        self._end(key, TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
         """Change to the sweep's folder if the working directory is gone: Tune and MLflow need one."""
@@ -210,15 +247,16 @@ class Recorder(Callback):  # type: ignore[misc]
         host = process and self.hosts.get(process)
         return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
-    def stop(self, key: str, end: TrialEnd) -> None:
-        """Record a trial's end; its checkpoint is deleted."""
-        self.ledger.write(TrialEnded(key=key, end=end))
+    def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
+        """Record a trial's end, at the present time by default; its checkpoint is deleted."""
+        self.ledger.write(TrialEnded(key=key, time=at, end=end))
         self.files.ended(key)
         self.progress.ended(key, end.status, end.metrics, end.reason)
 
     def _pause(self, key: str, seconds: float) -> None:
         """Record that a trial waits at a rung; it frees its actor."""
-        self._leave(key)
+        self.groups.close(key)
+        self.started.pop(key, None)
         self.ledger.write(TrialPaused(key=key, seconds=seconds))
         from tune_dml.running.search.stopping import StoppingProposals
 
@@ -226,18 +264,21 @@ class Recorder(Callback):  # type: ignore[misc]
         self.proposals.paused(key)
         self.progress.paused(key)
 
-    def _end(self, key: str, end: TrialEnd) -> None:
+    def _end(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
+        began = self.started.pop(key, None)
         if end.seconds is None:
-            end = replace(end, seconds=(now := time.monotonic()) - self.started.get(key, now))
-        self._leave(key)
-        self.stop(key, end)
+            end = replace(end, seconds=0.0 if began is None else time.monotonic() - began)
+        self.groups.close(key, end.seconds if end.status == "finished" else None)
+        self.stop(key, end, at)
         self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
-    def _leave(self, key: str) -> None:
-        self.started.pop(key, None)
-        self.processes.pop(key, None)
-        self.spending.end(key)
-        self.watch.end(key)
+    def _leave(self, call: str, *, keeps: bool = False) -> None:
+        """Stop watching a call; forget its trials unless `keeps`."""
+        self.processes.pop(call, None)
+        self.spending.end(call)
+        self.watch.end(call)
+        if not keeps:
+            self.calls.pop(call, None)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

@@ -114,7 +114,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         message = read_message(result)
         if "spent" in message:
             end_with_trial(tune_controller, trial)
-        return str(self.STOP if "ended" in message else self.CONTINUE)
+        return str(self.STOP if "ended" in message or "over" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Stop waiting for a lost actor that was about to take over the trial."""

@@ -174,7 +174,9 @@ def _fit(
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
-        searcher = ConcurrencyLimiter(CellSearcher(recorder.proposals), max_concurrent=concurrent)
+        recorder.groups.slots = concurrent
+        recorder.groups.together = resources.engine == "local" and recorder.proposals.plan.space.program is None
+        searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
         growing = _growing(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
         # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.

@@ -29,12 +29,12 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.running.search.gaussian import FIRST, GaussianSearch
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
-from tune_dml.running.trials.messages import TrialRequest, read_message
+from tune_dml.running.trials.messages import TrialRequest, messages_of, read_message
 
 if TYPE_CHECKING:
     import optuna
 
-    from tune_dml.running.search.race import RacingProposals
+    from tune_dml.running.search.groups import TrialGroups
 
 
 _REPEATS = 50  # how often a sampler may propose a known cell before the search is over
@@ -247,36 +247,51 @@ class Proposals:
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """Adapts `Proposals` to Tune. A trial's configuration is key, label, seed and its settings as JSON."""
+    """Adapts `TrialGroups` to Tune. A trial's configuration is key, label, seed and its settings as JSON."""
 
-    def __init__(self, proposals: Proposals | RacingProposals):
+    def __init__(self, groups: TrialGroups):
         super().__init__()  # no metric: Tune would demand it in every report
-        self.proposals = proposals
-        self.running: dict[str, Trial] = {}
+        self.groups = groups
+        self.running: dict[str, tuple[int, list[str]]] = {}
+        """Tune's trial -> number of the group, and keys of our trials."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing: Tune pickles its parts for a restore that we do not use."""
         return {}
 
     def suggest(self, trial_id: str) -> TrialRequest | str | None:
-        """Return the next trial's configuration, None to wait, or FINISHED."""
-        trial = self.proposals.next_trial()
-        if trial is None:
-            return Searcher.FINISHED if self.proposals.finished else None
-        self.running[trial_id] = trial
+        """Return the configuration of the next trials, None to wait, or FINISHED."""
+        group = self.groups.next_group()
+        if not group:
+            return Searcher.FINISHED if self.groups.finished else None
+        self.running[trial_id] = (self.groups.number, [trial.key for trial in group])
+        first, *others = map(self._request, group)
+        if others:
+            first["more"] = json.dumps(others)
+        return first
+
+    def _request(self, trial: Trial) -> TrialRequest:
         settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
-        until = self.proposals.until(trial)
+        until = self.groups.proposals.until(trial)
         return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
 
     def on_trial_result(self, trial_id: str, result: dict[str, object]) -> None:
         """Ignore rows."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, object] | None = None, error: bool = False) -> None:
-        """Count a trial that ended without a closing report as failed."""
-        trial = self.running.pop(trial_id, None)
-        closed = "ended" in read_message(result or {})
-        if trial is not None and not closed and trial.key not in self.proposals.known:
-            self.proposals.ended(trial.key, math.nan)
+        """Count a trial that ended without a closing report as failed; take back those that had not begun."""
+        message = read_message(result or {})
+        number, keys = self.running.pop(trial_id, (0, []))
+        closed = {each.get("key") or keys[0] for each in messages_of(message) if "ended" in each}
+        left = [key for key in keys if key not in closed and self.groups.is_open(key, number)]
+        if "spent" in message:  # its process could train no other trial
+            self.groups.together = self.groups.together and not left
+            self.groups.give_back(left, alone=False)
+        elif left:
+            self.groups.give_back(left[1:], alone=True)
+            self.groups.close(left[0])
+            if left[0] not in self.groups.proposals.known:
+                self.groups.proposals.ended(left[0], math.nan)
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the ledger holds all that `Proposals` needs."""

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
     from trainables.context import Row
@@ -37,6 +37,16 @@ class Message(TypedDict, total=False):
     """Whether the process can train no other trial."""
     placed: str
     """The placement group of a trial's workers."""
+    key: str
+    """The trial, in a group of several."""
+    begun: float
+    """Seconds since it began, in the first message of each later trial of a group."""
+    age: float
+    """Seconds since it ended, in a group."""
+    several: list[Message]
+    """Messages of a group's trials, in order."""
+    over: bool
+    """Whether the group's call ends."""
 
 
 class TrialRequest(TypedDict):
@@ -49,6 +59,8 @@ class TrialRequest(TypedDict):
     """Settings of the cell and the seed, as JSON: Tune copies and flattens a mapping entry by entry."""
     until: int | None
     """The step at which the trial pauses; None to run to its end."""
+    more: NotRequired[str]
+    """Further trials that the same call runs, a JSON list of requests."""
 
 
 TrialFunction = Callable[[TrialRequest], None]
@@ -69,6 +81,57 @@ def read_message(result: Mapping[str, object]) -> Message:
     """Return the message in one of Tune's results."""
     message: Message = json.loads(str(result.get("message", "{}")))
     return message
+
+
+def messages_of(message: Message) -> list[Message]:
+    """Return the messages of single trials."""
+    return message.get("several") or [message]
+
+
+def requests_of(config: TrialRequest) -> list[TrialRequest]:
+    """Return the trials that a call runs, in order."""
+    return [config, *json.loads(config.get("more") or "[]")]
+
+
+class GroupOutbox:
+    """Sends the messages of a group's trials together, once a second. One thread at a time may post.
+
+    An end waits for the next message of a running trial, so that training never waits for the driver.
+    """
+
+    def __init__(self, send: Callable[[Message], None], last: str):
+        """Take the function that sends, and the key of the group's last trial."""
+        self._send, self._last = send, last
+        self._waiting: list[tuple[float, Message]] = []
+        self._sent = -math.inf
+        self._begun: tuple[str, float] | None = None
+
+    def begin(self, key: str) -> None:
+        """Note that a later trial of the group begins; its first message says so."""
+        self._begun = (key, time.monotonic())
+
+    def post(self, key: str, message: Message) -> bool:
+        """Take a trial's message; return whether it was the group's last one."""
+        now = time.monotonic()
+        mine: Message = {**message, "key": key}
+        if self._begun is not None and self._begun[0] == key:
+            mine["begun"], self._begun = self._begun[1], None
+        self._waiting.append((now, mine))
+        over = "ended" in message and (key == self._last or "spent" in message)
+        is_sign = "rows" not in message and "ended" not in message
+        if over or is_sign or ("ended" not in message and now - self._sent >= _PAUSE):
+            self._flush(now, over, spent="spent" in message)
+        return over
+
+    def _flush(self, now: float, over: bool, spent: bool) -> None:
+        several = []
+        for at, message in self._waiting:
+            aged: Message = {**message, "age": round(now - at, 3)}
+            if "begun" in message:
+                aged["begun"] = round(now - message["begun"], 3)
+            several.append(aged)
+        self._waiting, self._sent = [], now
+        self._send({"several": several, **({"over": True} if over else {}), **({"spent": True} if spent else {})})
 
 
 class _Unsent:

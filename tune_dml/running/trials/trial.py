@@ -31,7 +31,15 @@ from tune_dml.record.fetching import trial_storage
 from tune_dml.record.provenance import mask
 from tune_dml.running.failures import classify
 from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
-from tune_dml.running.trials.messages import Message, Messages, TrialFunction, TrialRequest, as_text
+from tune_dml.running.trials.messages import (
+    GroupOutbox,
+    Message,
+    Messages,
+    TrialFunction,
+    TrialRequest,
+    as_text,
+    requests_of,
+)
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
@@ -177,10 +185,26 @@ def _local_engine(runtime: TrialRuntime) -> TrialFunction:
 
         from ray import tune
 
+        if config.get("more"):
+            _run_group(requests_of(config), runtime, lambda message: tune.report(as_text(message)))
+            return
         run = _run_here if runtime.program is None else _run_program
         run(config, runtime, lambda message: tune.report(as_text(message)))
 
     return trial
+
+
+def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
+    """Train several trials one after the other, until one of them leaves the process unfit for others."""
+    outbox = GroupOutbox(post, requests[-1]["key"])
+    over: list[bool] = []
+    for number, request in enumerate(requests):
+        if number:
+            outbox.begin(request["key"])
+        key = request["key"]
+        _run_here(request, runtime, lambda message, key=key: over.append(outbox.post(key, message)))  # type: ignore[misc]
+        if over[-1]:
+            return
 
 
 def _train_engine(runtime: TrialRuntime) -> TrialFunction:

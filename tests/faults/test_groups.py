@@ -1,0 +1,89 @@
+"""Sweeps of heads on stored features: short trials in groups survive what others survive, with the same numbers."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import ray
+from helpers.features import stored
+from helpers.sweeps import Running, outcome, table
+
+from tune_dml.record.ledger import read_events
+from tune_dml.running.recorder import Recorder
+from tune_dml.running.search.groups import TrialGroups
+
+SWEEP = """
+parameters: {{loss.scale: {{values: [5, 15, 25]}}}}
+metric: {{name: val/recall_at_1, goal: maximize}}
+dataset: features
+data_root: {root}
+seeds: {seeds}
+fixed:
+  loss.name: npair
+  batch.batch_size: 12
+  model.embedding_dim: 8
+  training.steps: {steps}
+  training.eval_every: {steps}
+  data.validation_fraction: 0.4
+"""
+
+
+def sweep_file(seeds, steps=10):
+    root = Path("toy.features")
+    if not root.exists():
+        stored(root)
+    Path("toy.yaml").write_text(SWEEP.format(root=root.absolute(), seeds=seeds, steps=steps))
+    return "toy.yaml"
+
+
+def test_a_lost_worker_costs_its_group_nothing_and_no_number_changes(
+    ray_session, new_database, command_line, cache_dir, monkeypatch
+):
+    new_database(Path.cwd())
+    told, hurt, groups = Recorder.on_trial_result, [], []
+
+    def then_hurt(recorder, iteration, trials, trial, result, **info):
+        told(recorder, iteration, trials, trial, result, **info)
+        if '"several"' in result["message"] and '"over"' not in result["message"] and not hurt:
+            _, pid = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote())
+            hurt.append(time.time())
+            os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(Recorder, "on_trial_result", then_hurt)
+    give_back = TrialGroups.give_back
+    monkeypatch.setattr(
+        TrialGroups,
+        "give_back",
+        lambda self, keys, *, alone: give_back(self, groups.append(kept := list(keys)) or kept, alone=alone),
+    )
+    words = ["--max-concurrent", 1, "--cache-dir", cache_dir]
+    code, output, error = command_line("sweep", sweep_file(12), "--name", "hurt", *words)
+    assert code == 0, output + error
+    monkeypatch.setattr(Recorder, "on_trial_result", told)
+    monkeypatch.setattr(TrialGroups, "_size", lambda self: 1)
+    code, output, error = command_line("sweep", sweep_file(12), "--name", "alone", *words)
+    assert code == 0, output + error
+    folder = Path("sweeps/hurt")
+    assert table(folder) == table(Path("sweeps/alone"))
+    events = read_events(folder)
+    assert len([event for event in events if event.kind == "retry"]) == 1
+    assert groups, "nothing was handed back"
+    found = outcome(folder, hurt[0])
+    assert (found["finished"], found["lost"], found["doubled"]) == (36, 0, 0)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_with_the_trials_that_have_not_ended(tmp_path, monkeypatch, cache_dir, found):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", sweep_file(40), "--cache-dir", cache_dir, "--name"]
+    undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
+    assert undisturbed.end() == 0, undisturbed.said()
+    sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
+    sweep.wait_until(lambda: len(sweep.events("ended")) > 20)
+    os.kill(sweep.driver, signal.SIGKILL)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == table(undisturbed.folder)
+    found("kill -9 of the driver of heads on features (120 trials in groups)", outcome(sweep.folder, since))

@@ -1,0 +1,94 @@
+"""Hand out short trials in groups, which one call of a process runs one after the other.
+
+Each call costs Ray Tune and the driver some tenths of a second, whatever it runs. Groups change neither the trials' order nor
+their numbers: each trial has its own seed, ledger lines and end. After a lost process the trials that had not begun come
+back, and each of them then runs alone. Knows no Ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tune_dml.planning.plan import Trial
+
+if TYPE_CHECKING:
+    from tune_dml.running.search.optuna_search import Proposals
+    from tune_dml.running.search.race import RacingProposals
+
+_TOGETHER = 4.0
+"""Seconds that a group takes: what a lost process may cost, and how long a trial's end may go unseen."""
+_MOST = 32
+_REST = 0.05
+"""Seconds that a trial takes beside its training."""
+_WEIGHT = 0.5
+"""Weight of the last trial in the mean duration."""
+
+
+class TrialGroups:
+    """The trials that a session hands out, in groups while they are short."""
+
+    def __init__(self, proposals: Proposals | RacingProposals, *, together: bool = False, slots: int = 1):
+        """Create the groups.
+
+        Args:
+            proposals: chooses the trials.
+            together: whether several trials may share a call; False hands out each alone.
+            slots: calls that run at once.
+        """
+        self.proposals = proposals
+        self.together = together
+        self.slots = slots
+        self._ready: deque[Trial] = deque()
+        self._alone: deque[Trial] = deque()
+        self._given: dict[str, tuple[Trial, int]] = {}
+        """Key -> trial that was handed out, and the number of its group."""
+        self.number = 0
+        """Number of the last group."""
+        self._seconds = math.inf
+
+    @property
+    def finished(self) -> bool:
+        """Whether no trial is left, and none will come; one that was handed out may come back."""
+        return self.proposals.finished and not (self._ready or self._alone or self._given)
+
+    def next_group(self) -> list[Trial]:
+        """Return the next trials; none while one must end first, or when `finished`."""
+        if self._alone:
+            group = [self._alone.popleft()]
+        else:
+            size = self._size()
+            while len(self._ready) < size * (self.slots if size > 1 else 1):
+                trial = self.proposals.next_trial()
+                if trial is None:
+                    break
+                self._ready.append(trial)
+            share = min(size, -(-len(self._ready) // self.slots))  # leave work for the other slots
+            group = [self._ready.popleft() for _ in range(share)]
+        self.number += 1
+        self._given |= {trial.key: (trial, self.number) for trial in group}
+        return group
+
+    def _size(self) -> int:
+        """Return how many trials fill a group's time; one until the first trial has ended."""
+        if not self.together:
+            return 1
+        return min(max(int(_TOGETHER / (self._seconds + _REST)), 1), _MOST)
+
+    def is_open(self, key: str, number: int) -> bool:
+        """Return whether a trial was handed out with this group and has neither ended nor come back since."""
+        return key in self._given and self._given[key][1] == number
+
+    def close(self, key: str, seconds: float | None = None) -> None:
+        """Note that a trial ended or paused, after `seconds` of training if it finished."""
+        self._given.pop(key, None)
+        if seconds is not None:
+            known = self._seconds if math.isfinite(self._seconds) else seconds
+            self._seconds = known + _WEIGHT * (seconds - known)
+
+    def give_back(self, keys: Iterable[str], *, alone: bool) -> None:
+        """Take back trials that have not begun; with `alone` each then has a call for itself."""
+        trials = [self._given.pop(key)[0] for key in keys if key in self._given]
+        (self._alone if alone else self._ready).extendleft(reversed(trials))
