@@ -46,6 +46,51 @@ if TYPE_CHECKING:
     from tune_dml.tracking.tracker import Tracker
 
 
+class _Hosts(WeakKeyDictionary[Any, str]):
+    """Actor -> its host. Tune knows it only after the first report."""
+
+    def of(self, process: Any) -> str:
+        """Return an actor's host, asked once."""
+        if process not in self:
+            try:
+                self[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
+            except ray.exceptions.RayError:  # the actor died; Tune will report it
+                return socket.gethostname()
+        return self[process]
+
+    def elsewhere(self, process: Any) -> str:
+        """Return ` on 10.0.0.7` for an actor on another node than the driver."""
+        host = process and self.get(process)
+        return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
+
+
+class _OpenCalls:
+    """The trials of each call that have not ended. A call goes by the key of its first trial."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, dict[str, TrialRequest]] = {}
+
+    def trials(self, config: TrialRequest) -> dict[str, TrialRequest]:
+        """Return key -> request of the trials that have not ended, in order."""
+        call = config["key"]
+        if call not in self._open:
+            self._open[call] = {request["key"]: request for request in requests_of(config)}
+        return self._open[call]
+
+    def end(self, call: str) -> None:
+        """Forget a call."""
+        self._open.pop(call, None)
+
+    def shrink(self, config: TrialRequest) -> list[str]:
+        """Leave a call the trial that ran, in its configuration too; return the keys of the later ones."""
+        (_, running), *later = self.trials(config).items()
+        self.end(config["key"])
+        alone = {name: value for name, value in running.items() if name != "more"}
+        config.clear()  # type: ignore[attr-defined]
+        config.update(alone)  # type: ignore[typeddict-item]
+        return [key for key, _ in later]
+
+
 class Recorder(Callback):  # type: ignore[misc]
     """Appends what happens to the ledger, then updates the live view and MLflow."""
 
@@ -66,7 +111,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started: dict[str, float] = {}
         self.processes: dict[str, Any] = {}
         """Key -> the Ray actor that runs the trial, or will."""
-        self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self.hosts = _Hosts()
         self.micro_batch = resources.micro_batch
         self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = StallDetector(session.stall_limit, session.start_limit)
@@ -77,8 +122,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Key -> why its actor was killed, until Ray reports the loss."""
         self.placement_groups: set[str] = set()
         """Of workers; Ray Train leaves them where a trial's process is killed and no dashboard runs."""
-        self.calls: dict[str, dict[str, TrialRequest]] = {}
-        """Key of a call's first trial -> its trials that have not ended."""
+        self.calls = _OpenCalls()
         self.abandoned = OrphanedPlacements(resources)
         self.lost: Counter[str] = Counter()
         """Key -> losses that count towards the retries; preempted nodes do not."""
@@ -106,18 +150,11 @@ class Recorder(Callback):  # type: ignore[misc]
         trial.run_metadata.num_failures = self.lost[call]
         self.spending.begin(call)
         self.watch.begin(call)
-        self._begin(trial, next(iter(self._open(trial).values())))
+        self._begin(trial, next(iter(self.calls.trials(trial.config).values())))
         self.tracker.notify()
 
-    def _open(self, trial: TuneTrial) -> dict[str, TrialRequest]:
-        """Return key -> request of the trials of a call that have not ended, in order."""
-        call = trial.config["key"]
-        if call not in self.calls:
-            self.calls[call] = {request["key"]: request for request in requests_of(trial.config)}
-        return self.calls[call]
-
     def _begin(self, trial: TuneTrial, request: TrialRequest, seconds_ago: float = 0.0) -> None:
-        key, host = request["key"], self._host_of(trial.temporary_state.ray_actor)
+        key, host = request["key"], self.hosts.of(trial.temporary_state.ray_actor)
         self.started[key] = time.monotonic() - seconds_ago
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
         self.ledger.write(TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
@@ -138,15 +175,16 @@ class Recorder(Callback):  # type: ignore[misc]
         with self.ledger.together() if len(messages) > 1 else contextlib.nullcontext():
             for each in messages:
                 self._take(trial, each)
-        if "over" in message or not self._open(trial):
+        if "over" in message or not self.calls.trials(trial.config):
             self._leave(call)
+            self.calls.end(call)
         self.tracker.notify()
 
     def _take(self, trial: TuneTrial, message: Message) -> None:
         """Record the message of one trial."""
         call = trial.config["key"]
         key = message.get("key", call)
-        request = self._open(trial).get(key, trial.config)
+        request = self.calls.trials(trial.config).get(key, trial.config)
         if (ago := message.get("begun")) is not None:
             self._begin(trial, request, ago)
         if (step := message.get("resumed")) is not None:
@@ -155,10 +193,12 @@ class Recorder(Callback):  # type: ignore[misc]
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
-            self.note(f"{request['label']} seed {request['seed']}{self._elsewhere(call)}: {note}")
+            self.note(
+                f"{request['label']} seed {request['seed']}{self.hosts.elsewhere(self.processes.get(call))}: {note}"
+            )
         if ended := message.get("ended"):
             end = TrialEnd.from_json(ended)
-            self._open(trial).pop(key, None)
+            self.calls.trials(trial.config).pop(key, None)
             if end.status == "paused":
                 self._pause(key, end.seconds or 0.0)
             else:
@@ -168,20 +208,15 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record a lost process; Tune restarts the trial that ran from its checkpoint, the later ones come back."""
         call = trial.config["key"]
         failure = self.hung.pop(call, None) or _last_failure(trial)
-        self._leave(call, keeps=True)
-        (key, request), *later = self._open(trial).items()
-        self.groups.give_back((other for other, _ in later), alone=True)
-        del self.calls[call]
-        alone = {name: value for name, value in request.items() if name != "more"}
-        trial.config.clear()  # Tune restarts what its trial's configuration says
-        trial.config.update(alone)
+        self._leave(call)
+        self.groups.give_back(self.calls.shrink(trial.config), alone=True)
+        key = trial.config["key"]
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # Tune compares it with the retries
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
-        why = named.get(failure.kind, "its process was lost")
+        why = named.get(failure.kind, "its process was lost").rstrip(".")
         self.ledger.write(TrialRetried(key=key))
-        where = f"{alone['label']} seed {alone['seed']}"
-        self.note(f"{where}: {why.rstrip('.')}; retrying from the checkpoint")
+        self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
         """Watch the actor that a trial was given; the trial starts when the actor answers."""
@@ -206,10 +241,9 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = self.hung.get(call) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        key, *later = self._open(trial)
-        self.groups.give_back(later, alone=True)
         self._leave(call)
-        self._end(key, TrialEnd("failed", reason, kind=failure.kind))
+        self.groups.give_back(self.calls.shrink(trial.config), alone=True)
+        self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
         """Change to the sweep's folder if the working directory is gone: Tune and MLflow need one."""
@@ -231,21 +265,6 @@ class Recorder(Callback):  # type: ignore[misc]
         """Print and record what the sweep waits for; an empty text ends the wait."""
         self.ledger.write(Waiting(text=awaited))
         self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
-
-    def _host_of(self, process: Any) -> str:
-        """Return an actor's host, asked once; Tune knows it only after the first report."""
-        if process not in self.hosts:
-            try:
-                self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
-            except ray.exceptions.RayError:  # the actor died; Tune will report it
-                return socket.gethostname()
-        return self.hosts[process]
-
-    def _elsewhere(self, key: str) -> str:
-        """Return ` on 10.0.0.7` for a trial that runs on another node than the driver."""
-        process = self.processes.get(key)
-        host = process and self.hosts.get(process)
-        return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
     def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
         """Record a trial's end, at the present time by default; its checkpoint is deleted."""
@@ -272,13 +291,11 @@ class Recorder(Callback):  # type: ignore[misc]
         self.stop(key, end, at)
         self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
-    def _leave(self, call: str, *, keeps: bool = False) -> None:
-        """Stop watching a call; forget its trials unless `keeps`."""
+    def _leave(self, call: str) -> None:
+        """Stop watching a call."""
         self.processes.pop(call, None)
         self.spending.end(call)
         self.watch.end(call)
-        if not keeps:
-            self.calls.pop(call, None)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

@@ -10,13 +10,29 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tune_dml.planning.plan import Trial
 
-if TYPE_CHECKING:
-    from tune_dml.running.search.optuna_search import Proposals
-    from tune_dml.running.search.race import RacingProposals
+
+class _TrialSource(Protocol):
+    """Chooses the next trials of a session, as `Proposals` does."""
+
+    known: dict[str, float]
+
+    @property
+    def finished(self) -> bool:
+        """Whether no trial is left, and none will come."""
+
+    def next_trial(self) -> Trial | None:
+        """Return the next trial; None while one must end first."""
+
+    def until(self, trial: Trial) -> int | None:
+        """Return the step at which a trial pauses."""
+
+    def ended(self, key: str, value: float) -> None:
+        """Take a trial's value."""
+
 
 _TOGETHER = 4.0
 """Seconds that a group takes: what a lost process may cost, and how long a trial's end may go unseen."""
@@ -30,7 +46,7 @@ _WEIGHT = 0.5
 class TrialGroups:
     """The trials that a session hands out, in groups while they are short."""
 
-    def __init__(self, proposals: Proposals | RacingProposals, *, together: bool = False, slots: int = 1):
+    def __init__(self, proposals: _TrialSource, *, together: bool = False, slots: int = 1):
         """Create the groups.
 
         Args:
