@@ -45,7 +45,9 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-# Uses the tree that lies here, one mutant after the other.
+test-grown: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow -k every_listing_added tests/unit/test_contributing.py
+
 mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants.py
 
