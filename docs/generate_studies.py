@@ -112,7 +112,7 @@ def _table(rows: Sequence[str]) -> str:
 def _row(name: str, found: Sequence[Space]) -> str:
     first = found[0]
     names = f"`{first.name}`" + "".join(f"<br>`{space.name}`" for space in found[1:])
-    place = str(first.citation.place) if first.citation else "ours"
+    place = str(first.citation.location) if first.citation else "ours"
     datasets = sorted({protocol.dataset for space in found for protocol in space.protocols} - OURS)
     state = f"runs: `tune-dml sweep {first.name}`"
     cells = (

@@ -12,7 +12,7 @@ from search_spaces.printed_methods import (
     TUPLET,
     WITH_HEADS,
 )
-from tune_dml.space import Paper, Part, Table
+from tune_dml.space import Paper, PaperTable, Part
 
 BIRDS_CARS = ("CUB200-2011", "Cars196")
 RETRIEVAL = (*BIRDS_CARS, "SOP", "In-Shop")
@@ -37,8 +37,8 @@ SEC = Paper(
         "rebuttal": Part(tables=("1", "2", "3", "4", "5"), figures=("1", "2")),
     },
     tables=(
-        Table("SEC-supplement", "3", "the triplet loss with L2-reg along eta", ("Cars196",), methods=SPHERICAL),
-        Table(
+        PaperTable("SEC-supplement", "3", "the triplet loss with L2-reg along eta", ("Cars196",), methods=SPHERICAL),
+        PaperTable(
             "SEC-supplement",
             "4",
             "the triplet loss with SEC-EMA along rho, with the norms it ends at",
@@ -47,7 +47,7 @@ SEC = Paper(
             unprinted=("regularizer.eta",),
             remarks=("source_note", "initial_mean_norm"),
         ),
-        Table(
+        PaperTable(
             "SEC-supplement",
             "5",
             "four losses plain and with L2-reg, SEC and SEC-EMA, at the chosen eta",
@@ -55,7 +55,7 @@ SEC = Paper(
             methods=SPHERICAL,
             remarks=("source_note", "backbone"),
         ),
-        Table(
+        PaperTable(
             "SEC-supplement",
             "6",
             "face losses plain, with L2-reg, SEC and SEC-EMA",
@@ -64,7 +64,7 @@ SEC = Paper(
             methods=FACE,
             remarks=("train_set", "eta_schedule"),
         ),
-        Table(
+        PaperTable(
             "SEC-supplement",
             "7",
             "NT-Xent plain, with L2-reg, SEC and SEC-EMA, after 100 and 200 epochs",
@@ -73,7 +73,7 @@ SEC = Paper(
             embedding_dim=128,
             methods=CONTRASTIVE,
         ),
-        Table(
+        PaperTable(
             "SEC-rebuttal",
             "1",
             "NT-Xent plain and with SEC, after 150 epochs",
@@ -83,7 +83,7 @@ SEC = Paper(
             methods=LINEAR_HEAD,
             unprinted=("optim.lr", "regularizer.schedule"),
         ),
-        Table(
+        PaperTable(
             "SEC-rebuttal",
             "2",
             "the semihard triplet loss with L2-reg along eta and with SEC",
@@ -91,7 +91,7 @@ SEC = Paper(
             methods=SPHERICAL,
             remarks=("source_note", "mu"),
         ),
-        Table(
+        PaperTable(
             "SEC-rebuttal",
             "4",
             "the tuplet margin loss plain and with SEC",
@@ -99,7 +99,7 @@ SEC = Paper(
             methods=TUPLET,
             remarks=("source_note", "lr(head/backbone/decay)"),
         ),
-        Table(
+        PaperTable(
             "SEC-rebuttal",
             "5",
             "the semihard triplet loss with SEC, batch and weight normalisation",
@@ -107,7 +107,7 @@ SEC = Paper(
             methods=WITH_HEADS,
             unprinted=("regularizer.eta",),
         ),
-        Table(
+        PaperTable(
             "SEC-rebuttal",
             "text R4",
             "the variance of training norms, four losses plain and with SEC",
@@ -138,7 +138,7 @@ DRO = Paper(
         )
     },
     tables=(
-        Table(
+        PaperTable(
             "DRO",
             "1",
             "DRO-TopK, DRO-TopK-PN and DRO-KL at their best values, and rivals",
@@ -148,7 +148,7 @@ DRO = Paper(
             unprinted=("loss.k", "loss.gamma"),
             remarks=("source_note", "K_grid", "gamma_grid", "base_loss"),
         ),
-        Table(
+        PaperTable(
             "DRO",
             "2",
             "DRO-KL-G along gamma, lifted structure and multi-similarity",
@@ -156,7 +156,7 @@ DRO = Paper(
             embedding_dim=64,
             methods=PAIRWISE,
         ),
-        Table(
+        PaperTable(
             "DRO",
             "3",
             "as Table 1",
@@ -166,8 +166,8 @@ DRO = Paper(
             unprinted=("loss.k", "loss.gamma"),
             remarks=("source_note", "K_grid", "gamma_grid", "base_loss"),
         ),
-        Table("DRO", "4", "as Table 2", ("In-Shop",), embedding_dim=64, methods=PAIRWISE),
-        Table(
+        PaperTable("DRO", "4", "as Table 2", ("In-Shop",), embedding_dim=64, methods=PAIRWISE),
+        PaperTable(
             "DRO",
             "Fig4 text",
             "DRO-TopK with binomial losses, mean",
@@ -178,7 +178,7 @@ DRO = Paper(
             unprinted=("loss.k",),
             remarks=("runs",),
         ),
-        Table(
+        PaperTable(
             "DRO",
             "Fig5 text",
             "DRO-TopK, DRO-TopK-PN and DRO-KL as pairs grow unbalanced",
@@ -208,14 +208,14 @@ MPA = Paper(
         )
     },
     tables=(
-        Table(
+        PaperTable(
             "MPA",
             "3",
             "five rankings of ten neighbours and what each metric makes of them",
             ("worked example",),
             remarks=("R",),
         ),
-        Table(
+        PaperTable(
             "MPA",
             "4",
             "the three losses, reruns of SoftTriple and Proxy-Anchor, rivals",
@@ -224,9 +224,9 @@ MPA = Paper(
             methods=PROXY,
             remarks=("source_note", "runs"),
         ),
-        Table("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        Table("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        Table(
+        PaperTable("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
+        PaperTable("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
+        PaperTable(
             "MPA",
             "7",
             "MPA along the number of proxies",
@@ -235,7 +235,9 @@ MPA = Paper(
             methods=PROXY,
             remarks=("runs",),
         ),
-        Table("MPA", "8", "MPA along the number of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
+        PaperTable(
+            "MPA", "8", "MPA along the number of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)
+        ),
     ),
 )
 PROXY_ANCHOR = Paper(

@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ LIBRARIES = [
 ]
 GOAL = 0.9
 WHILE_IMPORTING = "import"
+ENOUGH_EVENTS = 5000  # of one function in one test: tracing longer only costs time
 _OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
@@ -131,31 +132,36 @@ class Tracer:
         self.seconds: dict[str, float] = defaultdict(float)
         self._now = WHILE_IMPORTING
         self._inside = tuple(str(ROOT / area) for area in AREAS)
+        self._events: Counter[object] = Counter()
         sys.settrace(self._call)
 
     def _call(self, frame, event, argument):
-        return self._line if frame.f_code.co_filename.startswith(self._inside) else None
+        inside = frame.f_code.co_filename.startswith(self._inside) and self._events[frame.f_code] < ENOUGH_EVENTS
+        return self._line if inside else None
 
     def _line(self, frame, event, argument):
         self.lines[self._now].add((frame.f_code.co_filename, frame.f_lineno))
+        self._events[frame.f_code] += 1
+        frame.f_trace_lines = self._events[frame.f_code] < ENOUGH_EVENTS
         return self._line
 
     def pytest_runtest_logstart(self, nodeid):
         self._now = nodeid
+        self._events.clear()
         sys.settrace(self._call)
 
     def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] += report.duration
 
 
-def _run_pytest(tests: list[str], *plugins: object, options: tuple[str, ...] = ()) -> int:
-    """Run tests in this process without any output; return the exit code."""
+def _run_pytest(tests: list[str], *plugins: object, output: str = os.devnull, options: tuple[str, ...] = ()) -> int:
+    """Run tests in this process; return the exit code."""
     import pytest
 
     os.chdir(ROOT)
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1)
-    os.dup2(silent, 2)
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(written, 1)
+    os.dup2(written, 2)
     sys.argv = ["pytest"]
     return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options, *tests], plugins=list(plugins)))
 
@@ -163,9 +169,10 @@ def _run_pytest(tests: list[str], *plugins: object, options: tuple[str, ...] = (
 def _collect_lines(tests: list[str], written: Path) -> int:
     """Run all tests under the tracer and write what it saw; return the exit code."""
     tracer = Tracer()
-    code = _run_pytest(tests, tracer)
+    code = _run_pytest(tests, tracer, output=f"{written}.log")
     lines = {test: sorted(seen) for test, seen in tracer.lines.items()}
-    written.write_text(json.dumps({"lines": lines, "seconds": tracer.seconds}), encoding="utf-8")
+    if code == 0:
+        written.write_text(json.dumps({"lines": lines, "seconds": tracer.seconds}), encoding="utf-8")
     return code
 
 
@@ -252,7 +259,7 @@ def main() -> int:
         if not lines.exists():
             _, status = os.waitpid(_fork(lambda: _collect_lines(TESTS, lines)), 0)
             if status:
-                print("The tests fail without a mutant.")  # noqa: T201
+                print("The tests fail without a mutant:", Path(f"{lines}.log").read_text()[-4000:])  # noqa: T201
                 return 2
         mutants = [mutant(file, index) for file, index in sample(options.paths, options.count, options.seed)]
         survivors = judge_all(mutants, Coverage(lines), options.jobs)

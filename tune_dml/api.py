@@ -320,7 +320,7 @@ def open_sweep(
 
     Args:
         name: Name of the sweep.
-        selection: SessionIntent of the selection, in your words; recorded.
+        selection: What the selection is for, in your words; recorded.
         storage, tracking_uri, experiment: As for `run_sweep`.
 
     Raises:

@@ -19,11 +19,11 @@ from tune_dml.papers.fidelity import Setting as Setting
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
 from tune_dml.papers.paper import Paper as Paper
+from tune_dml.papers.paper import PaperTable as PaperTable
 from tune_dml.papers.paper import Part as Part
 from tune_dml.papers.paper import PrintedMethod as PrintedMethod
 from tune_dml.papers.paper import Published as Published
 from tune_dml.papers.paper import Selection as Selection
-from tune_dml.papers.paper import Table as Table
 from tune_dml.papers.paper import Value as Value
 from tune_dml.papers.stated import Recipe as Recipe
 from tune_dml.papers.stated import Stated as Stated

@@ -17,7 +17,7 @@ from PIL import Image
 
 from trainables.context import SEALED
 from trainables.files import write_whole
-from tune_dml.planning.plan import Plan, Trial, make_plan
+from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.record.events import Event, read_event
 from tune_dml.record.ledger import Ledger, trial_folder
@@ -118,20 +118,20 @@ class Driver:
         """The driver begins."""
         self.event("session", provenance=PROVENANCE)
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial: PlannedTrial) -> None:
         """A trial begins."""
         self.event("started", trial.key, host="node-1")
 
-    def row(self, trial: Trial, step: int, **metrics: Any) -> None:
+    def row(self, trial: PlannedTrial, step: int, **metrics: Any) -> None:
         """A trial reports."""
         with Ledger(self.folder) as ledger:
             ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **metrics})
 
-    def ended(self, trial: Trial, status: str = "finished", **body: Any) -> None:
+    def ended(self, trial: PlannedTrial, status: str = "finished", **body: Any) -> None:
         """A trial ends: finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
-    def run(self, trial: Trial, rows: int = 2, *, first: int = 1, end: bool = True) -> None:
+    def run(self, trial: PlannedTrial, rows: int = 2, *, first: int = 1, end: bool = True) -> None:
         """A whole trial, or, from `first` on and not to its `end`, a part of one."""
         if first == 1:
             self.started(trial)
@@ -140,7 +140,7 @@ class Driver:
         if end:
             self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
 
-    def leave(self, trial: Trial, **files: str) -> None:
+    def leave(self, trial: PlannedTrial, **files: str) -> None:
         """What a trial leaves to look at: `evidence`, the text of evidence.json, and `sheet`, of sheet.jpg."""
         folder = trial_folder(self.folder, trial.key) / "evidence"
         folder.mkdir(parents=True)
@@ -276,7 +276,7 @@ def _metrics(number: float, random: np.random.Generator) -> dict[str, float]:
     }
 
 
-def _history(trial: Trial, random: np.random.Generator, *, steps: int) -> list[dict[str, float]]:
+def _history(trial: PlannedTrial, random: np.random.Generator, *, steps: int) -> list[dict[str, float]]:
     rho = next((value for value in trial.cell.knobs.values() if isinstance(value, float)), None)
     level = 8.0 if rho is None else 6.0 - 2 * float(rho) ** 0.3
     rows = []

@@ -11,7 +11,7 @@ from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import spaces
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.effects import _effective_settings
+from tune_dml.planning.effects import effective_settings
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -45,7 +45,7 @@ def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
     assert {cell.arm for cell in checked.plan.cells} == {arm.name for arm in spaces()[name].every_arm}
     arms = {}
     for cell in checked.plan.cells:
-        arms.setdefault(repr(sorted(_effective_settings(cell.settings).items())), set()).add(cell.arm)
+        arms.setdefault(repr(sorted(effective_settings(cell.settings).items())), set()).add(cell.arm)
     assert all(len(names) == 1 for names in arms.values())
 
 

@@ -53,8 +53,8 @@ def test_a_space_cites_places_that_its_paper_has(name):
     if citation is not None:
         paper = paper_of(citation)
         assert paper.parts, f"{paper.key} has no index"
-        assert unknown(paper, citation.place) == []
-        assert citation.place.startswith(("supplement", "rebuttal")) == ("" not in paper.parts)
+        assert unknown(paper, citation.location) == []
+        assert citation.location.startswith(("supplement", "rebuttal")) == ("" not in paper.parts)
 
 
 @pytest.mark.parametrize("name", protocols())
@@ -88,7 +88,7 @@ def test_wrong_citations_are_found():
     ],
 )
 def test_the_place_is_the_one_where_it_is_printed(space, places):
-    assert {place[1:] for place in cited(spaces()[space].citation.place)} == places
+    assert {place[1:] for place in cited(spaces()[space].citation.location)} == places
 
 
 def settings_by_arm(name, dataset="glyphs"):

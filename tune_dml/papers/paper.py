@@ -26,11 +26,11 @@ class Citation:
     title: str
     venue: str
     year: int
-    place: str
+    location: str
     """The table, figure or section that holds the grid or the numbers."""
 
     def __str__(self) -> str:
-        return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
+        return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.location}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """A printed table whose numbers are rows of `search_spaces/published.csv`, and what all of them have in common."""
 
     source: str
@@ -150,7 +150,7 @@ class Paper:
     """The released code that was read, with its commit."""
     datasets: tuple[str, ...] = ()
     """What the paper measures on, by the names of its tables."""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
     """What can be cited, by the part's name: `supplement`, `rebuttal`, or nothing for the paper itself.
 
@@ -165,7 +165,7 @@ class Paper:
         """The paper cited at a table, figure or section."""
         return Citation(self.authors, self.title, self.venue, self.year, place)
 
-    def table(self, number: str, part: str = "") -> Table:
+    def table(self, number: str, part: str = "") -> PaperTable:
         """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from trainables.config import Value
 from tune_dml.catalogue import papers, protocols
 from tune_dml.papers.published import PublishedRow, is_cited
-from tune_dml.space import PrintedMethod, Table
+from tune_dml.space import PaperTable, PrintedMethod
 from tune_dml.text import is_number
 
 # How something is computed, shown or stored; and which classes choose, of which a table speaks as its selection.
@@ -65,7 +65,7 @@ def our_name(dataset: str) -> str:
     return _ALIASES.get(letters, letters)
 
 
-def table_of(source: str, number: str) -> Table | None:
+def table_of(source: str, number: str) -> PaperTable | None:
     """A printed table by its `paper` and `table` in the file of numbers."""
     tables = (table for paper in papers().values() for table in paper.tables)
     return next((table for table in tables if (table.source, table.number) == (source, number)), None)

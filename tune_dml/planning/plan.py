@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlannedTrial:
     """One cell x one seed: one Ray Tune trial and one MLflow run."""
 
     cell: Cell
@@ -112,13 +112,13 @@ class Plan:
         which = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
         return f"was changed since it was stored: {which} other settings than those that its trials are known by"
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PlannedTrial]:
         """The trials of the known cells, seed by seed: an early stop leaves whole replicates."""
         return [self.trial(cell, seed) for seed in self.seeds for cell in self.cells]
 
-    def trial(self, cell: Cell, seed: int) -> Trial:
+    def trial(self, cell: Cell, seed: int) -> PlannedTrial:
         """One cell under one seed, with its identity."""
-        return Trial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
+        return PlannedTrial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
@@ -238,7 +238,10 @@ def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _upgraded(body: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a plan as it would be written today; one from before there were arms gets its baseline and its only other."""
+    """Return the JSON of a stored plan in today's form; a plan from before arms gets a baseline and one arm."""
+    citation = body["space"].get("citation")
+    if citation and "place" in citation:
+        citation["location"] = citation.pop("place")
     if "arms" in body:
         return body
     space, settings, origins = dict(body["space"]), body["base_settings"], body["origins"]

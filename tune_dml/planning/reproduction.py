@@ -9,14 +9,14 @@ from trainables.option_names import option_problem
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.conditions import our_name, table_of
-from tune_dml.space import METHOD, Published, Space, Table
+from tune_dml.space import METHOD, PaperTable, Published, Space
 
 
 @dataclass(frozen=True)
 class PrintedTable:
     """A printed table on one of its data sets, and the study that stands for it."""
 
-    table: Table
+    table: PaperTable
     dataset: str
     """As the table calls it."""
     trained_on: str
@@ -63,7 +63,7 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
     return PrintedTable(table, printed, trained_on, space, arms, rows)
 
 
-def _table(paper: str, number: str) -> Table:
+def _table(paper: str, number: str) -> PaperTable:
     known = {(row.paper, row.table): None for row in published_rows()}
     match = next((key for key in known if (_plain(key[0]), _plain(key[1])) == (_plain(paper), _plain(number))), None)
     table = table_of(*match) if match else None
@@ -78,7 +78,7 @@ def _table(paper: str, number: str) -> Table:
     return table
 
 
-def _space(table: Table, methods: set[str]) -> Space:
+def _space(table: PaperTable, methods: set[str]) -> Space:
     """The space that covers most of the table's methods, with the fewest arms besides."""
     covered = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
     best = min(covered, key=lambda name: (-covered[name], len(spaces()[name].every_arm)))
@@ -88,7 +88,7 @@ def _space(table: Table, methods: set[str]) -> Space:
     return spaces()[best]
 
 
-def _covered(space: Space, table: Table) -> set[str]:
+def _covered(space: Space, table: PaperTable) -> set[str]:
     """The methods of a table that a space trains."""
     curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}
@@ -96,12 +96,12 @@ def _covered(space: Space, table: Table) -> set[str]:
     return named | (arms if any(curve.hyperparameter == METHOD for curve in curves) else set())
 
 
-def _curves(space: Space, table: Table) -> list[Published]:
+def _curves(space: Space, table: PaperTable) -> list[Published]:
     """What a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
 
 
-def _rows(table: Table) -> list[PublishedRow]:
+def _rows(table: PaperTable) -> list[PublishedRow]:
     return [row for row in published_rows() if (row.paper, row.table) == (table.source, table.number)]
 
 

@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from tune_dml.planning.plan import Trial
+from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.looks import Look, Subject
 from tune_dml.record.race import Block
 
 
 def look_at(
-    trials: Mapping[str, Trial], ended: Mapping[str, str], by: str, planned: int, subject: Subject = "sweep"
+    trials: Mapping[str, PlannedTrial], ended: Mapping[str, str], by: str, planned: int, subject: Subject = "sweep"
 ) -> Look | None:
     """Return a look at trials; None while no two cells have two seeds each.
 

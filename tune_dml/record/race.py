@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tune_dml.planning.plan import Trial
+from tune_dml.planning.plan import PlannedTrial
 
 Why = Literal["worse", "tied", "best", "diverged", "failed"]
 Over = Literal["", "decided", "failed", "max_seeds", "budget"]
@@ -70,7 +70,7 @@ class Block:
     """Seeds added to some cells at once."""
 
     seeds: int
-    trials: tuple[Trial, ...]
+    trials: tuple[PlannedTrial, ...]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
     from trainables.evidence.stored import StoredEmbeddings
-    from tune_dml.planning.plan import Trial
+    from tune_dml.planning.plan import PlannedTrial
 
 _KNOWN = "map_at_r"
 """Computed again to measure the error of half precision: its distance to the recorded value."""
@@ -101,7 +101,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     return RescoredSweep(tuple(done), len(finished) - len(done))
 
 
-def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str]) -> list[Problem]:
+def _measured(state: SweepState, finished: Sequence[PlannedTrial], keys: Sequence[str]) -> list[Problem]:
     """Refuse metrics that every trial measured itself, in full precision."""
     own = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from trainables.context import EVIDENCE
 from trainables.evidence.record import Evidence
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
 from tune_dml.record.events import SessionStarted, TrialEnd
@@ -251,7 +251,7 @@ def _looked_at(state: SweepState) -> bool:
     return all(now is None or (bool(past) and past[-1].data == now.data) for now, past in looks)
 
 
-def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> TrialResult:
+def _trial_result(sweep: SweepState, trial: PlannedTrial, runs: Mapping[str, str]) -> TrialResult:
     state = sweep.trial(trial.key)
     end = state.end or TrialEnd("failed")
     opened = sealed_metrics(sweep.folder, state) if sweep.opened else {}

@@ -17,7 +17,7 @@ from typing import Literal
 from trainables.errors import ConfigError, nearest
 from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
 from tune_dml.record.current_look import look_at, seeds_of_blocks
@@ -124,7 +124,7 @@ class SweepState:
         """The plan as it is now: a race adds seeds to it."""
         self.proposed: list[Cell] = []
         """Cells that a search has proposed, in order."""
-        self.trials: dict[str, Trial] = {}
+        self.trials: dict[str, PlannedTrial] = {}
         """Key -> requested trial, cell by cell; of a race that ended early, only the trials that began."""
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial in the ledger, in order of their first events."""
@@ -141,14 +141,14 @@ class SweepState:
         """The race of a sweep with `--until-decided`."""
         self.opened: events.Opened | None = None
         """The first opening of the test metrics."""
-        self.confirming: dict[str, Trial] = {}
+        self.confirming: dict[str, PlannedTrial] = {}
         """Key -> trial that measures a cell again on a fresh seed; not among `trials`."""
         self.created: float | None = None
         """Time of the ledger's first event: it tells apart sweeps that had the same name one after the other."""
         self._read = 0
         self._last_event = 0.0
         self._lock = threading.Lock()
-        self.requested: dict[str, Trial] = {}
+        self.requested: dict[str, PlannedTrial] = {}
         """Key -> every trial of the plan and of the race's blocks."""
         self._know(plan.cells)
 
@@ -233,7 +233,7 @@ class SweepState:
     def _know(self, cells: Iterable[Cell]) -> None:
         self._ask(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
 
-    def _ask(self, trials: Iterable[Trial]) -> None:
+    def _ask(self, trials: Iterable[PlannedTrial]) -> None:
         for trial in trials:
             self.trials[trial.key] = self.requested[trial.key] = trial
 

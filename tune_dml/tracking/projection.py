@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.record.floors import recorded_floors
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
@@ -237,7 +237,7 @@ class Projection:
             "sweep": plan.name,
             "dataset": plan.dataset,
             "paper": (paper or (published.paper if published else ""))[:TAG_LIMIT],
-            "table": citation.place if citation else (published.table if published else ""),
+            "table": citation.location if citation else (published.table if published else ""),
             "git_commit": self._commit(),
             "metric": plan.metric,
         }
@@ -301,7 +301,7 @@ class Projection:
         """Return every resolved setting of a cell, flat and dotted."""
         return {**self.knobs(cell), **{name: _text(value) for name, value in cell.settings.items()}}
 
-    def planned(self, key: str) -> Trial | None:
+    def planned(self, key: str) -> PlannedTrial | None:
         """Return a trial of the sweep or of its confirmation."""
         return self.state.trials.get(key) or self.state.confirming.get(key)
 

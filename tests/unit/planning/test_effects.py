@@ -4,7 +4,7 @@ import pytest
 from helpers.toys import plan_of, space_of
 
 from tune_dml.catalogue import spaces
-from tune_dml.planning.effects import _effective_settings, equal_trial_problems, idle_value_notes
+from tune_dml.planning.effects import effective_settings, equal_trial_problems, idle_value_notes
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -54,10 +54,10 @@ def test_every_k_above_the_pairs_of_a_batch_is_one_k():
     ],
 )
 def test_settings_that_change_nothing_are_left_out_and_others_are_not(one, other):
-    assert _effective_settings(one) == _effective_settings(one | other)
+    assert effective_settings(one) == effective_settings(one | other)
     key = next(iter(one))
     used = {**one, key: "m_per_class" if key.endswith("sampler") else 4}
-    assert _effective_settings(used) != _effective_settings(used | other)
+    assert effective_settings(used) != effective_settings(used | other)
 
 
 def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():

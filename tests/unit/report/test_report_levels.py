@@ -32,8 +32,8 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     found = summary(results)
     assert found.verdicts[2] == (
         "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches (1 condition not printed); "
-        "order: the paper's own is certain in 7 of 10 pairs (run s.d. 0.5, assumed): ours is certainly the same in 7, "
-        "certainly the opposite in 0, open in 0."
+        "order: 7 of 10 published differences are significant (run s.d. 0.5, assumed): our order is significantly the same in 7, "
+        "significantly the opposite in 0, undecided in 0."
     )
     text = read(write_report(results, tmp_path / "report").html.read_text()).text
     assert "The level matches SEC-supplement, Table 4" in text

@@ -283,7 +283,7 @@ def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
 def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> None:
     space = replace(rho_space(), published=rho_space().published * 2)
     answer = " ".join(summary(write_sweep(tmp_path / "s", space=space, sd=0.05, histories=False)).answer.sentences)
-    order = "The paper's own order is certain in 7 of 10 pairs; ours is the same in all of these"
+    order = "Published differences are significant in 7 of 10 pairs; our order is the same in all of these"
     assert f"{order} (Cars196, another backbone; Cars196, another backbone)." in answer
 
 
@@ -314,5 +314,5 @@ def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Pat
     level = len(set(means.values())) == 1
     assert ("R@1 has the same mean at every value" in said[0], "0.00 points higher" in said[0]) == (level, False)
     assert ("R@1 is the same at every rho" in summary(of_queries(results, 8)).answer.sentences[0]) == level
-    assert "ours is certainly the same in 0, certainly the opposite in 0" in said[2]
+    assert "our order is significantly the same in 0, significantly the opposite in 0" in said[2]
     assert said[3].endswith("undecided at all 4 values.")

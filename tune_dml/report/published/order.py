@@ -54,23 +54,23 @@ def compare_orders(
 
 
 def order_counts(order: OrderAgreement, deviation: PaperDeviation) -> str:
-    """Return the counts of certain pairs in one line."""
-    text = f"order: the paper's own is certain in {order.paper_certain} of {order.pairs} pairs ({deviation})"
+    """Return the counts of pairs with a significant order in one line."""
+    text = f"order: {order.paper_certain} of {order.pairs} published differences are significant ({deviation})"
     return f"{text}: {_ours(order)}" if order.paper_certain else text
 
 
 def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) -> str:
     """Describe the agreement of the order of `what` (values or arms) in two sentences."""
     text = (
-        f"Of {order.pairs} pairs of {what} the paper's own order is certain in {order.paper_certain} ({deviation})"
+        f"The published difference is significant in {order.paper_certain} of {order.pairs} pairs of {what} ({deviation})"
         f"{f': {_ours(order)}' if order.paper_certain else ''}."
     )
     if math.isfinite(order.holds_up_to):
-        text += f" These pairs stay certain up to a run s.d. of {order.holds_up_to:.2g}."
+        text += f" They remain significant up to a run s.d. of {order.holds_up_to:.2g}."
     if not math.isfinite(order.tau):
         return text
     return (
-        f"{text} Kendall's tau is {order.tau:.2f} for the means, and certainly between {order.low:.2f} and "
+        f"{text} Kendall's tau is {order.tau:.2f} for the means, with bounds {order.low:.2f} to "
         f"{order.high:.2f} (1 is the same order, -1 the reverse)."
     )
 
@@ -78,9 +78,9 @@ def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) 
 def order_in_plain_words(order: OrderAgreement) -> str:
     """Return the outcome as a clause without a full stop."""
     if not order.paper_certain:
-        return "Whether the paper's order holds is open: its own numbers are too close to tell"
+        return "The paper's order cannot be checked: its own numbers are too close"
     if order.same == order.opposite == 0:
-        return "Whether the paper's order holds is open"
+        return "Whether the paper's order holds is undecided"
     certain, parts = order.paper_certain, []
     these = "these" if certain < order.pairs else f"{certain} pairs"
     for count, word in ((order.same, "the same"), (order.opposite, "the opposite")):
@@ -88,12 +88,13 @@ def order_in_plain_words(order: OrderAgreement) -> str:
             parts.append(f"{word} in all of {these}")
         elif count:
             parts.append(f"{word} in {count} of {these}" if not parts else f"{word} in {count}")
-    ours = f"ours is {' and '.join(parts)}"
+    ours = f"our order is {' and '.join(parts)}"
     if certain == order.pairs:
-        return f"The paper's order is certain; {ours}"
-    return f"The paper's own order is certain in {certain} of {order.pairs} pairs; {ours}"
+        return f"All published differences are significant; {ours}"
+    return f"Published differences are significant in {certain} of {order.pairs} pairs; {ours}"
 
 
 def _ours(order: OrderAgreement) -> str:
     left = order.paper_certain - order.same - order.opposite
-    return f"ours is certainly the same in {order.same}, certainly the opposite in {order.opposite}, open in {left}"
+    same, opposite = f"significantly the same in {order.same}", f"significantly the opposite in {order.opposite}"
+    return f"our order is {same}, {opposite}, undecided in {left}"

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-from tune_dml.planning.plan import Trial
+from tune_dml.planning.plan import PlannedTrial
 
 
 class _TrialSource(Protocol):
@@ -24,10 +24,10 @@ class _TrialSource(Protocol):
     def finished(self) -> bool:
         """Whether no trial is left, and none will come."""
 
-    def next_trial(self) -> Trial | None:
+    def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while one must end first."""
 
-    def until(self, trial: Trial) -> int | None:
+    def until(self, trial: PlannedTrial) -> int | None:
         """Return the step at which a trial pauses."""
 
     def ended(self, key: str, value: float) -> None:
@@ -57,9 +57,9 @@ class TrialGroups:
         self.proposals = proposals
         self.together = together
         self.slots = slots
-        self._ready: deque[Trial] = deque()
-        self._alone: deque[Trial] = deque()
-        self._given: dict[str, tuple[Trial, int]] = {}
+        self._ready: deque[PlannedTrial] = deque()
+        self._alone: deque[PlannedTrial] = deque()
+        self._given: dict[str, tuple[PlannedTrial, int]] = {}
         """Key -> trial that was handed out, and the number of its group."""
         self.number = 0
         """Number of the last group."""
@@ -70,7 +70,7 @@ class TrialGroups:
         """Whether no trial is left, and none will come; one that was handed out may come back."""
         return self.proposals.finished and not (self._ready or self._alone or self._given)
 
-    def next_group(self) -> list[Trial]:
+    def next_group(self) -> list[PlannedTrial]:
         """Return the next trials; none while one must end first, or when `finished`."""
         if self._alone:
             group = [self._alone.popleft()]

@@ -25,7 +25,7 @@ import numpy as np
 from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.running.search.gaussian import FIRST, GaussianSearch
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
@@ -86,7 +86,7 @@ class Proposals:
         self.diverged: list[PendingCell] = []
         self.penalty = math.nan
         self.exhausted = plan.search.method == "grid"
-        self.waiting: deque[Trial] = deque()
+        self.waiting: deque[PlannedTrial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
             if cell.knobs and not cell.baseline and not self.exhausted:
@@ -99,7 +99,7 @@ class Proposals:
             self.digests.add(cell.digest)
             self._queue([cell])
 
-    def next_trial(self) -> Trial | None:
+    def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while one must end first, or when `finished`."""
         while not self.waiting and not self.exhausted:
             if len(self.asked) - self._first_open() >= self.plan.search.window:
@@ -107,7 +107,7 @@ class Proposals:
             self._propose()
         return self.waiting.popleft() if self.waiting else None
 
-    def until(self, trial: Trial) -> int | None:
+    def until(self, trial: PlannedTrial) -> int | None:
         """Return the step at which a trial pauses; None where it runs to its end."""
         return None
 
@@ -270,7 +270,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
             first["more"] = json.dumps(others)
         return first
 
-    def _request(self, trial: Trial) -> TrialRequest:
+    def _request(self, trial: PlannedTrial) -> TrialRequest:
         settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
         until = self.groups.proposals.until(trial)
         return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}

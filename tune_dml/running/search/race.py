@@ -16,7 +16,7 @@ import numpy as np
 
 from trainables.errors import Problem, raise_if_any
 from trainables.option_names import option_problem, spelled
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSettled, Event, RaceEnded
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
@@ -52,7 +52,7 @@ class RacingProposals:
         self.state = state
         self.known = dict(known)
         self._write, self._say, self._on_block = record, on_note, on_block
-        self.waiting: deque[Trial] = deque()
+        self.waiting: deque[PlannedTrial] = deque()
         self._queue(list(state.trials.values()))
 
     @property
@@ -65,7 +65,7 @@ class RacingProposals:
         """Whether no trial is left, and none will come."""
         return bool(self._race.over) and not self.waiting
 
-    def next_trial(self) -> Trial | None:
+    def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while the block must end first, or when `finished`."""
         if not self.waiting and not self._race.over and self._is_complete():
             self._judge()
@@ -73,7 +73,7 @@ class RacingProposals:
             self._end("budget")
         return self.waiting.popleft() if self.waiting else None
 
-    def until(self, trial: Trial) -> int | None:
+    def until(self, trial: PlannedTrial) -> int | None:
         """Return None: no trial of a race pauses."""
         return None
 
@@ -99,7 +99,7 @@ class RacingProposals:
         self._write(event)
         self.state.update()
 
-    def _queue(self, trials: Sequence[Trial]) -> None:
+    def _queue(self, trials: Sequence[PlannedTrial]) -> None:
         """Queue trials seed by seed, so that an interrupted race has whole replicates."""
         order = {seed: number for number, seed in enumerate(self.plan.seeds)}
         missing = [trial for trial in trials if trial.key not in self.known]

@@ -17,7 +17,7 @@ from itertools import groupby
 import numpy as np
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.search.optuna_search import PendingCell, Proposals
@@ -81,11 +81,11 @@ class StoppingProposals(Proposals):
         self._at: dict[str, Mapping[int, float]] = {}
         self._entrants: list[_Entrant] = []
         self._of: dict[str, _Entrant] = {}
-        self._goes_on: deque[Trial] = deque()
+        self._goes_on: deque[PlannedTrial] = deque()
         self._news = True
         super().__init__(plan, known=known, proposed=proposed, on_cell=on_cell, on_note=on_note)
 
-    def next_trial(self) -> Trial | None:
+    def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; one that continues comes before one that begins."""
         if self._news:
             self._news = False
@@ -98,7 +98,7 @@ class StoppingProposals(Proposals):
         open_ = any(key not in self.known for key in self._of)
         return super().finished and not self._goes_on and not open_
 
-    def until(self, trial: Trial) -> int | None:
+    def until(self, trial: PlannedTrial) -> int | None:
         """Return the rung at which a trial pauses; None where it runs to its end."""
         entrant = self._of.get(trial.key)
         return entrant.next_rung if entrant else None
