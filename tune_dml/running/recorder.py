@@ -17,7 +17,6 @@ import ray.cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial as TuneTrial
 
-from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import (
@@ -132,7 +131,7 @@ class Recorder(Callback):  # type: ignore[misc]
             plan,
             record=ledger.write,
             on_note=self.note,
-            on_cell=self.cell,
+            on_cell=lambda cell: ledger.write(CellProposed(cell=cell)),
             on_stop=self.stop,
             on_block=progress.recount,
             say=progress.note,
@@ -145,8 +144,8 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Record that a call starts or restarts, and with it its first trial."""
-        call, process = trial.config["key"], trial.temporary_state.ray_actor
-        self.processes[call] = process
+        call = trial.config["key"]
+        self.processes[call] = trial.temporary_state.ray_actor
         trial.run_metadata.num_failures = self.lost[call]
         self.spending.begin(call)
         self.watch.begin(call)
@@ -165,8 +164,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
         """Record rows, notes and the ends of a call's trials."""
-        call = trial.config["key"]
-        message = read_message(result)
+        call, message = trial.config["key"], read_message(result)
         if "placed" in message:  # this is no step
             self.placement_groups.add(message["placed"])
             return
@@ -177,7 +175,6 @@ class Recorder(Callback):  # type: ignore[misc]
                 self._take(trial, each)
         if "over" in message or not self.calls.trials(trial.config):
             self._leave(call)
-            self.calls.end(call)
         self.tracker.notify()
 
     def _take(self, trial: TuneTrial, message: Message) -> None:
@@ -208,8 +205,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record a lost process; Tune restarts the trial that ran from its checkpoint, the later ones come back."""
         call = trial.config["key"]
         failure = self.hung.pop(call, None) or _last_failure(trial)
-        self._leave(call)
         self.groups.give_back(self.calls.shrink(trial.config), alone=True)
+        self._leave(call)
         key = trial.config["key"]
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # Tune compares it with the retries
@@ -241,8 +238,8 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = self.hung.get(call) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        self._leave(call)
         self.groups.give_back(self.calls.shrink(trial.config), alone=True)
+        self._leave(call)
         self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
@@ -251,10 +248,6 @@ class Recorder(Callback):  # type: ignore[misc]
             Path.cwd()
         except FileNotFoundError:
             os.chdir(self.ledger.sweep)
-
-    def cell(self, cell: Cell) -> None:
-        """Record a cell that the search proposed."""
-        self.ledger.write(CellProposed(cell=cell))
 
     def note(self, text: str, *, of_session: bool = False) -> None:
         """Print and record a note; a note `of_session` holds until the next session."""
@@ -267,7 +260,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
 
     def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
-        """Record a trial's end, at the present time by default; its checkpoint is deleted."""
+        """Record a trial's end, now by default; its checkpoint is deleted."""
         self.ledger.write(TrialEnded(key=key, time=at, end=end))
         self.files.ended(key)
         self.progress.ended(key, end.status, end.metrics, end.reason)
@@ -292,7 +285,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _leave(self, call: str) -> None:
-        """Stop watching a call."""
+        """Stop watching a call, and forget its trials."""
+        self.calls.end(call)
         self.processes.pop(call, None)
         self.spending.end(call)
         self.watch.end(call)
