@@ -1,0 +1,152 @@
+"""Atlas: its space, its verdicts with their error rate, its table and the replay of searches."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trainables.errors import ConfigError
+from trainables.losses import LOSSES
+from tune_dml import replay
+from tune_dml.campaigns.atlas import AtlasRequest, atlas_requests
+from tune_dml.planning.atlas import NUMBER_OF_VALUES, atlas_knobs, atlas_space, knob_values
+from tune_dml.record.atlas import judged_knobs
+from tune_dml.report.several.atlas_page import atlas_sentences, write_atlas
+from tune_dml.stats.atlas import effects_of_values, judge_knob
+
+SEEDS = 5
+
+
+def table(effects, noise=0.7, seed=0, dataset="glyphs", default=0.2):
+    """A loss `triplet` with knobs; effects: knob -> {value: effect}, inf for divergence."""
+    random = np.random.default_rng(seed)
+    shared = 70 + 2.4 * random.standard_normal(SEEDS)
+    rows = []
+
+    def trial(knob, value, effect, at):
+        diverged = math.isinf(effect)
+        result = math.nan if diverged else shared[at] + effect + noise * random.standard_normal()
+        point = {
+            "dataset": dataset,
+            "loss": "triplet",
+            "knob": knob,
+            "value": value,
+            "default": default if knob else math.nan,
+        }
+        rows.append(
+            {
+                **point,
+                "seed": at,
+                "status": "diverged" if diverged else "finished",
+                "recall_at_1": result,
+                "seconds": 1.0,
+            }
+        )
+
+    for at in range(SEEDS):
+        trial("", math.nan, 0.0, at)
+        for knob, values in effects.items():
+            for value, effect in values.items():
+                trial(knob, value, effect, at)
+    return pd.DataFrame(rows)
+
+
+FLAT = dict.fromkeys((0.0125, 0.025, 0.05, 0.1, 0.4, 0.8, 1.6), 0.0)
+
+
+def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
+    space = atlas_space("glyphs")
+    losses = [arm.name for arm in space.arms if " / " not in arm.name]
+    assert losses == sorted(LOSSES)
+    assert len(losses) >= 30
+    for loss in losses:
+        for name, (parameter, default) in atlas_knobs(loss).items():
+            values = knob_values(parameter, default)
+            assert default in values, (loss, name)
+            assert len(values) == NUMBER_OF_VALUES == len(set(values)), (loss, name, values)
+            assert all(parameter.numbers.allows(value) for value in values)
+    assert not space.problems()
+
+
+def test_wrong_requests_are_refused():
+    with pytest.raises(ConfigError, match="unknown loss"):
+        atlas_space("glyphs", ["tripelt"])
+    with pytest.raises(ConfigError, match="must be named once"):
+        atlas_requests(AtlasRequest(["glyphs", "glyphs"]))
+    assert list(atlas_requests(AtlasRequest(["glyphs", "features=a/x.features"], ["triplet"]))) == [
+        "glyphs",
+        "x-features",
+    ]
+
+
+def test_verdicts_say_what_was_planted():
+    steep = {0.0125: -9.0, 0.025: -8.0, 0.05: -6.0, 0.1: -0.1, 0.4: 0.0, 0.8: 5.0, 1.6: math.inf}
+    found = {one.knob: one.verdict for one in judged_knobs(table({"margin": steep, "flat": FLAT}, noise=0.2), 1.0)}
+    margin, flat = found["margin"], found["flat"]
+    assert margin.word == "tunable, sensitive"
+    assert margin.values[margin.best] == 0.8
+    assert margin.tolerated == (0.1, 0.8)
+    assert margin.effects[-1].high == -math.inf
+    assert flat.word == "insensitive"
+    assert flat.tolerated == (0.0125, 1.6)
+
+
+def test_a_verdict_holds_at_once_over_the_whole_page():
+    """Of 200 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
+    wrong = 0
+    for number in range(200):
+        for one in judged_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):
+            if any(effect.low > 0 or effect.high < 0 for effect in one.verdict.effects):
+                wrong += 1
+                break
+    assert wrong <= 20  # 5 % of 200, and three Monte Carlo standard errors
+
+
+def test_an_interval_is_wider_with_more_comparisons_and_unknown_without_seeds():
+    values = 70 + np.random.default_rng(0).standard_normal((4, SEEDS))
+    few, many = effects_of_values(values, 3), effects_of_values(values, 300)
+    assert all(b.low < a.low < a.high < b.high for a, b in zip(few[1:], many[1:], strict=True))
+    values[2, 1:] = np.nan
+    assert effects_of_values(values, 3)[2].high == math.inf
+    verdict = judge_knob([1.0, 2.0], 1.0, [few[0], few[1]], 1.0)
+    assert verdict.tunability.value == max(0.0, few[1].value)
+
+
+def test_the_page_answers_in_its_first_sentence(tmp_path):
+    two = pd.concat(
+        [
+            table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=0.1),
+            table({"margin": {0.1: 0.0, 0.4: 3.0}}, noise=0.1, dataset="objects"),
+        ]
+    )
+    knobs = judged_knobs(two, 1.0)
+    page, data = write_atlas(knobs, 1.0, tmp_path)
+    first = atlas_sentences(knobs, 1.0)[0]
+    assert first.startswith("Of 2 knobs of 1 loss on glyphs and objects, 2 certainly gain by tuning")
+    assert first in page.read_text()
+    rows = json.loads(data.read_text())["transfer"]
+    assert [(row["from"], row["to"], row["value"]) for row in rows] == [
+        ("glyphs", "objects", 0.1),
+        ("objects", "glyphs", 0.4),
+    ]
+    assert abs(rows[0]["effect"]) < 0.5
+
+
+def test_a_replay_is_the_atlas_at_its_points_and_between_them_a_line():
+    rows = table({"margin": {0.1: 2.0, 0.4: -3.0, 0.8: math.inf}})
+    surface = replay.surfaces(rows)["glyphs", "triplet"]
+    by_point = rows.set_index(["knob", "value", "seed"])["recall_at_1"]
+    for value in (0.1, 0.4):
+        for seed in range(SEEDS):
+            assert surface.value({"margin": value}, seed) == pytest.approx(by_point["margin", value, seed])
+    default = rows[rows["knob"] == ""].set_index("seed")["recall_at_1"]
+    middle = math.sqrt(0.2 * 0.4)
+    assert surface.value({"loss.margin": middle}, 7) == pytest.approx((default[2] + by_point["margin", 0.4, 2]) / 2)
+    assert surface.value({"margin": 0.8}, 0) == pytest.approx(0, abs=1e-9)
+    assert surface.best == {"margin": 0.1}
+    assert surface.regret({"margin": 0.1}) == pytest.approx(0)
+    assert surface.regret({}) == pytest.approx(surface.mean({"margin": 0.1}) - default.mean())
+    with pytest.raises(KeyError):
+        surface.value({"alpha": 1.0}, 0)

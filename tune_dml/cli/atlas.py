@@ -1,0 +1,125 @@
+"""`tune-dml atlas`: every knob of every loss on data sets, one page and one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.planning.request import Resources, Session
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.record.atlas import JudgedKnob
+
+ORDER = 68
+EXAMPLES = """
+tune-dml atlas glyphs --loss triplet --loss npair
+tune-dml atlas glyphs features=glyphs.features --set training.steps=100
+tune-dml atlas --shipped -o out                       # the page of the table that comes with the program
+"""
+
+
+@verb
+def atlas(
+    datasets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DATASET[=DIR]...]", help="Data sets, with the folder of their files."),
+    ] = None,
+    *,
+    loss: Annotated[list[str] | None, typer.Option(help="Only these losses; repeatable.")] = None,
+    seeds: Any = 5,
+    settings: Mapping[str, Value] | None,
+    name: Annotated[str, typer.Option(help="Name of the atlas; its sweeps are NAME-DATASET.")] = "atlas",
+    margin: Annotated[float, typer.Option(help="Smallest difference that matters, in units of the metric.")] = 1.0,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Judge the table that comes with the program; run nothing.")
+    ] = False,
+    resources: Resources,
+    session: Session,
+    ending: Ending,
+) -> None:
+    """Vary every numeric knob of every loss around its default, and judge all of them at one error level."""
+    from trainables.errors import Problem, raise_if_any
+    from tune_dml.planning.request import margin_problems
+
+    problems = [*margin_problems(margin), *ending.problems()]
+    if shipped == bool(datasets):
+        problems.append(
+            Problem("DATASET", "name data sets, or pass --shipped", None, "Example: tune-dml atlas glyphs.")
+        )
+    raise_if_any(problems)
+    folder = absolute(ending.output) or session.sweeps / name
+    if shipped:
+        from tune_dml.replay import shipped_table
+
+        show(_judged(shipped_table(), margin, folder, None), ending.as_json)
+        return
+    from tune_dml.campaigns.atlas import AtlasRequest, run_atlas
+
+    request = AtlasRequest(datasets or (), loss or (), seeds or 5, settings, name)
+    console = console_for(ending.as_json)
+    with progress_bar(console, "decoding") as progress:
+        sweeps = run_atlas(request, session, resources, console=console, data_progress=progress)
+    show(_judged(sweeps.table(), margin, folder, folder / "atlas.parquet"), ending.as_json)
+    raise typer.Exit(sweeps.exit_code)
+
+
+@dataclass(frozen=True)
+class _Atlas:
+    """A judged atlas on disk."""
+
+    knobs: Sequence[JudgedKnob]
+    margin: float
+    page: Path
+    table: Path | None
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        from tune_dml.report.several.atlas_page import atlas_data
+
+        return {
+            **atlas_data(self.knobs, self.margin),
+            "report": str(self.page),
+            "table": str(self.table) if self.table else None,
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """Yield a row for each knob, and the answer."""
+        from tune_dml.report.several.atlas_page import atlas_sentences
+
+        rows = [
+            (
+                one.dataset,
+                one.loss,
+                one.knob,
+                one.verdict.word,
+                f"{one.verdict.tunability.value:.2f}",
+                f"{one.verdict.mistunability.value:.2f}",
+            )
+            for one in self.knobs
+        ]
+        columns = ("data", "loss", "knob", "verdict", "gain of best", "loss of worst")
+        yield table("", columns, rows, right=columns[4:])
+        yield from atlas_sentences(self.knobs, self.margin)
+        yield f"Page:    {self.page}"
+        if self.table is not None:
+            yield f"Table:   {self.table}"
+
+
+def _judged(rows: Any, margin: float, folder: Path, stored: Path | None) -> _Atlas:
+    """Judge a table, write its page and store it."""
+    from tune_dml.record.atlas import judged_knobs, write_table
+    from tune_dml.report.several.atlas_page import write_atlas
+
+    knobs = judged_knobs(rows, margin)
+    if stored is not None:
+        write_table(rows, stored)
+    return _Atlas(knobs, margin, write_atlas(knobs, margin, folder)[0], stored)

@@ -1,0 +1,102 @@
+"""An atlas: every numeric knob of every loss, one at a time around its default, as one space a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import Parameter, parameters_of
+from trainables.registries import methods_of
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols_for
+from tune_dml.space import Arm, Grid, Knob, Number, Protocol, Space, Value
+
+NUMBER_OF_VALUES = 8
+_RATIOS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8, 1 / 16, 16, 3 / 4, 3 / 2, 5 / 4, 7 / 4, 1 / 32)
+"""Values over the default, in the order in which they are taken while they are allowed."""
+_FROM_ZERO = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+_LISTED: Mapping[str, tuple[Number, ...]] = {
+    "proxies_per_class": (1, 2, 3, 5, 7, 10, 15, 20),
+    "threshold": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9),  # a cosine
+}
+_CENTRES: Mapping[tuple[str, str], Number] = {
+    ("dro_topk", "k"): 160,
+    ("dro_topk_pn", "k"): 80,
+    ("dro_kl", "gamma"): 0.5,
+    ("dro_kl_grouped", "gamma"): 0.1,
+    ("dro_chi2", "radius"): 1.0,
+}
+"""Defaults of knobs that have none; values of our studies."""
+_INERT = ("beta_pos", "beta_neg")
+"""Knobs of the binomial pair term, of losses whose default is the margin term."""
+_NO_KNOBS = ("sampling_seed", "samples")
+
+
+def knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
+    """Return up to eight values of a knob in ascending order, its default among them.
+
+    They are powers of two times the default as far as the knob's domain allows, then ratios between.
+    """
+    numbers = parameter.numbers
+    listed = _LISTED.get(parameter.name) or (_FROM_ZERO if default == 0 else [default * ratio for ratio in _RATIOS])
+    rounded = [
+        default if value == default else round(value) if numbers.integer else float(f"{value:.3g}") for value in listed
+    ]
+    allowed = [value for value in dict.fromkeys(rounded) if numbers.allows(value)]
+    return tuple(sorted(allowed[:NUMBER_OF_VALUES]))
+
+
+def atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
+    """Return a loss's numeric knobs with their defaults, by name."""
+    own = parameters_of(methods_of("loss")[loss])
+    has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
+    found = {}
+    for parameter in own:
+        default = _CENTRES.get((loss, parameter.name), parameter.default)
+        skipped = parameter.name in _NO_KNOBS or (has_base and parameter.name in _INERT)
+        if isinstance(default, int | float) and not isinstance(default, bool) and not skipped:
+            found[parameter.name] = (parameter, default)
+    return found
+
+
+def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
+    """Return the space of an atlas: an arm for each loss at its defaults, and one for each of its knobs. Raise ConfigError."""
+    known = methods_of("loss")
+    if unknown := [loss for loss in losses if loss not in known]:
+        remedy = nearest(unknown[0], list(known), what="loss")
+        raise ConfigError(Problem("--loss", "unknown loss", unknown[0], remedy))
+    arms: list[Arm] = []
+    for loss in losses or sorted(known):
+        knobs = atlas_knobs(loss)
+        centres = {f"loss.{name}": default for name, (_, default) in knobs.items() if (loss, name) in _CENTRES}
+        own: dict[str, Value] = {"loss.name": loss, **centres}
+        trained_by = (_protocol_of(loss, dataset),)
+        arms.append(Arm(loss, own, protocols=trained_by))
+        for name, (parameter, default) in knobs.items():
+            values = tuple(value for value in knob_values(parameter, default) if value != default)
+            path = f"loss.{name}"
+            rest = {setting: value for setting, value in own.items() if setting != path}
+            knob = Knob(path, Grid(values), origin="ours")
+            arms.append(Arm(f"{loss} / {name}", rest, own_knobs=(knob,), protocols=trained_by))
+    return Space(
+        name="atlas",
+        title="Atlas of the losses' own knobs",
+        question="Which knobs of which losses matter, and how far can they be moved?",
+        citation=None,
+        scientific=(),
+        fixed={},
+        arms=tuple(arms),
+        default_dataset=dataset,
+        differs="each loss trains by its own protocol; a knob is compared with the default of its loss",
+    )
+
+
+def _protocol_of(loss: str, dataset: str) -> Protocol:
+    """Return the protocol printed for a loss on a data set, or the data set's default. Raise ConfigError."""
+    fitting = [protocol for protocol in protocols_for(dataset, RETRIEVAL) if loss in protocol.methods]
+    found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset))
+    if found is None:
+        raise ConfigError(
+            Problem("DATASET", "there is no protocol for the data set", dataset, "Declare one (CONTRIBUTING.md).")
+        )
+    return replace(found, methods=())  # of any loss, without a remark

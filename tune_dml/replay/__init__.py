@@ -1,0 +1,134 @@
+"""Replay searches on measured results: an atlas answers for any point of a loss's knobs in microseconds.
+
+    from tune_dml import replay
+
+    surface = replay.surfaces()["glyphs", "multi_similarity"]
+    surface.value({"alpha": 3.0, "beta": 40.0}, seed=0)     # R@1 in percent, with that seed's noise
+    surface.regret({"alpha": 3.0})                          # below the best mean of the surface
+
+An atlas varies one knob at a time. Between its values a seed's result is interpolated along the knob, and the effects of
+several knobs are added: interactions of knobs are not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_METRIC = "recall_at_1"
+_DIVERGED = 0.0
+"""R@1 of a network that has diverged."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedKnob:
+    """The results of one knob with the others at their defaults."""
+
+    default: float
+    values: NDArray[np.float64]
+    """In ascending order, the default among them."""
+    effects: NDArray[np.float64]
+    """(values, seeds): result minus that of the default under the same seed."""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the knob is interpolated in its logarithm: all its values are positive."""
+        return bool(self.values[0] > 0)
+
+    def effect(self, value: float, seed: int) -> float:
+        """Return the effect of a value under a seed, interpolated; outside the range, that of the nearest end."""
+        scale = np.log if self.is_log else np.asarray
+        clipped = min(max(value, float(self.values[0])), float(self.values[-1]))
+        return float(np.interp(scale(clipped), scale(self.values), self.effects[:, seed]))
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """A loss on a data set, as an atlas has measured it."""
+
+    dataset: str
+    loss: str
+    centre: NDArray[np.float64]
+    """(seeds,): results at the defaults."""
+    knobs: Mapping[str, ReplayedKnob]
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds."""
+        return len(self.centre)
+
+    def value(self, knobs: Mapping[str, float], seed: int) -> float:
+        """Return the result of a trial in percent: the seed's default result and the effect of each knob, at least 0.
+
+        Args:
+            knobs: Values by name (`margin`) or path (`loss.margin`); those left out are at their defaults.
+            seed: Number of the seed; seeds repeat after those of the atlas.
+
+        Raises:
+            KeyError: The loss has no such knob.
+        """
+        at = seed % self.seeds
+        effects = (self.knobs[name.removeprefix("loss.")].effect(float(value), at) for name, value in knobs.items())
+        return max(float(self.centre[at]) + sum(effects), 0.0)
+
+    def mean(self, knobs: Mapping[str, float]) -> float:
+        """Return the mean result over the atlas's seeds."""
+        return float(np.mean([self.value(knobs, seed) for seed in range(self.seeds)]))
+
+    @cached_property
+    def best(self) -> dict[str, float]:
+        """The best measured value of each knob: the best point, since effects add."""
+        return {name: float(knob.values[knob.effects.mean(axis=1).argmax()]) for name, knob in self.knobs.items()}
+
+    def regret(self, knobs: Mapping[str, float]) -> float:
+        """Return how far the mean at a point is below that of the best point."""
+        return self.mean(self.best) - self.mean(knobs)
+
+
+def shipped_table() -> pd.DataFrame:
+    """Return the table that comes with the program; docs/atlas.md has the command that makes it."""
+    import pandas as pd
+
+    with files("tune_dml.replay").joinpath("atlas.parquet").open("rb") as file:
+        return pd.read_parquet(file)
+
+
+def surfaces(table: pd.DataFrame | None = None) -> dict[tuple[str, str], Surface]:
+    """Return (data set, loss) -> surface, of the shipped table or another atlas's.
+
+    Only seeds under which every cell of the loss has ended are used; losses without one are left out.
+    """
+    rows = shipped_table() if table is None else table
+    found = {
+        (str(dataset), str(loss)): _surface(str(dataset), str(loss), own)
+        for (dataset, loss), own in rows.groupby(["dataset", "loss"])
+    }
+    return {key: surface for key, surface in found.items() if surface is not None and surface.knobs}
+
+
+def _surface(dataset: str, loss: str, own: Any) -> Surface | None:
+    results = own.assign(result=np.where(own["status"] == "diverged", _DIVERGED, own[_METRIC]))
+    results = results.assign(value=results["value"].fillna(math.inf))  # of the defaults
+    table = results.pivot_table(index=["knob", "value"], columns="seed", values="result").dropna(axis="columns")
+    if table.empty or ("", math.inf) not in table.index:
+        return None
+    centre = table.loc[("", math.inf)].to_numpy(dtype=float)
+    defaults = own[own["knob"] != ""].groupby("knob")["default"].first()
+    knobs = {}
+    for name, default in defaults.items():
+        cells = table.loc[name]
+        values = np.append(cells.index.to_numpy(dtype=float), default)
+        effects = np.vstack([cells.to_numpy(dtype=float) - centre, np.zeros(len(centre))])
+        order = values.argsort()
+        knobs[str(name)] = ReplayedKnob(float(default), values[order], effects[order])
+    return Surface(dataset, loss, centre, knobs)

@@ -1,0 +1,121 @@
+"""Verdicts on many knobs at once: what tuning gains, what a wrong value costs, and how far a knob may be moved.
+
+Every statement compares a value with the default of the same loss on the same data set, by paired seeds. All intervals of
+an atlas hold at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import half_widths
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate with its simultaneous interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class KnobVerdict:
+    """What an atlas says of one knob on one data set, in units of the metric."""
+
+    values: tuple[float, ...]
+    """In ascending order."""
+    default: float
+    effects: tuple[Estimate, ...]
+    """Result at each value minus that at the default; 0 for the default itself."""
+    tunability: Estimate
+    """What the best value gains over the default; at least 0."""
+    mistunability: Estimate
+    """What the worst value loses against the default; at least 0."""
+    tolerated: tuple[float, float]
+    """The widest range of neighbouring values around the default that certainly lose less than the margin."""
+    perhaps_tolerated: tuple[float, float]
+    """The widest such range that does not certainly lose more."""
+    margin: float
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or two."""
+        words = []
+        if self.tunability.low > 0:
+            words.append("tunable")
+        if self.mistunability.low > self.margin:
+            words.append("sensitive")
+        if max(self.tunability.high, self.mistunability.high) < self.margin:
+            words.append("insensitive")
+        return ", ".join(words) or "undecided"
+
+    @property
+    def best(self) -> int:
+        """Index of the best value."""
+        return int(np.argmax([effect.value for effect in self.effects]))
+
+
+def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> list[Estimate]:
+    """Compare the cells of a loss with its default, the first row.
+
+    Args:
+        values: (cells, seeds); nan where a trial has no value, -inf where it diverged.
+        comparisons: Number of comparisons that share `alpha`: all of the atlas.
+        alpha: Error of the whole atlas.
+
+    Returns:
+        An estimate for each cell. A cell of which every trial diverged certainly loses everything.
+    """
+    diverged = np.isneginf(values).any(axis=1)
+    finite = np.where(np.isfinite(values), values, np.nan)
+    finite[diverged] = np.nan
+    kept = np.flatnonzero(np.isfinite(finite).sum(axis=1) > 1)
+    found = [Estimate(-np.inf, -np.inf, -np.inf) if lost else Estimate(np.nan, -np.inf, np.inf) for lost in diverged]
+    found[0] = Estimate(0.0, 0.0, 0.0)
+    if len(kept) < 2 or kept[0] != 0:
+        return found
+    noise = fit_pairs(finite[kept])
+    reach = half_widths(noise, alpha, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
+    for row, cell in enumerate(kept[1:], start=1):
+        middle = float(noise.estimate[row, 0])
+        found[cell] = Estimate(middle, middle - float(reach[row]), middle + float(reach[row]))
+    return found
+
+
+def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estimate], margin: float) -> KnobVerdict:
+    """Return the verdict on a knob from the effects of its values, the default among them with effect 0."""
+    order = np.argsort(values)
+    ascending, ordered = [values[index] for index in order], [effects[index] for index in order]
+    gains, losses = ordered, [Estimate(-one.value, -one.high, -one.low) for one in ordered]
+    at = ascending.index(default)
+    return KnobVerdict(
+        tuple(ascending), default, tuple(ordered), _largest(gains), _largest(losses),
+        _range(ascending, at, [one.low > -margin for one in ordered]),
+        _range(ascending, at, [not one.high < -margin for one in ordered]),
+        margin,
+    )  # fmt: skip
+
+
+def _largest(effects: Sequence[Estimate]) -> Estimate:
+    """Return the largest effect: bounds that hold for each hold for the largest."""
+    known = [one for one in effects if not np.isnan(one.value)]
+    return Estimate(max(one.value for one in known), max(one.low for one in effects), max(one.high for one in effects))
+
+
+def _range(values: Sequence[float], at: int, allowed: Sequence[bool]) -> tuple[float, float]:
+    """Return the ends of the run of allowed values around the default."""
+    low = high = at
+    while low > 0 and allowed[low - 1]:
+        low -= 1
+    while high < len(values) - 1 and allowed[high + 1]:
+        high += 1
+    return values[low], values[high]
