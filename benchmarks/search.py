@@ -2,6 +2,7 @@
 
     python benchmarks/search.py            # 20 searches a row, about five minutes
     python benchmarks/search.py --quick    # 5 searches a row
+    python benchmarks/search.py --atlas sweeps/atlas/atlas.parquet     # regret of searches replayed on an atlas
 
 The surface has three knobs with a top inside the range, an interaction, noise of 1 and a seed effect of 1; its grid has
 5 x 4 x 5 cells x 3 paired seeds. "Within noise" is within the standard error of a cell's mean below the grid's best true
@@ -19,11 +20,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.study import Search, Study
+from tune_dml.replay import Surface, surfaces
 from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.space import Grid, Knob, LogRange, Range, Space, Value
 
@@ -62,9 +65,9 @@ def settles_within(recommended: Iterator[tuple[int, float]], most: int) -> float
     return since
 
 
-def plan_of(knobs: tuple[Knob, ...], search: Search | None = None) -> Plan:
+def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "triplet") -> Plan:
     """A plan on the digits, for its cells alone."""
-    fixed: dict[str, Value] = {"loss.name": "triplet", "regularizer.name": "sec"}
+    fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
     seeds = tuple(range(SEEDS))
     study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
@@ -126,6 +129,49 @@ def near_the_best(searches: int) -> Iterable[str]:
         within = float((trials <= 0.35 * GRID_TRIALS).mean())
         median = 100 * np.median(trials) / GRID_TRIALS
         yield f"{name:>20}: median {median:4.0f} %, within 35 % in {100 * within:3.0f} % of searches"
+
+
+METHODS = ("random", "qmc", "tpe", "gp", "cmaes")
+CELLS, SHOWN = 24, (4, 8, 16, 24)
+
+
+def replayed(surface: Surface, method: str, number: int) -> list[float]:
+    """Regret of the recommended cell after each cell of a search over a loss's own knobs, three paired seeds a cell."""
+    knobs = tuple(
+        Knob(f"loss.{name}", Range(low, high, scale="log" if knob.is_log else "linear"))
+        for name, knob in surface.knobs.items()
+        for low, high in [(float(knob.values[0]), float(knob.values[-1]))]
+        if not (knob.values == knob.values.round()).all()  # whole numbers are left at their defaults
+    )
+    search = Search(method, num_samples=CELLS, seed=number, window=1)  # type: ignore[arg-type]
+    proposals = Proposals(plan_of(knobs, search, surface.loss), known={})
+    first = 3 * number
+    sums: dict[str, list[float]] = {}
+    best, regret, regrets = -math.inf, math.nan, []
+    while (trial := proposals.next_trial()) is not None:
+        numbers = sums.setdefault(trial.cell.digest, [])
+        numbers.append(surface.value(trial.cell.knobs, first + trial.seed))  # type: ignore[arg-type]
+        proposals.ended(trial.key, numbers[-1])
+        if len(numbers) == SEEDS:
+            if (mean := sum(numbers) / SEEDS) > best:
+                best, regret = mean, surface.regret(trial.cell.knobs)  # type: ignore[arg-type]
+            regrets.append(regret)
+    return regrets + [regret] * (CELLS - len(regrets))
+
+
+def on_the_atlas(searches: int, table: Path) -> Iterable[str]:
+    """Regret against trials on an atlas: losses with several knobs, the mean over losses and its interval."""
+    known = {key: one for key, one in surfaces(table).items() if sum(k.is_log for k in one.knobs.values()) > 1}
+    after = ", ".join(str(SEEDS * cells) for cells in SHOWN)
+    yield f"Regret in points of R@1 after {after} trials, {len(known)} losses of the atlas"
+    for method in METHODS:
+        repeats = range(max(1, searches // 5))
+        means = np.array(
+            [np.mean([replayed(one, method, number) for number in repeats], axis=0) for one in known.values()]
+        )
+        half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
+        points = [f"{means.mean(axis=0)[cells - 1]:5.2f} +- {half[cells - 1]:.2f}" for cells in SHOWN]
+        yield f"{method:>20}: {', '.join(points)}"
 
 
 def beyond_the_cliff(searches: int) -> Iterable[str]:
@@ -197,10 +243,16 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="5 searches a row instead of 20")
+    parser.add_argument("--atlas", type=Path, help="replay searches on the table of an atlas; nothing else")
     chosen = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    searches = 5 if chosen.quick else 20
+    if chosen.atlas:
+        for line in on_the_atlas(searches, chosen.atlas):
+            print(line, flush=True)
+        return
     for section in (large_grid, a_proposal, beyond_the_cliff, near_the_best):
-        for line in section(5 if chosen.quick else 20):
+        for line in section(searches):
             print(line, flush=True)
 
 

@@ -56,7 +56,7 @@ class AtlasSweeps:
         return pd.concat(tables, ignore_index=True)
 
 
-def atlas_requests(request: AtlasRequest) -> dict[str, Request]:
+def _atlas_requests(request: AtlasRequest) -> dict[str, Request]:
     """Return data set's name in the table -> request of its sweep. Raise ConfigError."""
     found: dict[str, Request] = {}
     for word in request.datasets:
@@ -83,7 +83,7 @@ def run_atlas(
     data_progress: DataProgress | None = None,
 ) -> AtlasSweeps:
     """Run the sweeps of an atlas one after the other; the same call again goes on. Raise ConfigError."""
-    requests, sweeps = atlas_requests(request), []
+    requests, sweeps = _atlas_requests(request), []
     for one in requests.values():
         sweeps.append(
             operations.run(one, session, Racing(), resources=resources, console=console, data_progress=data_progress)

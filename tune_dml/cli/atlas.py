@@ -23,7 +23,7 @@ ORDER = 68
 EXAMPLES = """
 tune-dml atlas glyphs --loss triplet --loss npair
 tune-dml atlas glyphs features=glyphs.features --set training.steps=100
-tune-dml atlas --shipped -o out                       # the page of the table that comes with the program
+tune-dml atlas --table atlas.parquet -o out           # the page of a stored table
 """
 
 
@@ -39,9 +39,7 @@ def atlas(
     settings: Mapping[str, Value] | None,
     name: Annotated[str, typer.Option(help="Name of the atlas; its sweeps are NAME-DATASET.")] = "atlas",
     margin: Annotated[float, typer.Option(help="Smallest difference that matters, in units of the metric.")] = 1.0,
-    shipped: Annotated[
-        bool, typer.Option("--shipped", help="Judge the table that comes with the program; run nothing.")
-    ] = False,
+    stored: Annotated[Path | None, typer.Option("--table", help="Judge a stored table; run nothing.")] = None,
     resources: Resources,
     session: Session,
     ending: Ending,
@@ -51,16 +49,14 @@ def atlas(
     from tune_dml.planning.request import margin_problems
 
     problems = [*margin_problems(margin), *ending.problems()]
-    if shipped == bool(datasets):
-        problems.append(
-            Problem("DATASET", "name data sets, or pass --shipped", None, "Example: tune-dml atlas glyphs.")
-        )
+    if (stored is None) == (not datasets):
+        problems.append(Problem("DATASET", "name data sets, or pass --table", None, "Example: tune-dml atlas glyphs."))
     raise_if_any(problems)
     folder = absolute(ending.output) or session.sweeps / name
-    if shipped:
-        from tune_dml.replay import shipped_table
+    if stored is not None:
+        from tune_dml.replay import read_table
 
-        show(_judged(shipped_table(), margin, folder, None), ending.as_json)
+        show(_judged(read_table(absolute(stored)), margin, folder, None), ending.as_json)
         return
     from tune_dml.campaigns.atlas import AtlasRequest, run_atlas
 

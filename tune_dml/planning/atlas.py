@@ -11,7 +11,7 @@ from trainables.registries import methods_of
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols_for
 from tune_dml.space import Arm, Grid, Knob, Number, Protocol, Space, Value
 
-NUMBER_OF_VALUES = 8
+_NUMBER_OF_VALUES = 8
 _RATIOS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8, 1 / 16, 16, 3 / 4, 3 / 2, 5 / 4, 7 / 4, 1 / 32)
 """Values over the default, in the order in which they are taken while they are allowed."""
 _FROM_ZERO = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -32,7 +32,7 @@ _INERT = ("beta_pos", "beta_neg")
 _NO_KNOBS = ("sampling_seed", "samples")
 
 
-def knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
+def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
     """Return up to eight values of a knob in ascending order, its default among them.
 
     They are powers of two times the default as far as the knob's domain allows, then ratios between.
@@ -43,10 +43,10 @@ def knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
         default if value == default else round(value) if numbers.integer else float(f"{value:.3g}") for value in listed
     ]
     allowed = [value for value in dict.fromkeys(rounded) if numbers.allows(value)]
-    return tuple(sorted(allowed[:NUMBER_OF_VALUES]))
+    return tuple(sorted(allowed[:_NUMBER_OF_VALUES]))
 
 
-def atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
+def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
     """Return a loss's numeric knobs with their defaults, by name."""
     own = parameters_of(methods_of("loss")[loss])
     has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
@@ -67,13 +67,13 @@ def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
         raise ConfigError(Problem("--loss", "unknown loss", unknown[0], remedy))
     arms: list[Arm] = []
     for loss in losses or sorted(known):
-        knobs = atlas_knobs(loss)
+        knobs = _atlas_knobs(loss)
         centres = {f"loss.{name}": default for name, (_, default) in knobs.items() if (loss, name) in _CENTRES}
         own: dict[str, Value] = {"loss.name": loss, **centres}
         trained_by = (_protocol_of(loss, dataset),)
         arms.append(Arm(loss, own, protocols=trained_by))
         for name, (parameter, default) in knobs.items():
-            values = tuple(value for value in knob_values(parameter, default) if value != default)
+            values = tuple(value for value in _knob_values(parameter, default) if value != default)
             path = f"loss.{name}"
             rest = {setting: value for setting, value in own.items() if setting != path}
             knob = Knob(path, Grid(values), origin="ours")

@@ -2,7 +2,7 @@
 
     from tune_dml import replay
 
-    surface = replay.surfaces()["glyphs", "multi_similarity"]
+    surface = replay.surfaces(Path("sweeps/atlas/atlas.parquet"))["glyphs", "multi_similarity"]
     surface.value({"alpha": 3.0, "beta": 40.0}, seed=0)     # R@1 in percent, with that seed's noise
     surface.regret({"alpha": 3.0})                          # below the best mean of the surface
 
@@ -16,16 +16,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.errors import ConfigError, Problem
+
 if TYPE_CHECKING:
     import pandas as pd
 
 _METRIC = "recall_at_1"
+_COLUMNS = ("dataset", "loss", "knob", "value", "default", "seed", "status", _METRIC)
 _DIVERGED = 0.0
 """R@1 of a network that has diverged."""
 
@@ -95,20 +98,26 @@ class Surface:
         return self.mean(self.best) - self.mean(knobs)
 
 
-def shipped_table() -> pd.DataFrame:
-    """Return the table that comes with the program; docs/atlas.md has the command that makes it."""
+def read_table(path: Path | None) -> pd.DataFrame:
+    """Return the table of an atlas that is stored as parquet. Raise ConfigError if it cannot be read."""
     import pandas as pd
 
-    with files("tune_dml.replay").joinpath("atlas.parquet").open("rb") as file:
-        return pd.read_parquet(file)
+    place, remedy = str(path), "`tune-dml atlas` writes one into sweeps/atlas."
+    try:
+        table = pd.read_parquet(place)
+    except (OSError, ValueError) as error:
+        raise ConfigError(Problem(place, "the table of an atlas cannot be read", str(error)[:80], remedy)) from None
+    if missing := [name for name in _COLUMNS if name not in table.columns]:
+        raise ConfigError(Problem(place, "the table of an atlas lacks columns", ", ".join(missing), remedy))
+    return table
 
 
-def surfaces(table: pd.DataFrame | None = None) -> dict[tuple[str, str], Surface]:
-    """Return (data set, loss) -> surface, of the shipped table or another atlas's.
+def surfaces(table: pd.DataFrame | Path) -> dict[tuple[str, str], Surface]:
+    """Return (data set, loss) -> surface, of the table of an atlas.
 
     Only seeds under which every cell of the loss has ended are used; losses without one are left out.
     """
-    rows = shipped_table() if table is None else table
+    rows = read_table(table) if isinstance(table, Path) else table
     found = {
         (str(dataset), str(loss)): _surface(str(dataset), str(loss), own)
         for (dataset, loss), own in rows.groupby(["dataset", "loss"])

@@ -10,8 +10,8 @@ import pytest
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES
 from tune_dml import replay
-from tune_dml.campaigns.atlas import AtlasRequest, atlas_requests
-from tune_dml.planning.atlas import NUMBER_OF_VALUES, atlas_knobs, atlas_space, knob_values
+from tune_dml.campaigns.atlas import AtlasRequest, _atlas_requests
+from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
 from tune_dml.record.atlas import judged_knobs
 from tune_dml.report.several.atlas_page import atlas_sentences, write_atlas
 from tune_dml.stats.atlas import effects_of_values, judge_knob
@@ -62,10 +62,10 @@ def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
     assert losses == sorted(LOSSES)
     assert len(losses) >= 30
     for loss in losses:
-        for name, (parameter, default) in atlas_knobs(loss).items():
-            values = knob_values(parameter, default)
+        for name, (parameter, default) in _atlas_knobs(loss).items():
+            values = _knob_values(parameter, default)
             assert default in values, (loss, name)
-            assert len(values) == NUMBER_OF_VALUES == len(set(values)), (loss, name, values)
+            assert len(values) == _NUMBER_OF_VALUES == len(set(values)), (loss, name, values)
             assert all(parameter.numbers.allows(value) for value in values)
     assert not space.problems()
 
@@ -74,8 +74,8 @@ def test_wrong_requests_are_refused():
     with pytest.raises(ConfigError, match="unknown loss"):
         atlas_space("glyphs", ["tripelt"])
     with pytest.raises(ConfigError, match="must be named once"):
-        atlas_requests(AtlasRequest(["glyphs", "glyphs"]))
-    assert list(atlas_requests(AtlasRequest(["glyphs", "features=a/x.features"], ["triplet"]))) == [
+        _atlas_requests(AtlasRequest(["glyphs", "glyphs"]))
+    assert list(_atlas_requests(AtlasRequest(["glyphs", "features=a/x.features"], ["triplet"]))) == [
         "glyphs",
         "x-features",
     ]
@@ -150,3 +150,20 @@ def test_a_replay_is_the_atlas_at_its_points_and_between_them_a_line():
     assert surface.regret({}) == pytest.approx(surface.mean({"margin": 0.1}) - default.mean())
     with pytest.raises(KeyError):
         surface.value({"alpha": 1.0}, 0)
+
+
+def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_line):
+    file = tmp_path / "atlas.parquet"
+    table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=0.1).to_parquet(file)
+    code, out, _ = command_line("atlas", "--table", file, "-o", tmp_path / "out", "--json")
+    (found,) = json.loads(out)["knobs"]
+    assert (code, found["knob"], found["best"], found["word"]) == (0, "margin", 0.1, "tunable")
+    assert replay.surfaces(file)["glyphs", "triplet"].seeds == SEEDS
+    file.write_text("no parquet")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        replay.surfaces(file)
+    pd.DataFrame({"loss": ["triplet"]}).to_parquet(file)
+    with pytest.raises(ConfigError, match="lacks columns"):
+        replay.surfaces(file)
+    code, _, err = command_line("atlas")
+    assert (code, "pass --table" in err) == (1, True)
