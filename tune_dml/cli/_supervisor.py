@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.planning.request import Session
+from tune_dml.record.commands import BUDGET_FROM
 from tune_dml.record.ledger import read_events
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def _speak(word: int, code: int) -> None:
 def supervise(words: Sequence[str]) -> int:
     """Run a verb that trains to an end that was said; its exit code."""
     folder: Path | None = None
-    began = time.time()
+    began = float(os.environ.get(BUDGET_FROM) or time.time())
+    if BUDGET_FROM in os.environ and (words := _of_earlier_jobs(words, began)) is None:
+        return _INTERRUPTED
     for attempt in range(1, _ATTEMPTS + 1):
         driver = _Driver(words)
         code = driver.wait()
@@ -219,6 +222,20 @@ def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
         elif isinstance(event, TrialEnded) and event.key in since:
             seconds += max(event.time - since.pop(event.key), 0.0)
     return share / 3600 * (seconds + sum(max(now - start, 0.0) for start in since.values()))
+
+
+def _of_earlier_jobs(words: Sequence[str], began: float) -> Sequence[str] | None:
+    """Return a command with what earlier jobs of it left of its budgets; None where one is spent."""
+    given = _given(words)
+    name = given.get("sweep_name") or given.get("name")
+    folder = Path(given.get("storage") or Session.storage) / str(name)
+    if not name or not (folder / "ledger.jsonl").exists():
+        return words
+    left = _budgets_left(given, folder, began)
+    if any(value <= 0 for value in left.values()):
+        _say(f"The budget of {name} is spent.")
+        return None
+    return [*words, *(word for flag, value in left.items() for word in (flag, f"{value:.6g}"))]
 
 
 def _given(words: Sequence[str]) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ import shlex
 
 import typer
 
+from tune_dml.cli._slurm import SLURM, slurm_cancel
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.submit import Target
 
@@ -16,6 +17,9 @@ ORDER = 47
 @verb
 def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> None:
     """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
+    if target == SLURM:
+        slurm_cancel(sweep_name, as_json)
+        return
     from tune_dml.running.cluster import jobs
 
     with jobs.cluster_client(target) as client:

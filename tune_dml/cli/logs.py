@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tune_dml.cli._slurm import SLURM, slurm_logs
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.submit import Target
 
@@ -21,6 +22,9 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Print the output of a sweep's last job on a cluster: a line for every trial that starts or ends."""
+    if target == SLURM:
+        slurm_logs(sweep_name, follow, as_json)
+        return
     from tune_dml.running.cluster import jobs
 
     with jobs.cluster_client(target) as client:

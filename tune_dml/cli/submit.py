@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli._slurm import SLURM, SlurmOptions
 from tune_dml.cli._supervisor import flags_of
 from tune_dml.cli.options import Json, values_read, verb
 from tune_dml.cli.screen import show
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
-_GO_ON = ("sweep", "resume", "extend", "confirm")
+GO_ON = ("sweep", "resume", "extend", "confirm")
 _ANSWER = ("list", "status", "report", "compare", "open", "rescore", "sync", "plan", "doctor", "datasets", "version")
-_TARGET = "cluster.yaml|ADDRESS"
+_TARGET = "cluster.yaml|ADDRESS|slurm"
 Target = Annotated[
-    str, typer.Argument(metavar=_TARGET, help="A cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
+    str, typer.Argument(metavar=_TARGET, help="slurm, a cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
 ]
 
 
@@ -36,16 +37,24 @@ Target = Annotated[
 def submit(
     target: Target,
     words: Annotated[list[str], typer.Argument(metavar="-- VERB ...", help="What to run there: sweep, status, ...")],
+    *,
     working_dir: Annotated[
         Path | None, typer.Option(help="A folder of your own modules that travels too; a named sweep file always does.")
     ] = None,
+    slurm: SlurmOptions,
     as_json: Json = False,
 ) -> None:
     """Run a command on a cluster; sweep, resume, extend and confirm continue there without this machine."""
+    if target == SLURM:
+        from tune_dml.cli._slurm import submit_to_slurm
+
+        submit_to_slurm(slurm, read_command, words, as_json)
+        return
+    slurm.raise_if_given(target)
     from tune_dml.running.cluster import jobs
     from tune_dml.running.cluster.upload import collect_upload
 
-    command = _read_command(words, target, knows_all=working_dir is None)
+    command = read_command(words, target, knows_all=working_dir is None)
     there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
@@ -120,7 +129,7 @@ class Command:
         return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
-def _read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> Command:
+def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> Command:
     """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
 
     A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
@@ -135,7 +144,7 @@ def _read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: boo
 
     verb = words[0]
     group: Any = typer.main.get_command(application())
-    if verb not in (*_GO_ON, *_ANSWER):
+    if verb not in (*GO_ON, *_ANSWER):
         remedy = _other_place(words, target, group.commands)
         raise ConfigError(Problem("submit", "a verb that can run as a job", verb, remedy))
     context = group.commands[verb].make_context(f"tune-dml submit {shlex.quote(target)} -- {verb}", list(words[1:]))
@@ -143,7 +152,7 @@ def _read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: boo
         values_read(context.params)
     given, full = dict(context.params), list(words)
     command = Command(tuple(full), given)
-    raise_if_any(_problems(command))
+    raise_if_any(_problems(command, any_folder=target == SLURM))
     if verb == "sweep" and (knows_all or not given["name"]):
         name = _study_name(given, knows_all=knows_all)
         if not given["name"]:
@@ -159,7 +168,7 @@ def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str
         return "Leave that word out."
     if verb in {"logs", "cancel"}:
         return f"It asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
-    jobs = (*_GO_ON, *_ANSWER)
+    jobs = (*GO_ON, *_ANSWER)
     if verb not in known and (meant := difflib.get_close_matches(verb, jobs, n=1)):
         return f"Did you mean {meant[0]!r}?"
     here = f"`tune-dml {verb}` runs here. There: " if verb in known else "One of "
@@ -184,7 +193,7 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
     return study.name
 
 
-def _problems(command: Command) -> Iterable[Problem]:
+def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem]:
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.provenance import mask
 
@@ -196,7 +205,8 @@ def _problems(command: Command) -> Iterable[Problem]:
                 "Put them into the head's environment.",
             )
             yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
-    yield from _relative_problems(command.given)
+    if not any_folder:
+        yield from _relative_problems(command.given)
     if command.given.get("address"):
         yield Problem(
             "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
@@ -204,7 +214,7 @@ def _problems(command: Command) -> Iterable[Problem]:
     for file in command.files:
         if not file.is_file():
             yield Problem("SPACE", "no such sweep file", str(file))
-    if command.verb in _GO_ON and (name := command.sweep):
+    if command.verb in GO_ON and (name := command.sweep):
         yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
 
 

@@ -1,0 +1,277 @@
+"""`tune-dml submit slurm`: a sweep as jobs of SLURM, known by its name from the login node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli._supervisor import flags_of
+from tune_dml.cli.screen import show
+from tune_dml.text import duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.cli.submit import Command
+    from tune_dml.running.slurm.jobs import Job, Submission
+    from tune_dml.running.slurm.profile import Profile
+
+SLURM = "slurm"
+_CANCEL_SECONDS = 120.0
+"""Seconds that a cancelled sweep has to write its table and report."""
+Text = str | None
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """Flags of `submit slurm`; the profile file holds a site's own."""
+
+    partition: Annotated[Text, typer.Option(help="SLURM: partition.")] = None
+    account: Annotated[Text, typer.Option(help="SLURM: account.")] = None
+    qos: Annotated[Text, typer.Option(help="SLURM: quality of service.")] = None
+    gres: Annotated[Text, typer.Option(help="SLURM: GPUs per node, such as gpu:4.")] = None
+    time: Annotated[Text, typer.Option(help="SLURM: time of one job, HH:MM:SS.")] = None
+    nodes: Annotated[int | None, typer.Option(help="SLURM: nodes.")] = None
+    cpus_per_task: Annotated[int | None, typer.Option(help="SLURM: CPUs per node.")] = None
+    mem: Annotated[Text, typer.Option(help="SLURM: memory per node.")] = None
+    sbatch: Annotated[list[str] | None, typer.Option(help="SLURM: a further line #SBATCH; repeatable.")] = None
+    array: Annotated[bool, typer.Option("--array", help="SLURM: a task for each trial, without Ray.")] = False
+    group: Annotated[int | None, typer.Option(min=1, help="SLURM: trials of one task of the array.")] = None
+    print_only: Annotated[bool, typer.Option("--print", help="SLURM: print the script; submit nothing.")] = False
+
+    def given(self) -> dict[str, object]:
+        """Return the flags that change the profile."""
+        return {name: value for name, value in asdict(self).items() if name not in {"array", "group", "print_only"}}
+
+    def words(self) -> list[str]:
+        """Return the flags as they are typed."""
+        words = ["--array"] if self.array else []
+        for name, value in asdict(self).items():
+            if name not in {"array", "print_only"} and value is not None:
+                for each in value if isinstance(value, list) else [value]:
+                    words += [f"--{name.replace('_', '-')}", str(each)]
+        return words
+
+    def raise_if_given(self, target: str) -> None:
+        """Refuse them for another kind of cluster."""
+        if words := self.words() or (["--print"] if self.print_only else []):
+            rule = "is an option of SLURM's"
+            raise ConfigError(Problem(words[0], rule, None, f"Leave it out, or submit to slurm instead of {target}."))
+
+
+def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_json: bool) -> None:
+    """Submit a command as SLURM jobs, or answer here: the login node sees the sweep's folder.
+
+    Args:
+        options: The flags before the command.
+        read: Reads and checks the command (`submit.read_command`).
+        words: The command.
+        as_json: Whether to print JSON.
+    """
+    from tune_dml.cli.submit import GO_ON
+    from tune_dml.running.slurm.jobs import Submission, submit
+    from tune_dml.running.slurm.profile import profile_file, read_profile
+
+    command = read(_with_storage(list(words)), SLURM)
+    if command.verb not in GO_ON:
+        _answer_here(command, as_json)
+    profile = read_profile(profile_file()).with_flags(options.given())
+    raise_if_any(profile.problems(SLURM))
+    _check_here(command)
+    folder = Path(command.given["storage"]).absolute() / command.sweep
+    again = ("resume", command.sweep, *flags_of("resume", command.given))
+    group = (options.group or 1) if options.array else 0
+    _refuse_array(command, group)
+    there = shlex.join([SLURM, *options.words()])
+    submission = Submission(command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group)
+    scripts = _scripts(profile, submission)
+    ceiling = _ceiling(profile, command, group)
+    if not as_json:
+        typer.echo("\n".join(scripts.values()))  # as it is: a terminal's width breaks no line
+    if options.print_only or not as_json:
+        show(_Scripts(scripts, ceiling), as_json)
+    if not options.print_only:
+        held, job, new = submit(submission, scripts)
+        show(_SubmittedSweep(held, job, new, ceiling), as_json)
+
+
+def _scripts(profile: Profile, submission: Submission) -> dict[str, str]:
+    from tune_dml.running.slurm import script
+
+    folder = Path(submission.folder)
+    if not submission.group:
+        return {"job.sh": script.sweep_script(profile, submission.name, folder)}
+    return {
+        "job.sh": script.collect_script(profile, submission.name, folder),
+        "array.sh": script.array_script(profile, submission.name, folder),
+    }
+
+
+def _with_storage(words: list[str]) -> list[str]:
+    """Return a command with absolute folders, and the storage of a sweep that was submitted before."""
+    from tune_dml.running.slurm.jobs import find_submission
+
+    for at, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag in {"--storage", "--data-root", "--cache-dir", "--output", "-o"}:
+            if equals:
+                words[at] = f"{flag}={os.path.abspath(os.path.expanduser(value))}"
+            elif at + 1 < len(words):
+                words[at + 1] = os.path.abspath(os.path.expanduser(words[at + 1]))
+    if any(word.partition("=")[0] == "--storage" for word in words):
+        return words
+    place = Path("sweeps").absolute()
+    if words[0] not in {"sweep", "list", "plan", "doctor", "datasets", "version"} and len(words) > 1:
+        with contextlib.suppress(ConfigError):
+            place = Path(find_submission(words[1]).folder).parent
+    return words if words[0] in {"plan", "datasets", "version"} else [*words, "--storage", str(place)]
+
+
+def _answer_here(command: Command, as_json: bool) -> None:
+    """Run a verb that answers at once; the login node sees what the jobs wrote."""
+    from tune_dml.cli import application
+
+    asked = command.in_json() if as_json else command
+    application()(list(asked.words), prog_name="tune-dml")
+
+
+def _check_here(command: Command) -> None:
+    """Check a sweep's plan, pictures and weights here: nodes may have no way to fetch them."""
+    if command.verb != "sweep":
+        return
+    from tune_dml.cli.options import values_read
+    from tune_dml.planning.checks import prepare
+    from tune_dml.planning.request import Request
+
+    given = values_read(command.given)
+    fields = {name: given[name] for name in Request.__dataclass_fields__ if name in given}
+    prepare(Request(**fields), cache_dir=given["cache_dir"], decode=False)
+
+
+def _refuse_array(command: Command, group: int) -> None:
+    """Refuse what an array's tasks cannot do."""
+    if not group:
+        return
+    problems = []
+    if (command.given.get("workers") or 1) != 1:
+        rule = "a trial of an array trains with one worker"
+        problems.append(Problem("--workers", rule, command.given["workers"], "Leave --array out."))
+    if command.given.get("stopping"):
+        rule = "trials of an array are not stopped early: they do not see each other"
+        problems.append(Problem("--stopping", rule, command.given["stopping"], "Leave --array out."))
+    if command.given.get("trial_files"):
+        rule = "trials of an array keep their files in the sweep's folder"
+        problems.append(Problem("--trial-files", rule, command.given["trial_files"], "Leave it out."))
+    raise_if_any(problems)
+
+
+def _ceiling(profile: Profile, command: Command, group: int) -> str:
+    """Say the most that it can cost."""
+    gpus = gpus_of(profile.gres)
+    unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
+    wide = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {each} {unit}{'s' if each != 1 else ''}"
+    seconds = profile.seconds()
+    time_said = f" x {duration(seconds)}" if seconds else ", for the partition's own time limit"
+    cost = f" = {profile.nodes * each * seconds / 3600:g} {unit}-hours" if seconds else ""
+    one = f"{'Each task of the array' if group else 'Each job'}: {wide}{time_said}{cost}."
+    hours = command.given.get("gpu_hours") or command.given.get("budget")
+    if hours:
+        return f"{one} All of them: {hours:g} {'GPU' if gpus else 'worker'}-hours of trials at most. Then it stops, resumable."
+    return f"{one} Jobs follow until the sweep is done; set a ceiling with --gpu-hours."
+
+
+def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
+    """Print what a sweep's jobs printed."""
+    from tune_dml.running.slurm import jobs
+
+    submission = jobs.find_submission(name)
+    parts = jobs.follow(submission, to_end=follow)
+    if not as_json:
+        for text in parts:
+            typer.echo(text, nl=False)
+    log = "".join(parts)
+    known = jobs.jobs_of(submission)
+    if as_json:
+        state = known[-1].state.lower() if known else "ended"
+        typer.echo(json.dumps({"sweep": name, "status": state, "log": log}, indent=1))
+    elif known:
+        typer.echo(f"{name}: {known[-1].text()}", err=True)
+
+
+def slurm_cancel(name: str, as_json: bool) -> None:
+    """End a sweep's jobs in order."""
+    from tune_dml.running.slurm import jobs
+
+    submission = jobs.find_submission(name)
+    done = jobs.cancel(submission)
+    ended = jobs.wait(submission, _CANCEL_SECONDS)
+    storage = shlex.quote(str(Path(submission.folder).parent))
+    if as_json:
+        typer.echo(json.dumps({"sweep": name, "cancelled": done, "ended": ended}, indent=1))
+        return
+    for line in done or [f"{name}: no job waits or runs"]:
+        typer.echo(line)
+    typer.echo(f"  go on: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
+
+
+def gpus_of(gres: str) -> int:
+    """Return the GPUs per node of `gpu:4`, `gpu:a100:4` or `gpu`."""
+    total = 0
+    for part in gres.split(","):
+        name, *rest = part.partition("(")[0].split(":")
+        if name == "gpu":
+            total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
+    return total
+
+
+@dataclass(frozen=True)
+class _Scripts:
+    """What is about to be submitted."""
+
+    scripts: dict[str, str]
+    ceiling: str
+
+    def data(self) -> dict[str, Any]:
+        """The scripts and the ceiling."""
+        return {"scripts": self.scripts, "ceiling": self.ceiling}
+
+    def text(self) -> Iterable[RenderableType]:
+        """The scripts as they are."""
+        yield self.ceiling
+
+
+@dataclass(frozen=True)
+class _SubmittedSweep:
+    """A job that SLURM has."""
+
+    submission: Submission
+    job: Job
+    new: bool
+    ceiling: str
+
+    def data(self) -> dict[str, Any]:
+        """Its name and job."""
+        found = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
+        return {**found, "folder": self.submission.folder, "ceiling": self.ceiling}
+
+    def text(self) -> Iterable[RenderableType]:
+        """Its name, and the commands that go on with it."""
+        name = self.submission.name
+        storage = shlex.join(["--storage", str(Path(self.submission.folder).parent)])
+        state = f"submitted as job {self.job.id}" if self.new else f"{self.job.text()}: nothing was submitted"
+        yield f"{name}: {state}"
+        yield f"  follow: tune-dml logs slurm {name} --follow"
+        yield f"  status: tune-dml status {name} {storage}"
+        yield f"  stop:   tune-dml cancel slurm {name}"
+        yield f"  go on:  tune-dml submit {self.submission.there} -- resume {name} {storage}"
+        yield f"  report: tune-dml report {name} {storage}"

@@ -1,0 +1,25 @@
+"""What a batch script runs: `python -m tune_dml.running.slurm node|collect|task FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def _main() -> int:
+    verb, folder, *rest = sys.argv[1:]
+    if verb == "node":
+        from tune_dml.running.slurm.node import run_node
+
+        return run_node(Path(folder))
+    if verb == "collect":
+        from tune_dml.running.slurm.node import run_collector
+
+        return run_collector(Path(folder))
+    from tune_dml.running.slurm.task import run_task
+
+    return run_task(Path(folder), int(rest[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,253 @@
+"""A sweep's jobs, known by the sweep's name.
+
+    <sweep>/slurm/submission.json    the command, and the one that goes on
+    <sweep>/slurm/job.sh, array.sh   the scripts
+    <sweep>/slurm/jobs               job ids, one a line, oldest first
+    <sweep>/slurm/<job>.log          what a job printed
+
+Example:
+    submission, new = submit(submission, {"job.sh": text})      # a second call returns the running job
+    [job.text() for job in jobs_of(submission)]
+    cancel(submission)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from trainables.errors import ConfigError, Problem
+from trainables.files import write_whole
+
+_PATIENCE = 60.0
+"""Seconds until a command of SLURM's is given up."""
+_ENDED = {
+    "COMPLETED",
+    "CANCELLED",
+    "FAILED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What was submitted under a sweep's name."""
+
+    name: str
+    folder: str
+    """The sweep's folder."""
+    words: tuple[str, ...]
+    """The command that the jobs run."""
+    again: tuple[str, ...]
+    """The command that goes on when the first has begun."""
+    there: str
+    """The words behind `tune-dml submit` that reach these jobs, for the commands that are advised."""
+    began: float
+    """When it was submitted; budgets count from here."""
+    temp: str = "/tmp"  # noqa: S108
+    group: int = 0
+    """Trials of an array's task; 0: a Ray over the allocation."""
+    tasks: int = 0
+    """Tasks of the array at once; 0 for no limit."""
+
+    @property
+    def place(self) -> Path:
+        """Where the scripts and logs are."""
+        return Path(self.folder) / "slurm"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that SLURM knows."""
+
+    id: str
+    state: str
+    reason: str
+    tasks: int = 1
+    """Tasks of an array in this state."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in _ENDED
+
+    def text(self) -> str:
+        """Return `job 12 is pending (Priority)`, or `array 12: 40 tasks running`."""
+        why = f" ({self.reason})" if self.reason not in {"", "None", "(null)"} else ""
+        if self.tasks > 1 or "_" in self.id:
+            return f"array {self.id.partition('_')[0]}: {self.tasks} tasks {self.state.lower()}{why}"
+        return f"job {self.id} is {self.state.lower()}{why}"
+
+
+def _index(name: str) -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "tune-dml" / "slurm" / name
+
+
+def find_submission(name: str) -> Submission:
+    """Return the submission of a sweep's name; raises ConfigError where there is none."""
+    try:
+        folder = Path(_index(name).read_text(encoding="utf-8").strip())
+        return read_submission(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        rule = "no sweep of this name was submitted to SLURM by you"
+        raise ConfigError(
+            Problem("SWEEP", rule, name, f"Submit it: `tune-dml submit slurm -- sweep ... --name {name}`.")
+        ) from None
+
+
+def read_submission(folder: Path) -> Submission:
+    """Return the submission in a sweep's folder."""
+    found = json.loads((folder / "slurm" / "submission.json").read_text(encoding="utf-8"))
+    return Submission(**{**found, "words": tuple(found["words"]), "again": tuple(found["again"])})
+
+
+def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, Job, bool]:
+    """Give a sweep's job to SLURM; the one that waits or runs already is returned instead of a second one.
+
+    Returns:
+        The submission that holds, its job, and whether it is new.
+
+    Raises:
+        ConfigError: SLURM refuses it, or another command runs under this name.
+    """
+    place = submission.place
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / "lock", timeout=_PATIENCE):
+        running = [job for job in jobs_of(submission) if not job.over]
+        if running:
+            known = read_submission(Path(submission.folder))
+            if submission.words not in (known.words, known.again):
+                rule = f"{running[-1].text()}, begun by another command, and nothing was submitted"
+                remedy = f"Wait for its end, or `tune-dml cancel slurm {submission.name}`."
+                raise ConfigError(Problem("submit", rule, " ".join(submission.words), remedy))
+            return known, running[-1], False
+        for file, text in scripts.items():
+            write_whole(place / file, text.encode())
+        write_whole(place / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode())
+        _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(_index(submission.name), f"{submission.folder}\n".encode())
+        number = _run("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
+        with (place / "jobs").open("a") as file_of_jobs:
+            file_of_jobs.write(f"{number}\n")
+        return submission, Job(number, "PENDING", ""), True
+
+
+def job_ids(submission: Submission) -> list[str]:
+    """Return the ids of a sweep's jobs, oldest first."""
+    try:
+        lines = (submission.place / "jobs").read_text().split()
+    except FileNotFoundError:
+        return []
+    return [line.partition(";")[0] for line in lines]
+
+
+def jobs_of(submission: Submission) -> list[Job]:
+    """Return the jobs of a sweep that SLURM still knows, oldest first; tasks of an array together, by state."""
+    ours = job_ids(submission)
+    if not ours:
+        return []
+    shown = _run("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--array", "--format=%i|%T|%r")
+    found: dict[tuple[str, str, str], Job] = {}
+    for line in shown.splitlines():
+        number, state, reason = [*line.strip().split("|"), "", ""][:3]
+        base = number.partition("_")[0]
+        if base in ours:
+            key = (base, state, reason)
+            before = found.get(key)
+            shown_id = f"{base}_" if "_" in number else base
+            found[key] = Job(shown_id, state, reason, before.tasks + 1 if before else 1)
+    return sorted(found.values(), key=lambda job: ours.index(job.id.rstrip("_")))
+
+
+def cancel(submission: Submission) -> list[str]:
+    """End a sweep's jobs: running sessions end in order, waiting jobs are removed. Returns what was done."""
+    done = []
+    for job in jobs_of(submission):
+        number = job.id.rstrip("_")
+        if job.over:
+            continue
+        if job.state in {"RUNNING", "COMPLETING"} and not submission.group:
+            _run("scancel", "--signal=TERM", number)
+            done.append(f"job {number} was told to end")
+        else:
+            _run("scancel", number)
+            done.append(f"{job.text()}: removed")
+    return done
+
+
+def wait(submission: Submission, seconds: float) -> bool:
+    """Wait until no job of a sweep runs or waits; return whether that happened in time."""
+    until = time.monotonic() + seconds
+    while any(not job.over for job in jobs_of(submission)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
+    """Yield what the last job printed, and with `to_end` what comes until no job is left."""
+    read: dict[Path, int] = {}
+    while True:
+        over = not to_end or all(job.over for job in jobs_of(submission))
+        for log in _logs(submission, all_of_them=bool(read)):
+            with log.open(errors="replace") as file:
+                file.seek(read.get(log, 0))
+                text = file.read()
+                read[log] = file.tell()
+            if text:
+                yield text
+        if over:
+            return
+        time.sleep(0.5)
+
+
+def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
+    """Return the logs of the last job, its tasks included, or of all jobs since."""
+    ids = job_ids(submission) if all_of_them else job_ids(submission)[-1:]
+    logs = [log for number in ids for log in (submission.place / f"{number}.log",) if log.exists()]
+    if not logs and not all_of_them:
+        logs = [
+            log
+            for number in reversed(job_ids(submission))
+            for log in (submission.place / f"{number}.log",)
+            if log.exists()
+        ]
+        logs = logs[:1]
+    return logs
+
+
+@contextmanager
+def _explained(command: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        rule = f"the program `{command[0]}` must be on the PATH: this must be a login node of SLURM's"
+        raise ConfigError(Problem("slurm", rule, None, "Type it on a login node.")) from error
+    except subprocess.TimeoutExpired as error:
+        rule = f"SLURM must answer within {_PATIENCE:g} seconds"
+        raise ConfigError(Problem("slurm", rule, " ".join(command), "Ask again.")) from error
+
+
+def _run(*command: str) -> str:
+    """Return what a command of SLURM's prints; raises ConfigError with what it says where it fails."""
+    with _explained(command):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(Problem("slurm", f"{command[0]} must succeed ({said})", " ".join(command[1:])))
+    return done.stdout

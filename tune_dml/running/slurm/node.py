@@ -1,0 +1,278 @@
+"""A task of `srun`, one a node: a Ray of this job alone over the allocation, and on the first node the sweep.
+
+With one node the sweep starts its own Ray, as on a laptop. With several, the first node starts a head, writes its address and
+a token into the sweep's folder for the other tasks, runs the sweep, and removes the file: the others leave then.
+
+Every process that a task starts is its descendant, and each task ends only its own: `ray stop` would end other jobs' Rays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from trainables.files import write_whole
+from tune_dml.record.commands import BUDGET_FROM, SUBMITTED_TO
+from tune_dml.running.slurm.jobs import Submission, read_submission
+from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
+
+ARRAY = "TUNE_DML_SLURM_ARRAY"
+"""Set in the job that collects an array: the sweep's trials run as tasks of SLURM's."""
+_INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
+_FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
+"""Below the range from which Linux takes the ports of connections, 32768 and above."""
+_JOINING = 120.0
+"""Seconds in which all nodes must be there."""
+_LOOK = 0.2
+_OBJECT_STORE = 200_000_000
+"""Bytes of Ray's object store; trials exchange only numbers."""
+_DRIVERS_PER_NODE = 64
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What SLURM gave to this task."""
+
+    job: str
+    node: int
+    nodes: int
+    cpus: int
+    gpus: int
+    restarts: int
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Allocation:
+        """Read SLURM's variables."""
+        visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        return cls(
+            job=environment["SLURM_JOB_ID"],
+            node=int(environment.get("SLURM_NODEID", "0")),
+            nodes=int(environment.get("SLURM_NNODES", "1")),
+            cpus=int(environment.get("SLURM_CPUS_PER_TASK") or environment.get("SLURM_CPUS_ON_NODE") or 1),
+            gpus=len(visible) if environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_STEP_GPUS") else 0,
+            restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
+        )
+
+    def folder(self, temp: str) -> Path:
+        """Return this task's folder on the node's own disk; short, since Ray's sockets lie below it."""
+        return Path(temp) / f"t{self.job}.{self.node}"
+
+
+def ports_of(job: str, attempt: int = 0) -> range:
+    """Return the ports of a job's head; other jobs have others, unless their numbers differ by thousands."""
+    slots = (_LAST_PORT - _FIRST_PORT) // _PORTS
+    first = _FIRST_PORT + (int(job) + attempt * 7) % slots * _PORTS
+    return range(first, first + _PORTS)
+
+
+def free_ports(job: str) -> range:
+    """Return the first of the job's ranges of ports that nobody uses on this node."""
+    for attempt in range(50):
+        ports = ports_of(job, attempt)
+        if all(_is_free(port) for port in ports):
+            return ports
+    raise RuntimeError(f"no free ports between {_FIRST_PORT} and {_LAST_PORT}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _own_folder(path: Path) -> Iterator[Path]:
+    """Make a folder that only this user can read, and remove it in the end."""
+    shutil.rmtree(path, ignore_errors=True)  # of a job that was killed and queued again
+    path.mkdir(mode=0o700)  # fails where it is another user's
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class _Told:
+    """Whether SLURM told this task to end, and the driver that is told in turn."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.driver: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.at is None:
+            self.at = time.monotonic()
+            if self.driver is not None:
+                self.driver.send_signal(signal.SIGTERM)
+
+
+def run_node(folder: Path) -> int:
+    """Run one task of a job to its end; the first one returns the sweep's exit code."""
+    adopt_orphans()
+    told = _Told()
+    submission, allocation = read_submission(folder), Allocation.read(os.environ)
+    os.environ["SLURM_CPUS_ON_NODE"] = str(allocation.cpus)
+    with _own_folder(allocation.folder(submission.temp)) as temp:
+        try:
+            if allocation.nodes == 1:
+                environment = {
+                    "RAY_TMPDIR": str(temp),
+                    "RAY_AUTH_MODE": "token",
+                    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                }
+                return _run_sweep(submission, ["--address", "local"], environment, told)
+            head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
+            if allocation.node == 0:
+                return _lead(submission, allocation, head, temp, told)
+            return _join(allocation, head, temp)
+        finally:
+            end_descendants()
+
+
+def _lead(submission: Submission, allocation: Allocation, head: Path, temp: Path, told: _Told) -> int:
+    """Start the head, run the sweep on all nodes, and tell the other tasks of its end."""
+    ports, host = free_ports(allocation.job), _address()
+    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    words = ["--head", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--dashboard-port={ports[2]}"]
+    words += ["--dashboard-host=127.0.0.1", f"--node-ip-address={host}"]
+    ray = _start_ray(allocation, words, temp, access)
+    address = f"{host}:{ports[0]}"
+    try:
+        if not _wait_for(lambda: _listens(host, ports[0]), ray):
+            _say("Ray's head did not start", temp)
+            return 1
+        write_whole(head, json.dumps({"address": address, **access}).encode(), private=True)
+        return _run_sweep(submission, ["--address", address], access, told, nodes=allocation.nodes)
+    finally:
+        head.unlink(missing_ok=True)
+
+
+def _join(allocation: Allocation, head: Path, temp: Path) -> int:
+    """Give this node to the job's Ray until its head file is gone."""
+    if not _wait_for(head.exists):
+        _say(f"node {allocation.node}: the first node of the job wrote no address into {head}")
+        return 1
+    access = json.loads(head.read_text())
+    words = [f"--address={access.pop('address')}"]
+    ray = _start_ray(allocation, words, temp, access)
+    while os.listdir(head.parent) and head.exists() and ray.poll() is None:  # listing refreshes what NFS remembers
+        time.sleep(_LOOK)
+    if head.exists():
+        _say(f"node {allocation.node}: its Ray ended", temp)
+    return 0
+
+
+def _start_ray(
+    allocation: Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a node of Ray's that ends with its process."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
+    command += [f"--num-cpus={allocation.cpus}", f"--num-gpus={allocation.gpus}", f"--temp-dir={temp}"]
+    command += ["--resources", json.dumps({"trial_driver": _DRIVERS_PER_NODE})]
+    command += [f"--object-store-memory={_OBJECT_STORE}", "--dashboard-agent-listen-port=0"]
+    command += ["--min-worker-port=0", "--max-worker-port=0"]
+    with (temp / "ray.log").open("wb") as log:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            command, env={**os.environ, **access}, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _run_sweep(
+    submission: Submission, words: Sequence[str], access: Mapping[str, str], told: _Told, nodes: int = 1
+) -> int:
+    """Run the sweep's command to its end; its exit code, changed where a session brought nothing."""
+    began = time.time()
+    environment = {**_environment(submission), **access}
+    command = [sys.executable, "-m", "tune_dml.cli", *_words(submission), *words]
+    told.driver = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
+    if told.at is not None:  # while it was started
+        told.driver.send_signal(signal.SIGTERM)
+    code = told.driver.wait()
+    if code == _INTERRUPTED and told.at is not None and not _has_progressed(Path(submission.folder), began):
+        _say(f"{submission.name}: this job brought no evaluation; give it more time, or evaluate more often.")
+        return _WITHOUT_PROGRESS
+    return code if code >= 0 else 128 - code
+
+
+def _environment(submission: Submission) -> dict[str, str]:
+    """Return the environment of the sweep's command: as submitted, with its budgets counted from there."""
+    return {**os.environ, SUBMITTED_TO: submission.there, BUDGET_FROM: str(submission.began)}
+
+
+def _words(submission: Submission) -> tuple[str, ...]:
+    """Return the command, or the one that goes on where the first has begun."""
+    plan = Path(submission.folder) / "plan.json"
+    has_begun = plan.exists() and plan.stat().st_mtime > submission.began
+    return submission.again if has_begun else submission.words
+
+
+def _has_progressed(folder: Path, began: float) -> bool:
+    """Return whether a trial reported a row since then."""
+    histories = (folder / "trials").glob("*/history.jsonl")
+    return any(history.stat().st_mtime >= began for history in histories)
+
+
+def run_collector(folder: Path) -> int:
+    """Collect what an array left, and prepare its next round; the exit code tells the script which."""
+    submission = read_submission(folder)
+    environment = {**_environment(submission), ARRAY: str(submission.group)}
+    command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
+    array = submission.place / "array"
+    array.unlink(missing_ok=True)
+    code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
+    from tune_dml.running.slurm.script import ROUND_FOLLOWS
+
+    return ROUND_FOLLOWS if code == _INTERRUPTED and array.exists() else code
+
+
+def _address() -> str:
+    """Return this node's address, which the job's other nodes reach."""
+    with contextlib.suppress(OSError):
+        found = socket.gethostbyname(socket.gethostname())
+        if not found.startswith("127."):
+            return found
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
+        route.connect(("10.255.255.255", 1))  # sends nothing
+        return str(route.getsockname()[0])
+    return "127.0.0.1"
+
+
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
+
+
+def _wait_for(is_there: object, process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Wait until something holds; False where the process ended or the time is up."""
+    assert callable(is_there)  # noqa: S101
+    until = time.monotonic() + _JOINING
+    while not is_there():
+        if time.monotonic() > until or (process is not None and process.poll() is not None):
+            return False
+        time.sleep(_LOOK)
+    return True
+
+
+def _say(text: str, temp: Path | None = None) -> None:
+    """Print a line, and the end of Ray's own log."""
+    log = temp / "ray.log" if temp else None
+    end = log.read_text(errors="replace").strip()[-2000:] if log and log.exists() else ""
+    sys.stderr.write(f"{text}\n" + (f"{end}\n" if end else ""))
+    sys.stderr.flush()

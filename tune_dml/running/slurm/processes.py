@@ -1,0 +1,57 @@
+"""End the processes that this one started, and no other."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+_SUBREAPER = 36
+"""`PR_SET_CHILD_SUBREAPER` of Linux's prctl."""
+_PARTING = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parent dies, so that they stay ours."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, children first."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                parents.setdefault(int(after_name[1]), []).append(int(entry.name))
+    found = list(parents.get(pid, []))
+    for child in found:
+        found += parents.get(child, [])
+    return found
+
+
+def end_descendants() -> None:
+    """End all descendants: SIGTERM first, then SIGKILL."""
+    until = time.monotonic() + _PARTING
+    told: set[int] = set()
+    while left := descendants(os.getpid()):
+        number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
+        for child in left:
+            if number == signal.SIGKILL or child not in told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+                told.add(child)
+        _reap()
+        time.sleep(0.05)
+
+
+def _reap() -> None:
+    """Collect the exit codes of ended children."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,152 @@
+"""What a site's SLURM needs to be told: one TOML file, overridden by the flags of `tune-dml submit slurm`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from trainables.errors import Problem, raise_if_any
+
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+_PLAIN = re.compile(r"[^\s'\"`$\\;|&<>]+")
+_SOCKET = 107
+"""Bytes of the longest path of a Unix socket."""
+_RAYS_PART = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+
+TEMPLATE = """\
+# SLURM at this site, read by `tune-dml submit slurm`. A flag of the command overrides its line. Delete what you do not need.
+
+# partition = "gpu"
+# account = "my-project"
+# qos = "normal"
+# gres = "gpu:4"                     # per node
+# time = "04:00:00"                  # of one job; the sweep goes on in the next one
+# nodes = 1
+# cpus_per_task = 8                  # per node
+# mem = "64G"                        # per node
+# sbatch = ["--constraint=a100"]     # further lines #SBATCH
+
+# prologue = ["module load python/3.11", "source ~/venv/bin/activate"]    # lines of the script before the sweep
+# container = "apptainer exec --nv /shared/images/tune_dml.sif"           # goes before each command on a node
+# Enroot and Pyxis take options of srun instead:
+# srun = ["--container-image=/shared/images/tune_dml.sqsh", "--container-mounts=/shared"]
+# python = "python"                  # in the container; the Python of `submit` otherwise
+
+# temp = "/tmp"                      # a folder on the node's own disk, with a short path: Ray's sockets lie below it
+# warn_seconds = 300                 # before the end of the time: trials checkpoint, the session ends, the job is queued again
+# requeue = true                     # false: a dependent job goes on instead
+"""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A site's settings."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    gres: str = ""
+    time: str = ""
+    nodes: int = 1
+    cpus_per_task: int = 1
+    mem: str = ""
+    sbatch: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
+    container: str = ""
+    srun: tuple[str, ...] = ()
+    python: str = ""
+    temp: str = "/tmp"  # noqa: S108 - a folder per job is made below it, for its owner alone
+    warn_seconds: int = 300
+    requeue: bool = True
+
+    def with_flags(self, given: Mapping[str, object]) -> Profile:
+        """Return the profile with the flags that were given; `sbatch` lines are added."""
+        flags = {name: value for name, value in given.items() if value is not None and name != "sbatch"}
+        more = given.get("sbatch") or ()
+        assert isinstance(more, list | tuple)  # noqa: S101
+        return replace(self, **flags, sbatch=(*self.sbatch, *map(_without_prefix, more)))  # type: ignore[arg-type]
+
+    def seconds(self) -> int | None:
+        """Return the seconds of `time`; None without one."""
+        return seconds_of(self.time) if self.time else None
+
+    def problems(self, place: str) -> Iterator[Problem]:
+        """Yield what SLURM or Ray would refuse."""
+        if self.time and not _TIME.fullmatch(self.time):
+            yield Problem(f"{place} time", "must be MINUTES, HH:MM:SS or D-HH:MM:SS", self.time, "Example: 04:00:00.")
+        elif self.time and self.requeue and (self.seconds() or 0) <= self.warn_seconds:
+            remedy = "Raise time, or lower warn_seconds."
+            yield Problem(f"{place} time", f"must exceed warn_seconds ({self.warn_seconds})", self.time, remedy)
+        for name in ("nodes", "cpus_per_task", "warn_seconds"):
+            if getattr(self, name) < 1:
+                yield Problem(f"{place} {name}", "must be at least 1", getattr(self, name))
+        for name in ("partition", "account", "qos", "gres", "mem"):
+            value = getattr(self, name)
+            if value and not _PLAIN.fullmatch(value):
+                yield Problem(f"{place} {name}", "must be one word without shell characters", value)
+        for line in self.sbatch:
+            if not line.startswith("-") or "\n" in line:
+                yield Problem(f"{place} sbatch", "must be an option of sbatch", line, "Example: --constraint=a100.")
+            elif re.match(r"--(signal|output|open-mode|job-name|array|ntasks)|-[oJan]\b", line):
+                yield Problem(f"{place} sbatch", "the script sets this option itself", line, "Leave it out.")
+        if not self.temp.startswith("/") or len(os.fsencode(self.temp)) + _RAYS_PART > _SOCKET:
+            rule = f"must be an absolute path of at most {_SOCKET - _RAYS_PART} bytes: Ray's sockets lie below it"
+            yield Problem(f"{place} temp", rule, self.temp, "Example: /tmp.")
+
+
+def seconds_of(time: str) -> int:
+    """Return the seconds of SLURM's `MINUTES`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return int(days) * 86_400 + hours * 3600 + minutes * 60 + seconds
+    if len(parts) == 1:
+        return parts[0] * 60
+    hours, minutes, seconds = (0, *parts)[-3:]
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _without_prefix(line: str) -> str:
+    return line.removeprefix("#SBATCH").strip()
+
+
+def profile_file() -> Path:
+    """Return the user's profile file; it need not exist."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "tune-dml" / "slurm.toml"
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile of a file, or the default where there is none.
+
+    Raises:
+        ConfigError: Every key that is unknown or has a wrong type.
+    """
+    if not path.exists():
+        return Profile()
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise_if_any([Problem(str(path), f"must be TOML ({error})")])
+    kinds = {field.name: type(field.default) for field in fields(Profile)}
+    problems, values = [], {}
+    for name, value in given.items():
+        if (kind := kinds.get(name)) is None:
+            meant = difflib.get_close_matches(name, kinds, n=1)
+            remedy = f"Did you mean {meant[0]}?" if meant else f"Known: {', '.join(kinds)}."
+            problems.append(Problem(f"{path} {name}", "unknown key", value, remedy))
+        elif kind is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
+            values[name] = tuple(map(_without_prefix, value) if name == "sbatch" else value)
+        elif type(value) is kind:
+            values[name] = value
+        else:
+            wanted = "a list of texts" if kind is tuple else f"of type {kind.__name__}"
+            problems.append(Problem(f"{path} {name}", f"must be {wanted}", value))
+    raise_if_any(problems)
+    return Profile(**values)

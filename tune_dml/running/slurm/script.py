@@ -1,0 +1,131 @@
+"""Write the batch scripts of a sweep, readable and commented."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from tune_dml.running.slurm.profile import Profile
+
+JOB_NAME = "tune-dml-"
+"""Begins the name of each job; the sweep's name follows."""
+ROUND_FOLLOWS = 75
+"""Exit code of the collecting job where an array of trials is to run before it continues."""
+_MAX_JOBS = 100
+"""Jobs in a row before a sweep waits for its user."""
+
+_RAY = """
+# SLURM sends USR1 before the time is up. srun forwards it: trials keep their checkpoints and the session ends in order.
+time_is_up=no
+trap 'time_is_up=yes; kill -USR1 "$step"' USR1
+trap 'kill -TERM "$step"' TERM
+
+# One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
+srun {srun} {command} node {folder} &
+step=$!
+code=138
+while [ "$code" = 138 ] || [ "$code" = 143 ]; do    # `wait` returns at a signal too
+    wait "$step"
+    code=$?
+done
+
+# 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
+if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ]; then
+    {again}
+fi
+exit "$code"
+"""
+_REQUEUE = """scontrol requeue "$SLURM_JOB_ID" && sleep 60    # SLURM ends this script meanwhile
+    {dependent}"""
+_DEPENDENT = 'sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script} >> {jobs}'
+_COLLECT = """
+# Collects what the array's trials left into the ledger, the only writer, and says which trials follow.
+{command} collect {folder}
+code=$?
+if [ "$code" = {follows} ]; then
+    array=$(sbatch --parsable --array="$(cat {folder}/slurm/array)" {folder}/slurm/array.sh) || exit 1
+    echo "$array" >> {jobs}
+    sbatch --parsable --dependency=afterany:"$array" {script} >> {jobs}
+    exit 0
+fi
+exit "$code"
+"""
+_ARRAY = """
+# A task trains its trials one after the other, without Ray. What it has not finished comes in the next round.
+{command} task {folder} "$SLURM_ARRAY_TASK_ID" &
+task=$!
+trap 'kill -USR1 "$task"' USR1 TERM
+code=138
+while [ "$code" = 138 ] || [ "$code" = 143 ]; do
+    wait "$task"
+    code=$?
+done
+exit "$code"
+"""
+
+
+def sweep_script(profile: Profile, name: str, folder: Path) -> str:
+    """Return the script that runs a sweep on a Ray over its allocation.
+
+    Args:
+        profile: The site's settings.
+        name: The sweep's name.
+        folder: The sweep's folder, which all nodes see.
+    """
+    jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
+    again = _DEPENDENT.format(script=script, jobs=jobs)
+    if profile.requeue:
+        again = _REQUEUE.format(dependent=again)
+    srun = shlex.join(["--ntasks-per-node=1", f"--cpus-per-task={profile.cpus_per_task}", "--wait=30", *profile.srun])
+    body = _RAY.format(srun=srun, command=_command(profile), folder=_quoted(folder), most=_MAX_JOBS, again=again)
+    return _head(profile, name, folder, "%j") + body
+
+
+def collect_script(profile: Profile, name: str, folder: Path) -> str:
+    """Return the script of the job that collects a round of an array and starts the next one."""
+    jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
+    body = _COLLECT.format(
+        command=_command(profile), folder=_quoted(folder), follows=ROUND_FOLLOWS, jobs=jobs, script=script
+    )
+    return _head(profile, name, folder, "%j", signals=False) + body
+
+
+def array_script(profile: Profile, name: str, folder: Path) -> str:
+    """Return the script of the array: a task is a group of trials."""
+    body = _ARRAY.format(command=_command(profile), folder=_quoted(folder))
+    return _head(profile, name, folder, "%A_%a") + body
+
+
+def _head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
+    """Return the lines `#SBATCH` and the site's prologue."""
+    options = [
+        f"--job-name={JOB_NAME}{name}",
+        f"--output={folder}/slurm/{log}.log",
+        "--open-mode=append",
+        f"--nodes={profile.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={profile.cpus_per_task}",
+    ]
+    for option in ("partition", "account", "qos", "gres", "time", "mem"):
+        if value := getattr(profile, option):
+            options.append(f"--{option}={value}")
+    options.append("--requeue" if profile.requeue else "--no-requeue")
+    if signals:
+        options.append(f"--signal=B:USR1@{profile.warn_seconds}")
+    options += profile.sbatch
+    lines = ["#!/bin/bash", f"# The sweep {name}, written by `tune-dml submit slurm`.", ""]
+    lines += [f"#SBATCH {option}" for option in options]
+    lines += ["", *profile.prologue, "export PYTHONUNBUFFERED=1 COLUMNS=120"]
+    return "\n".join(lines) + "\n"
+
+
+def _command(profile: Profile) -> str:
+    """Return what runs our code on a node, within the container where there is one."""
+    python = profile.python or ("python" if profile.container or profile.srun else shlex.quote(sys.executable))
+    container = f"{profile.container} " if profile.container else ""
+    return f"{container}{python} -m tune_dml.running.slurm"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
