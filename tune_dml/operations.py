@@ -5,6 +5,7 @@ The command line calls these functions; `tune_dml.api` gives them plain keywords
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, with_trial_files
+from tune_dml.record.several_jobs import ARRAY_GROUP
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
 from tune_dml.space import Value
@@ -302,6 +304,8 @@ def _execute(
     from tune_dml.running.cluster import cluster
     from tune_dml.running.process import relaxed_gc
 
+    if group := int(os.environ.get(ARRAY_GROUP, "0")):
+        return _execute_round(state, resources, session, console, intent, group=group)
     address, _ = cluster.address_of(session.address)
     with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         if left := state.trials_left(intent.confirmation):
@@ -320,6 +324,28 @@ def _execute(
             connection=connection,
             progress=progress,
             tracker=tracker,
+        )
+    return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
+
+
+def _execute_round(
+    state: SweepState,
+    resources: Resources,
+    session: Session,
+    console: Console | None,
+    intent: SessionIntent,
+    *,
+    group: int,
+) -> Sweep:
+    """Collect what an array of SLURM's has trained, and prepare the next one."""
+    from tune_dml.running.screen.progress import Progress
+    from tune_dml.running.slurm.rounds import execute_round
+
+    with Ledger(state.folder) as ledger:
+        progress = Progress(state, console, plan=intent.confirmation)
+        tracker = _tracker(state, session, say=progress.note)
+        interrupted, tracking = execute_round(
+            state, resources, session, intent, group, ledger=ledger, progress=progress, tracker=tracker
         )
     return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
 

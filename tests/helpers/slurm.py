@@ -72,7 +72,9 @@ class Slurm:
         self.start_controller()
         for name in self.names:
             self.daemons[name] = self._daemon(name, "slurmd", "-D", "-N", name)
-        self.wait_for(lambda: self.out("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(self.names))
+        self.wait_for(
+            lambda: self.out("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(self.names)
+        )
         return self
 
     def __exit__(self, *error):

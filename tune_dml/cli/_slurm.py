@@ -22,7 +22,6 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.cli.submit import Command
     from tune_dml.running.slurm.jobs import Job, Submission
     from tune_dml.running.slurm.profile import Profile
 
@@ -137,7 +136,7 @@ def _with_storage(words: list[str]) -> list[str]:
     return words if words[0] in {"plan", "datasets", "version"} else [*words, "--storage", str(place)]
 
 
-def _answer_here(command: Command, as_json: bool) -> None:
+def _answer_here(command: Any, as_json: bool) -> None:
     """Run a verb that answers at once; the login node sees what the jobs wrote."""
     from tune_dml.cli import application
 
@@ -145,7 +144,7 @@ def _answer_here(command: Command, as_json: bool) -> None:
     application()(list(asked.words), prog_name="tune-dml")
 
 
-def _check_here(command: Command) -> None:
+def _check_here(command: Any) -> None:
     """Check a sweep's plan, pictures and weights here: nodes may have no way to fetch them."""
     if command.verb != "sweep":
         return
@@ -158,7 +157,7 @@ def _check_here(command: Command) -> None:
     prepare(Request(**fields), cache_dir=given["cache_dir"], decode=False)
 
 
-def _refuse_array(command: Command, group: int) -> None:
+def _refuse_array(command: Any, group: int) -> None:
     """Refuse what an array's tasks cannot do."""
     if not group:
         return
@@ -175,7 +174,7 @@ def _refuse_array(command: Command, group: int) -> None:
     raise_if_any(problems)
 
 
-def _ceiling(profile: Profile, command: Command, group: int) -> str:
+def _ceiling(profile: Profile, command: Any, group: int) -> str:
     """Say the most that it can cost."""
     gpus = gpus_of(profile.gres)
     unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)

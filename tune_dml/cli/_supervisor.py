@@ -24,8 +24,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.planning.request import Session
-from tune_dml.record.commands import BUDGET_FROM
 from tune_dml.record.ledger import read_events
+from tune_dml.record.several_jobs import BUDGET_FROM
 
 if TYPE_CHECKING:
     from tune_dml.record.events import Event

@@ -145,6 +145,10 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
     The exit code says how it ended, and `again` is the verb that goes on with it.
     """
+    from tune_dml.record.several_jobs import goes_on_by_itself
+
+    if sweep.interrupted and goes_on_by_itself():  # a report would be a look
+        raise typer.Exit(sweep.exit_code)
     try:
         show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
     except KeyboardInterrupt:

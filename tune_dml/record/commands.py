@@ -22,8 +22,6 @@ _CARRIED = {
 """Verb -> options that are repeated from the first session, beside --storage."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 """Environment variable of a submitted job: the cluster as its user named it, and further options of `submit`."""
-BUDGET_FROM = "TUNE_DML_BUDGET_FROM"
-"""Environment variable of a command that several jobs run: seconds since the epoch from which its budgets count."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})

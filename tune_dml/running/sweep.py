@@ -31,6 +31,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
+from tune_dml.record.several_jobs import goes_on_by_itself
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.placement import PlacementManager, trial_bundles
@@ -80,7 +81,7 @@ def execute(
         ConfigError: No trial can ever fit on the cluster.
     """
     silence_tune()
-    _record_session(ledger, state, resources, session, intent)
+    record_session(ledger, state, resources, session, intent)
     confirmation = intent.confirmation
     plan = confirmation or state.plan
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
@@ -101,7 +102,8 @@ def execute(
             finally:
                 report = tracker.stop(interrupted=not proposals.finished)
     state.update()
-    state.record_look(intent.verb)
+    if proposals.finished or not goes_on_by_itself():
+        state.record_look(intent.verb)
     left = state.incomplete
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
@@ -128,7 +130,7 @@ def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progres
         raise
 
 
-def _record_session(
+def record_session(
     ledger: Ledger, state: SweepState, resources: Resources, session: Session, intent: SessionIntent
 ) -> None:
     """Write the session's events, before any trial runs."""

@@ -181,7 +181,7 @@ def cancel(submission: Submission) -> list[str]:
         if job.over:
             continue
         if job.state in {"RUNNING", "COMPLETING"} and not submission.group:
-            _run("scancel", "--signal=TERM", number)
+            _run("scancel", "--batch", "--signal=USR2", number)
             done.append(f"job {number} was told to end")
         else:
             _run("scancel", number)

@@ -22,14 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from trainables.files import write_whole
-from tune_dml.record.commands import BUDGET_FROM, SUBMITTED_TO
+from tune_dml.record.commands import SUBMITTED_TO
+from tune_dml.record.several_jobs import ARRAY_GROUP, BUDGET_FROM
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
 
-ARRAY = "TUNE_DML_SLURM_ARRAY"
-"""Set in the job that collects an array: the sweep's trials run as tasks of SLURM's."""
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
 """Below the range from which Linux takes the ports of connections, 32768 and above."""
@@ -131,12 +131,12 @@ def run_node(folder: Path) -> int:
     with _own_folder(allocation.folder(submission.temp)) as temp:
         try:
             if allocation.nodes == 1:
-                environment = {
+                access = {
                     "RAY_TMPDIR": str(temp),
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": secrets.token_hex(32),
                 }
-                return _run_sweep(submission, ["--address", "local"], environment, told)
+                return _run_sweep(submission, {**access, "RAY_ADDRESS": "local"}, told)
             head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
             if allocation.node == 0:
                 return _lead(submission, allocation, head, temp, told)
@@ -158,7 +158,7 @@ def _lead(submission: Submission, allocation: Allocation, head: Path, temp: Path
             _say("Ray's head did not start", temp)
             return 1
         write_whole(head, json.dumps({"address": address, **access}).encode(), private=True)
-        return _run_sweep(submission, ["--address", address], access, told, nodes=allocation.nodes)
+        return _run_sweep(submission, {**access, "RAY_ADDRESS": address}, told)
     finally:
         head.unlink(missing_ok=True)
 
@@ -188,19 +188,29 @@ def _start_ray(
     command += [f"--object-store-memory={_OBJECT_STORE}", "--dashboard-agent-listen-port=0"]
     command += ["--min-worker-port=0", "--max-worker-port=0"]
     with (temp / "ray.log").open("wb") as log:
-        return subprocess.Popen(  # noqa: S603 - our own program
-            command, env={**os.environ, **access}, stdout=log, stderr=log, start_new_session=True
-        )
+        return _start(command, {**os.environ, **access}, log)
 
 
-def _run_sweep(
-    submission: Submission, words: Sequence[str], access: Mapping[str, str], told: _Told, nodes: int = 1
-) -> int:
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], log: BinaryIO | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program of ours that ignores USR1: SLURM sends it to every process of the step, and it is for this one."""
+    return subprocess.Popen(  # noqa: S603 - our own program
+        command,
+        env=environment,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),  # noqa: PLW1509 - this process has one thread
+    )
+
+
+def _run_sweep(submission: Submission, access: Mapping[str, str], told: _Told) -> int:
     """Run the sweep's command to its end; its exit code, changed where a session brought nothing."""
     began = time.time()
     environment = {**_environment(submission), **access}
-    command = [sys.executable, "-m", "tune_dml.cli", *_words(submission), *words]
-    told.driver = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603
+    command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
+    told.driver = _start(command, environment)
     if told.at is not None:  # while it was started
         told.driver.send_signal(signal.SIGTERM)
     code = told.driver.wait()
@@ -231,7 +241,7 @@ def _has_progressed(folder: Path, began: float) -> bool:
 def run_collector(folder: Path) -> int:
     """Collect what an array left, and prepare its next round; the exit code tells the script which."""
     submission = read_submission(folder)
-    environment = {**_environment(submission), ARRAY: str(submission.group)}
+    environment = {**_environment(submission), ARRAY_GROUP: str(submission.group)}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
     array = submission.place / "array"
     array.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from trainables.errors import Problem, raise_if_any
 
@@ -134,8 +135,9 @@ def read_profile(path: Path) -> Profile:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise_if_any([Problem(str(path), f"must be TOML ({error})")])
-    kinds = {field.name: type(field.default) for field in fields(Profile)}
-    problems, values = [], {}
+    kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
     for name, value in given.items():
         if (kind := kinds.get(name)) is None:
             meant = difflib.get_close_matches(name, kinds, n=1)

@@ -16,28 +16,33 @@ _MAX_JOBS = 100
 """Jobs in a row before a sweep waits for its user."""
 
 _RAY = """
-# SLURM sends USR1 before the time is up. srun forwards it: trials keep their checkpoints and the session ends in order.
-time_is_up=no
-trap 'time_is_up=yes; kill -USR1 "$step"' USR1
-trap 'kill -TERM "$step"' TERM
+# SLURM sends USR1 before the time is up, `tune-dml cancel slurm` sends USR2. srun forwards it to the tasks: trials keep
+# their checkpoints and the session ends in order.
+time_is_up=no told=no step=
+tell() {{ told=yes; [ -z "$step" ] || kill -USR1 "$step" 2> /dev/null; }}
+trap 'time_is_up=yes; tell' USR1
+trap tell USR2 TERM
 
 # One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
 srun {srun} {command} node {folder} &
 step=$!
-code=138
-while [ "$code" = 138 ] || [ "$code" = 143 ]; do    # `wait` returns at a signal too
+[ "$told" = no ] || tell
+wait "$step"
+while kill -0 "$step" 2> /dev/null; do    # a signal ends `wait`, not the step
     wait "$step"
-    code=$?
 done
+wait "$step"
+code=$?
 
 # 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
 if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ]; then
+    trap '' USR1 USR2 TERM
     {again}
 fi
 exit "$code"
 """
-_REQUEUE = """scontrol requeue "$SLURM_JOB_ID" && sleep 60    # SLURM ends this script meanwhile
-    {dependent}"""
+_REQUEUE = """scontrol requeue "$SLURM_JOB_ID" ||
+        {dependent}"""
 _DEPENDENT = 'sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script} >> {jobs}'
 _COLLECT = """
 # Collects what the array's trials left into the ledger, the only writer, and says which trials follow.
@@ -56,11 +61,12 @@ _ARRAY = """
 {command} task {folder} "$SLURM_ARRAY_TASK_ID" &
 task=$!
 trap 'kill -USR1 "$task"' USR1 TERM
-code=138
-while [ "$code" = 138 ] || [ "$code" = 143 ]; do
+wait "$task"
+while kill -0 "$task" 2> /dev/null; do    # a signal ends `wait`, not the task
     wait "$task"
-    code=$?
 done
+wait "$task"
+code=$?
 exit "$code"
 """
 

@@ -1,0 +1,230 @@
+"""The kernel of the SLURM room: profile, scripts, ports, signals, jobs by name; fakes stand in for its programs."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.cli._slurm import gpus_of
+from tune_dml.running.slurm import jobs
+from tune_dml.running.slurm.jobs import Submission
+from tune_dml.running.slurm.node import Allocation, ports_of
+from tune_dml.running.slurm.processes import descendants
+from tune_dml.running.slurm.profile import TEMPLATE, Profile, read_profile, seconds_of
+from tune_dml.running.slurm.script import array_script, collect_script, sweep_script
+
+FAKES = {
+    "sbatch": 'n=$(( $(cat "$FAKE/count" 2>/dev/null || echo 100) + 1 )); echo $n > "$FAKE/count"; echo $n; '
+    'echo "$@" >> "$FAKE/calls"',
+    "squeue": 'cat "$FAKE/queue" 2>/dev/null || true',
+    "scancel": 'echo "scancel $@" >> "$FAKE/calls"',
+    "scontrol": 'echo "scontrol $@" >> "$FAKE/calls"; exit "${FAKE_REQUEUE:-0}"',
+}
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Programs of SLURM's that write down how they are called."""
+    for name, body in FAKES.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/bash\n{body}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def submission(folder, *words):
+    words = words or ("sweep", "sec_rho", "--name", "eta1")
+    return Submission("eta1", str(folder / "eta1"), words, ("resume", "eta1"), "slurm --time 5", time.time())
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("5", 300), ("2:30", 150), ("01:00:00", 3600), ("1-00", 86_400), ("1-01:30", 91_800), ("2-00:00:10", 172_810)],
+)
+def test_time_is_read_as_slurm_reads_it(time, seconds):
+    assert seconds_of(time) == seconds
+
+
+def test_the_template_is_a_profile_and_each_of_its_examples_is_known(tmp_path):
+    file = tmp_path / "slurm.toml"
+    file.write_text(TEMPLATE)
+    assert read_profile(file) == Profile()
+    lines = [line[2:].partition("    ")[0] for line in TEMPLATE.splitlines() if line.startswith("# ") and " = " in line]
+    file.write_text("\n".join(lines))
+    assert read_profile(file).gres == "gpu:4"
+    assert len(lines) == len(vars(Profile()))
+
+
+def test_a_wrong_profile_is_said_at_once(tmp_path):
+    file = tmp_path / "slurm.toml"
+    file.write_text('partion = "gpu"\nnodes = "two"\nprologue = "module load x"\n')
+    with pytest.raises(ConfigError) as caught:
+        read_profile(file)
+    assert len(caught.value.problems) == 3
+    assert "Did you mean partition?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"time": "5"}, "must exceed warn_seconds"),
+        ({"time": "tomorrow"}, "HH:MM:SS"),
+        ({"nodes": 0}, "at least 1"),
+        ({"partition": "a; rm -rf /"}, "without shell characters"),
+        ({"sbatch": ["--signal=TERM@1"]}, "sets this option itself"),
+        ({"sbatch": ["echo"]}, "must be an option of sbatch"),
+        ({"temp": "/a-very-long-place-on-the-local-disk-of-this-node"}, "Ray's sockets"),
+    ],
+)
+def test_what_slurm_or_ray_would_refuse_is_refused_here(given, said):
+    assert said in "\n".join(map(str, Profile().with_flags(given).problems("slurm")))
+
+
+def test_flags_override_the_profile_and_add_lines():
+    profile = Profile(partition="cpu", sbatch=("--constraint=a100",))
+    changed = profile.with_flags({"partition": "gpu", "nodes": None, "sbatch": ["#SBATCH --exclusive"]})
+    assert (changed.partition, changed.nodes) == ("gpu", 1)
+    assert changed.sbatch == ("--constraint=a100", "--exclusive")
+
+
+def test_gpus_per_node():
+    assert [gpus_of(text) for text in ("", "gpu", "gpu:4", "gpu:a100:2", "shard:3,gpu:1")] == [0, 1, 4, 2, 1]
+
+
+@pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
+def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
+    profile = Profile(
+        partition="gpu", gres="gpu:4", time="04:00:00", sbatch=("--constraint=a100",), prologue=("module load python",),
+        container="apptainer exec --nv /shared/it.sif",
+    )  # fmt: skip
+    text = write(profile, "eta1", tmp_path / "a b" / "eta1")
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    for line in ("#SBATCH --partition=gpu", "#SBATCH --gres=gpu:4", "#SBATCH --constraint=a100", "module load python"):
+        assert f"\n{line}\n" in text
+    assert "apptainer exec --nv /shared/it.sif python -m tune_dml.running.slurm" in text
+    assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
+
+
+@pytest.mark.parametrize(
+    ("requeue", "refused", "called"),
+    [
+        (True, "0", "scontrol requeue 7"),
+        (True, "1", "--dependency=afterany:7"),
+        (False, "0", "--dependency=afterany:7"),
+    ],
+)
+def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue, refused, called):
+    """The script with a step that takes USR1 as the session does: it ends in order, with 130."""
+    step = fake / "bin" / "srun"
+    step.write_text("#!/bin/bash\ntrap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done\n")
+    step.chmod(0o755)
+    (fake / "eta1" / "slurm").mkdir(parents=True)
+    text = sweep_script(Profile(requeue=requeue), "eta1", fake / "eta1")
+    job = subprocess.Popen(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7", "FAKE_REQUEUE": refused})
+    while not (fake / "ready").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(20) == 130
+    assert called in (fake / "calls").read_text()
+    assert (fake / "eta1" / "slurm" / "jobs").exists() == ("afterany" in called)
+
+
+@pytest.mark.parametrize("code", [0, 3, 1])
+def test_a_sweep_that_ended_is_not_queued_again(fake, code):
+    step = fake / "bin" / "srun"
+    step.write_text(f"#!/bin/bash\nexit {code}\n")
+    step.chmod(0o755)
+    text = sweep_script(Profile(), "eta1", fake / "eta1")
+    assert subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False).returncode == code
+    assert not (fake / "calls").exists()
+
+
+def test_a_second_submission_returns_the_job_that_waits(fake):
+    first, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    assert (job.id, new) == ("101", True)
+    (fake / "queue").write_text("99|RUNNING|None\n101|PENDING|Priority\n")
+    again, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    assert (job.text(), new, again) == ("job 101 is pending (Priority)", False, first)
+    with pytest.raises(ConfigError, match="begun by another command"):
+        jobs.submit(submission(fake, "sweep", "sec_eta", "--name", "eta1"), {})
+    (fake / "queue").write_text("101|COMPLETED|None\n")
+    _, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    assert (job.id, new) == ("102", True)
+    assert jobs.find_submission("eta1").place == fake / "eta1" / "slurm"
+
+
+def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (fake / "queue").write_text("101|RUNNING|None\n")
+    jobs.cancel(sent)
+    assert "scancel --batch --signal=USR2 101" in (fake / "calls").read_text()
+    (fake / "queue").write_text("101|PENDING|Priority\n")
+    jobs.cancel(sent)
+    assert (fake / "calls").read_text().endswith("scancel 101\n")
+
+
+def test_tasks_of_an_array_are_one_line(fake):
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (fake / "queue").write_text("".join(f"101_{task}|RUNNING|None\n" for task in range(40)))
+    assert [job.text() for job in jobs.jobs_of(sent)] == ["array 101: 40 tasks running"]
+
+
+def test_an_unknown_name_says_how_to_submit(fake):
+    with pytest.raises(ConfigError, match="submit slurm -- sweep"):
+        jobs.find_submission("nothing")
+
+
+def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections():
+    ranges = [set(ports_of(str(job))) for job in range(100, 200)]
+    assert len(set.union(*ranges)) == sum(map(len, ranges))
+    assert max(map(max, ranges)) < 32_768
+    assert ports_of("7") != ports_of("7", attempt=1)
+
+
+def test_an_allocation_is_read_from_slurms_variables():
+    given = {"SLURM_JOB_ID": "12", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "8"}
+    shares = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}
+    assert Allocation.read({**given, **shares}) == Allocation("12", 1, 2, 8, 2, 0)
+    assert Allocation.read({**given, "CUDA_VISIBLE_DEVICES": "0,1"}).gpus == 0  # the machine's, not the job's
+    assert Allocation.read(given).folder("/tmp") == Path("/tmp/t12.1")  # noqa: S108
+
+
+def test_only_descendants_end(tmp_path):
+    """A child that left the session and whose parent died is still ours; a stranger is not touched."""
+    program = """
+import subprocess, sys, time
+from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
+adopt_orphans()
+subprocess.run(["bash", "-c", "setsid sleep 100 & setsid bash -c 'trap : TERM; while :; do sleep 0.1; done' & echo"])
+end_descendants()
+print("left")
+"""
+    stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    command = [sys.executable, "-c", program.replace("_PARTING", "")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.endswith("left\n")
+    assert stranger.poll() is None
+    assert stranger.pid in descendants(os.getpid())
+    stranger.kill()
+    stranger.wait()
+    assert stranger.pid not in descendants(os.getpid())
+
+
+def test_files_of_a_submission_hold_no_more_than_the_command(fake):
+    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    found = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
+    assert found["words"] == ["sweep", "sec_rho", "--name", "eta1"]
+    assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
