@@ -15,6 +15,8 @@ from trainables import distributed
 from trainables.context import FolderContext, read_sealed
 from trainables.training import train
 
+pytestmark = pytest.mark.slow
+
 COMMON = {
     "data.name": "digits",
     "model.embedding_dim": 8,

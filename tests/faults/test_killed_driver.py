@@ -72,6 +72,7 @@ def kill_in_the_middle(process, folder):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_dir):
     """It is attached to a cluster; tests/faults/test_kills.py kills those that have a Ray of their own."""
     folder, address = Path.cwd() / "sweeps" / "killed", ray.get_runtime_context().gcs_address
@@ -109,6 +110,7 @@ def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_
         assert [step for step, _, _ in seen.history(run)] == list(range(EVERY, STEPS + 1, EVERY))
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
     start = Recorder.on_trial_start
 

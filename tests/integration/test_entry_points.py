@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(__file__).parents[1] / "toy_package"
 ROOT = Path(__file__).parents[2]
 USE = """

@@ -8,6 +8,8 @@ from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.report import write_report
 
+pytestmark = pytest.mark.slow
+
 TINY = {"training.steps": 3, "training.epochs": None, "training.eval_every": 3, "evaluation.clustering": False}
 # SEC of the faces begins after three epochs of 34 steps, as the paper's does: a shorter training is refused.
 FACES = {"training.steps": 105, "training.eval_every": 105, "task.distractors": [50]}

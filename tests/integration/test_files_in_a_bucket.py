@@ -18,6 +18,8 @@ from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.record.sealed import sealed_metrics
 from tune_dml.record.state import read_state
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"training.steps": 10, "training.eval_every": 5}
 
 

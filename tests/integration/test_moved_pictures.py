@@ -8,6 +8,8 @@ from helpers.published_formats import image_folder
 
 from tune_dml.record.state import read_state
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(a_copy, command_line, monkeypatch, cache_dir):

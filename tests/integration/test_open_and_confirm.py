@@ -13,6 +13,8 @@ from trainables.context import SEALED, read_sealed
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.report.analysis.cell import best_cells
 
+pytestmark = pytest.mark.slow
+
 TEST = "test/recall_at_1"
 
 

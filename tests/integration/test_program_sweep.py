@@ -9,6 +9,8 @@ from helpers.stored_runs import StoredRuns
 
 import tune_dml
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import argparse, random, tune_dml
 parser = argparse.ArgumentParser()

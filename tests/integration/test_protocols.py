@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from helpers import published_formats as fixtures
+from helpers.costly import slow_after
 
 from trainables.context import FolderContext, read_sealed
 from trainables.errors import ConfigError
@@ -75,7 +76,7 @@ def run(config, folder, cache):
     return train(config, context, cache_dir=cache), rows
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", slow_after(4, sorted(PAPERS, key=lambda name: (PAPERS.index(name) % 14, name))))
 def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
     config = small(name, roots)
     outcome, rows = run(config, tmp_path, roots[1])
@@ -92,6 +93,7 @@ def test_every_data_set_of_the_papers_has_a_protocol_here():
     assert len(PAPERS) > 30
 
 
+@pytest.mark.slow
 def test_bn_inception_trains_under_the_papers_protocol_and_needs_its_weights(roots, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     own = {"model.backbone": "bn_inception", "augment.crop": 32, "augment.resize": 36}

@@ -117,6 +117,7 @@ class TestAGrid:
             call()
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
+    @pytest.mark.slow
     def test_failed_trials_are_tried_again_only_when_asked(self, sweep, here):
         done, folder = sweep
         key = done.results.trials[0].key
@@ -128,6 +129,7 @@ class TestAGrid:
         assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
         assert again.trials[0].metrics == done.results.trials[0].metrics
 
+    @pytest.mark.slow
     def test_a_trial_that_ran_out_of_memory_is_tried_again_with_fewer_pictures_at_a_time(self, sweep, here, cache_dir):
         from rich.console import Console
 

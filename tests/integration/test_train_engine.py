@@ -38,6 +38,7 @@ fixed:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
     new_database(Path.cwd())
@@ -180,6 +181,7 @@ class Asking:
         return place.id.hex()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
     lives, dies = Asking.remote(), Asking.remote()

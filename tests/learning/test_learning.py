@@ -18,7 +18,7 @@ from search_spaces.protocols.faces import GLYPHS_FACE
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR
 from trainables.context import read_sealed
 
-pytestmark = pytest.mark.learning
+pytestmark = [pytest.mark.learning, pytest.mark.slow]
 
 THREADS = int(os.environ["OMP_NUM_THREADS"])
 
@@ -96,13 +96,11 @@ def test_contrastive_training_beats_the_untrained_encoder_on_digits(gains):
     assert gains(DIGITS_CONTRASTIVE, seeds=3).of("val/linear_top1") > 10
 
 
-@pytest.mark.slow
 def test_contrastive_training_beats_the_untrained_encoder_on_glyphs(gains):
     """583 characters told apart by a linear classifier, without labels in pretraining."""
     assert gains(GLYPHS_SIMCLR.settings, seeds=2).of("val/linear_top1") > 10
 
 
-@pytest.mark.slow
 def test_characters_never_seen_are_verified_well_above_chance(gains):
     """Same character or not, of 73 characters not trained on, in 20 typefaces; chance is 50%."""
     learnt = gains(GLYPHS_FACE.settings, seeds=2)

@@ -275,6 +275,7 @@ def printed(code, **environment):
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
     code = "from tune_dml.running import ray_internals as r; print(r.load_token(), r.is_token_auth_enabled())"
 
@@ -291,6 +292,7 @@ def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
     assert said(RAY_AUTH_MODE="token") == "None True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("can_write", [True, False], ids=["a new home", "a home that cannot be written"])
 def test_a_ray_that_is_started_finds_a_token_whatever_home_it_has(tmp_path, can_write):
     """Two that begin at the same time take one and the same; Ray's own would end without a home, and each write one."""

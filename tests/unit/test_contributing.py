@@ -109,19 +109,23 @@ def used(tree, tmp_path_factory):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_tree_is_what_is_imported(used, tree):
     assert Path(used["package"]).is_relative_to(tree)
 
 
+@pytest.mark.slow
 def test_a_loss(used):
     assert used["value"] == pytest.approx(4 * 0.25 / 6)  # four of six ordered pairs are strangers at cosine 0, aim 0.5
     assert used["finite"]
 
 
+@pytest.mark.slow
 def test_a_data_set(used):
     assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
 
 
+@pytest.mark.slow
 def test_a_metric(used):
     # The only positive of the four queries stands at 1, 3, 1 and 1.
     assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
@@ -129,22 +133,26 @@ def test_a_metric(used):
     assert "MRR" in used["label"]
 
 
+@pytest.mark.slow
 def test_a_search_space_with_its_protocol(used):
     assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
     assert used["steps"] == 40
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_a_loss_with_its_knob(used):
     methods = {row["name"]: row for row in used["methods"]}
     assert "target" in str(methods["cosine_regression"]["knobs"])
 
 
+@pytest.mark.slow
 def test_a_question_of_the_report(used):
     assert used["question"] == ["How far apart are the seeds?", "spread"]
     assert list(used["spread"]) == ["no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]
     assert all(width > 0 for width in used["spread"].values())
 
 
+@pytest.mark.slow
 def test_a_verb(used):
     (protocol,) = used["protocols"]
     assert protocol["name"] == "stripes/quick"

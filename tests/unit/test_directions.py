@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers.costly import slow_after
 from helpers.trials import TASKS, config_of, run
 
 from trainables import training
@@ -63,7 +64,7 @@ def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
     assert (directions.sample_pictures(pictures[:9], seed=0) == pictures[:9]).all()
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))
 def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, monkeypatch):
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])

@@ -43,6 +43,7 @@ def faces(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_figures_equal_a_loop_over_pairs_probes_and_distractors(tmp_path):
     learner = learner_of(config_of(DIGITS, task__mirror=True), tmp_path)
     found = learner.validate().figures

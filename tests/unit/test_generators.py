@@ -29,6 +29,7 @@ def drawing(monkeypatch):
     monkeypatch.setitem(LOSSES.data, "drawing", Drawing)
 
 
+@pytest.mark.slow
 def test_what_a_trial_draws_is_its_seeds_whatever_ran_before(tmp_path):
     (first, rows), (again, others) = (run(config_of(SMALL), tmp_path / name) for name in ("first", "again"))
     assert again.metrics == first.metrics

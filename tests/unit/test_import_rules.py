@@ -221,6 +221,7 @@ def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
     assert not large
 
 
+@pytest.mark.slow
 def test_a_driver_begins_its_first_trials_without_what_only_others_need():
     """Scipy is a race's and a report's, MLflow that of a thread which waits for the first trial; each takes a second."""
     code = (

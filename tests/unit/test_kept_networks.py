@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from helpers.costly import slow_after
 from helpers.trials import TASKS, config_of, run, without_time
 
 from trainables.context import NETWORK, FolderContext
@@ -27,6 +28,7 @@ def network():
     return made
 
 
+@pytest.mark.slow
 def test_it_gives_the_same_embeddings_for_any_number_of_pictures(network, tmp_path):
     before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
     path = tmp_path / NETWORK
@@ -41,7 +43,7 @@ def test_it_gives_the_same_embeddings_for_any_number_of_pictures(network, tmp_pa
         torch.testing.assert_close(given, network.eval()(pictures))
 
 
-@pytest.mark.parametrize("epoch", ["last", "best_validation"])
+@pytest.mark.parametrize("epoch", slow_after(1, ["last", "best_validation"]))
 def test_a_trial_keeps_the_network_that_it_was_judged_by_and_trains_as_without(cache_dir, tmp_path, epoch):
     rows = {}
     for keep in ("embeddings", "weights"):

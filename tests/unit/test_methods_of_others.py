@@ -326,6 +326,7 @@ def test_the_code_that_a_trial_trains_with_is_known_by_its_files(monkeypatch, tm
     assert not registries.foreign_code({"loss.name": "triplet"})
 
 
+@pytest.mark.slow
 def test_every_package_is_imported_before_a_trial_begins():
     """What its modules do to torch as they are imported is done before seeds and types are set, for the first trial too."""
     ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"

@@ -117,6 +117,7 @@ def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats)
     assert_an_interruption_changes_nothing(plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4)), 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
 def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cells):
     """Share of diverging cells after the first draws, as a mean over searches; failures told instead: 0.6."""

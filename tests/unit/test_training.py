@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from helpers.costly import slow_after
 from helpers.trials import TASKS, Killed, config_of, run, without_time
 
 from trainables import training
@@ -52,7 +53,7 @@ def whole(tmp_path_factory):
     return trained
 
 
-@pytest.mark.parametrize(("variant", "killed_at"), CUTS)
+@pytest.mark.parametrize(("variant", "killed_at"), slow_after(3, CUTS))
 def test_a_killed_trial_resumes_bit_identically(whole, tmp_path, variant, killed_at):
     """Killed when a checkpoint is written, or five steps later; rows come every 20 steps, directions are looked at every 25."""
     config = config_of(VARIANTS[variant])
@@ -193,7 +194,7 @@ def collapsing(monkeypatch, *, until=10**9):
     monkeypatch.setattr(training, "update", collapse)
 
 
-@pytest.mark.parametrize("eval_every", [5, 20, 60])
+@pytest.mark.parametrize("eval_every", slow_after(1, [20, 5, 60]))
 def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch, eval_every):
     collapsing(monkeypatch)
     with pytest.raises(
@@ -204,7 +205,7 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
     assert "val/recall_at_1" in error.value.statistics
 
 
-@pytest.mark.parametrize("until", [29, 44, 59])
+@pytest.mark.parametrize("until", slow_after(1, [44, 29, 59]))
 def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     collapsing(monkeypatch, until=until)
     _, rows = run(config_of(SMALL, training__eval_every=5), tmp_path)
@@ -229,7 +230,8 @@ def test_what_counts_as_collapsed(cosines, verdict):
     assert training._has_collapsed(list(cosines)) is verdict
 
 
-@pytest.mark.parametrize("steps", [80, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [80, 400])
 def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monkeypatch, steps):
     """One embedding for all pictures until shortly before the end, then a recovery."""
     collapsing(monkeypatch, until=0.85 * steps)

@@ -55,6 +55,7 @@ def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path)
     assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
 
 
+@pytest.mark.slow
 def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
     """Of what the project and Ray's parts need, and a node that has begun need not have; what a newer Ray wants shows here."""
     code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from helpers.costly import slow_after
 from helpers.trials import TASKS, Killed, config_of, run
 from PIL import Image
 
@@ -51,7 +52,7 @@ def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
     assert watched.from_plain(json.loads(json.dumps(watched.to_plain(snapshots)))) == snapshots
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))
 def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_same(tmp_path, name):
     config = config_of(TASKS[name], **LONGER)
     _, rows = run(config, tmp_path / "whole")
@@ -68,6 +69,7 @@ def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_sam
     assert evidence_in(tmp_path / "cut").watched == found
 
 
+@pytest.mark.slow
 def test_feature_maps_are_drawn_where_asked_for_and_change_nothing_else(tmp_path):
     config = config_of(TASKS["retrieval"], **LONGER, evaluation__feature_maps=True)
     plain = config_of(TASKS["retrieval"], **LONGER)

@@ -53,6 +53,7 @@ def test_different_classes_never_share_most_of_their_pictures(pictures):
     assert max(clashes.values(), default=0) < 0.34 * 20
 
 
+@pytest.mark.slow
 def test_rendering_twice_gives_the_same_bytes(pictures, tmp_path):
     small = {"size": 16, "faces": 25}
     first = build_dataset("glyphs", cache_dir=tmp_path / "a", **small).prepare()

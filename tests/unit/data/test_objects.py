@@ -74,6 +74,7 @@ def test_pictures_classes_and_halves(prepare):
         assert tuple(pictures.images[number][-1, -1]) == view(*divmod(number, 20)).background
 
 
+@pytest.mark.slow
 def test_a_picture_does_not_depend_on_how_many_there_are(prepare):
     many, few = prepare(), prepare("other", views=4, classes=6)
     assert many.digest != few.digest
@@ -95,6 +96,7 @@ def test_the_digest_knows_settings_meshes_and_renderer(meshes, monkeypatch, tmp_
     assert digest() != first
 
 
+@pytest.mark.slow
 def test_a_stopped_call_is_continued(prepare):
     def stop(done, total):
         raise KeyboardInterrupt
@@ -107,6 +109,7 @@ def test_a_stopped_call_is_continued(prepare):
     assert np.array_equal(again.images, prepare("other").images)
 
 
+@pytest.mark.slow
 def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
     monkeypatch.setattr(objects, "_VIEWS", 20)
     monkeypatch.setattr(objects, "_MESHES", 30)

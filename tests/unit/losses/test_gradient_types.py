@@ -40,6 +40,7 @@ def test_identity_71_influence_is_the_second_derivative(study):
         assert table[i][:, torch.arange(len(p)) != i].abs().max() < 1e-8
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn_the_same_every_time(study, tmp_path):
     """The names of clipping paths apart: the layout's last digit is in them, which depends on where things lie in memory."""
     drawn = []

@@ -165,6 +165,7 @@ def test_distance_weighted_negatives_per_anchor(normalise):
         assert anchors <= 4
 
 
+@pytest.mark.slow
 def test_distance_weighted_draws_follow_their_weights():
     """Chi-square of 4000 draws of one anchor against the inverse density."""
 

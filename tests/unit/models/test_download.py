@@ -115,6 +115,7 @@ def test_a_broken_connection_is_resumed_where_it_broke(server, target):
     assert server.sent == len(CONTENT)
 
 
+@pytest.mark.slow
 def test_a_killed_download_is_resumed_by_the_next_process(server, target):
     server.breaks = [40_000]
     server.stalls.clear()

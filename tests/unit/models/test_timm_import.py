@@ -32,6 +32,7 @@ torch.library.register_fake("torchvision::nms")(lambda *_: None)
 """
 
 
+@pytest.mark.slow
 def test_operators_that_torchvision_lacks_are_declared(tmp_path):
     (tmp_path / "timm.py").write_text(FAKE)
     code = "from trainables.models.timm_backbone import _import_timm; print(_import_timm().__file__)"

@@ -94,6 +94,7 @@ def test_a_search_is_measured_at_what_it_may_propose(gpu, cache_dir, tmp_path):
     assert seen
 
 
+@pytest.mark.slow
 def test_processes_that_train_at_once_are_counted_together(plan, cache_dir, monkeypatch):
     monkeypatch.setattr(gpu_sharing, "_SECONDS", 0.1)
     settings = {**plan.cells[0].settings, "seed": 0}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.claims import BLOCKS, contradictions, raced, results_with
+from helpers.costly import slow_after
 from helpers.toys import plan_of, space_of
 
 from tune_dml.report.analysis import analyse
@@ -48,7 +49,7 @@ def drawn(shape: str, kind: str, count: int, sizes=(1.5, 4.0), seeds=(3, 5, 8), 
             yield raced(plan, values, 1.0) if race else results_with(plan, values)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", slow_after(3, SHAPES))
 def test_claims_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS:

@@ -124,6 +124,7 @@ def test_json_is_what_its_published_schema_says(steep, broken):
             assert sum(knob.optimum.p_best.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
     assert {path.suffix for path in steep.files.figures} == {".svg"}
     few = write_sweep(tmp_path / "few", histories=False, evidence=False)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 from scipy.stats import chi2
 
 from tune_dml.stats.intervals.components import _spread_of, difference_spread, together, trial_spread
@@ -40,7 +41,9 @@ def test_one_cell_has_no_difference():
     assert trial_spread(np.arange(4.0)[None]).sd == pytest.approx(np.arange(4).std(ddof=1))
 
 
-@pytest.mark.parametrize(("cells", "seeds", "shared"), [(1, 3, 1.0), (6, 3, 3.0), (6, 10, 1.0), (18, 5, 1.0)])
+@pytest.mark.parametrize(
+    ("cells", "seeds", "shared"), slow_after(1, [(6, 3, 3.0), (1, 3, 1.0), (6, 10, 1.0), (18, 5, 1.0)])
+)
 def test_intervals_cover_the_truth(cells, seeds, shared):
     """600 sweeps whose cells rise and fall together by `shared` and alone by 1; Monte Carlo error 0.9 points."""
     rng = np.random.default_rng(2)

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 
 from tune_dml.stats import SeedTable, judge_sensitivity
 from tune_dml.stats.forecast import (
@@ -41,7 +42,7 @@ def ahead(values, decided, level=LEVEL):
 TRUTHS = [np.zeros(6), np.linspace(0, 4, 6), [0, 0, 0, 3, 0, 0], [0, 0, 0, 1.5, 0, 0]]
 
 
-@pytest.mark.parametrize("loud", [1, 5])
+@pytest.mark.parametrize("loud", slow_after(1, [1, 5]))
 @pytest.mark.parametrize(
     ("decided", "off"), [(sensitivity_is_decided(1.0), 0.15), (best_is_known(), 0.15)], ids=["matters", "best"]
 )

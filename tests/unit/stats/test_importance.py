@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 
 from tune_dml.stats.verdicts.importance import _shapley_effects, importance_of_grid, importance_of_search
 
@@ -54,7 +55,7 @@ def test_seeds_take_the_noise_out_of_the_shares():
 @pytest.mark.parametrize(
     ("surface", "seeds"), [(3 * SECOND, 3), (2 * FIRST + 2 * SECOND, 5), (2 * FIRST * (1 + SECOND), 5)]
 )
-@pytest.mark.parametrize("slope", [0.0, 3.0])
+@pytest.mark.parametrize("slope", slow_after(1, [3.0, 0.0]))
 def test_intervals_of_a_grid_hold_at_once(surface, seeds, slope):
     """Wrong in at most 5 % of 150 sweeps, within Monte Carlo error; also where seeds react differently to a knob."""
     rng = np.random.default_rng(2)
@@ -90,6 +91,7 @@ def test_a_search_over_noise_claims_nothing():
     assert "predicts 0% of the variance" in found[0].problem or "needed" in found[0].problem
 
 
+@pytest.mark.slow
 def test_a_search_in_which_one_knob_acts_says_so_of_that_knob_alone():
     found = [search(lambda points: -16 * (points[:, 1] - 0.6) ** 2, 30, seed) for seed in range(4)]
     claimed = [one for one in found if not one.problem]

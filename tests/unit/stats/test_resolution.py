@@ -222,6 +222,7 @@ def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_sho
     assert resolution_in("recall_at_1", fractions, fractions=True) == 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_an_accuracy_on_ten_queries_that_nobody_counted_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
     """Two cells, a query that flips; "does not matter" of cells a point apart, and a difference of equal ones."""

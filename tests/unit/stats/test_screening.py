@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 from scipy import stats
 
 from tune_dml.stats.screening import (
@@ -113,7 +114,7 @@ def _rates(case, audits, factors=12):
     return named, false
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_after(1, CASES))
 def test_culprits_are_named_and_others_are_not(case):
     """Sixty audits of twelve settings each; the slow test has the stated rates."""
     named, false = _rates(case, 60)

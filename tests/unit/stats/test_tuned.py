@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 from helpers.tables import table_of
 from scipy.stats import t as student
 
@@ -125,7 +126,7 @@ def test_a_setting_of_one_seed_bounds_nothing_and_blocks_no_other_level() -> Non
     assert tuned_levels([values[:2], np.full((1, 6), nan), values[2:3]][::2]).rows == (0, 0, 1)
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("seeds", slow_after(1, [3, 5, 10]))
 @pytest.mark.parametrize("noisy", [None, 4])
 def test_equal_levels_tuned_to_different_settings_are_not_told_apart(seeds: int, noisy: int | None) -> None:
     """Settings 2 s.d. apart, the best one another at each level: the split said "differ" in 11 to 20 % of such sweeps."""
@@ -158,7 +159,7 @@ def test_no_difference_of_the_margin_is_called_small(noisy: int | None) -> None:
     assert (apart.at_most() < 3).all((1, 2)).mean() <= 0.065
 
 
-@pytest.mark.parametrize(("sign", "count"), [(1, 10), (-1, 10), (1, 20)])
+@pytest.mark.parametrize(("sign", "count"), slow_after(1, [(1, 10), (-1, 10), (1, 20)]))
 def test_the_best_of_many_equal_baselines_beats_no_cell_by_luck(sign: int, count: int) -> None:
     wrong, found = [], []
     for values in drawn([0] * (2 * count), 6, 80 if count < 20 else 30):

@@ -63,6 +63,7 @@ def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeyp
         torch.testing.assert_close(loaded(pictures), made(pictures))
 
 
+@pytest.mark.slow
 def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
     results, judgement, attach = kept
     attach()

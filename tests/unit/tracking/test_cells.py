@@ -104,6 +104,7 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     assert StoredRuns(uri, "demo").parents[0].data.tags["mlflow.note.content"] == note
 
 
+@pytest.mark.slow
 def test_replays_add_no_point_to_the_curve(curve, uri):
     results, said, tracker = curve
     tracker().attach([], "report", said.judgement)
@@ -114,6 +115,7 @@ def test_replays_add_no_point_to_the_curve(curve, uri):
     assert StoredRuns(uri, "demo").snapshot() == before
 
 
+@pytest.mark.slow
 def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
     """It had them right under the sweep, with less tags; their points stay as they are."""
     _, _, tracker = curve
@@ -149,6 +151,7 @@ def test_each_figure_is_shown_once_and_the_sweeps_own_always(driver, tracker, ml
     assert not set(same) & set(metrics)
 
 
+@pytest.mark.slow
 def test_arms_keep_their_order_of_colours(tmp_path, uri):
     sizes = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
     rho = Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho")
@@ -182,6 +185,7 @@ def test_odd_names_reach_the_store(tmp_path, uri):
     assert "<i>" not in cell.data.tags["mlflow.note.content"]
 
 
+@pytest.mark.slow
 def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     results, said, tracker = curve
     first = tracker().reconcile(said.judgement)

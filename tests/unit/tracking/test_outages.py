@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import pytest
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.tracking import background, runs, store
@@ -82,6 +83,7 @@ with quiet_mlflow():
 """
 
 
+@pytest.mark.slow
 def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, mlflow_has, tmp_path):
     database = tmp_path / "new" / "mlflow.db"
     uri = f"sqlite:///{database}"
@@ -93,6 +95,7 @@ def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, m
     assert len(StoredRuns(uri).children) == 1
 
 
+@pytest.mark.slow
 def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path):
     """Nobody but a dead maker lets go of its folder; one that has just been made may not be held yet."""
     ages = {"killed_long_ago": 3600, "at_work": 3600, "killed_just_now": 0}
@@ -112,6 +115,7 @@ def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path):
     assert all(other.exists() for other in beside)
 
 
+@pytest.mark.slow
 def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     link = os.link
