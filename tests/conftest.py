@@ -25,8 +25,10 @@ TOGETHER = {
     "tests/integration/": "sweeps",
     "tests/equivalence/": "ranks",
     "tests/unit/report/": "reports",
+    "tests/unit/test_import_rules.py": "sources",
+    "tests/unit/test_public_names.py": "sources",
 }
-"""What shares Ray and sweeps made once, a process that ranks are forked from, reports written once; longest waits first."""
+"""What shares Ray and sweeps made once, a process that ranks are forked from, reports written once, parsed sources; longest waits first."""
 
 
 def pytest_addoption(parser):

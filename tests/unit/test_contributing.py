@@ -158,6 +158,7 @@ def test_a_verb(used):
     assert protocol["name"] == "stripes/quick"
 
 
+@pytest.mark.slow
 def test_listings_are_as_tidy_as_the_tree(tree):
     shutil.copy(ROOT / "pyproject.toml", tree)
     files = [str(tree / path) for path, _, _ in LISTINGS]

@@ -98,6 +98,7 @@ def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, mo
         assert 0 < row["train/direction_variance"] < 1
 
 
+@pytest.mark.slow
 def test_looking_changes_no_number(tmp_path, monkeypatch):
     own = {"training__steps": 30, "training__eval_every": 30, "task__linear_epochs": 1}
     config = config_of(TASKS["contrastive"], **own)  # its head keeps batch statistics

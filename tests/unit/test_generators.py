@@ -37,6 +37,7 @@ def test_what_a_trial_draws_is_its_seeds_whatever_ran_before(tmp_path):
     assert run(config_of(SMALL, seed=1), tmp_path / "other")[0].metrics != first.metrics
 
 
+@pytest.mark.slow
 def test_a_killed_trial_goes_on_drawing_where_it_stood(tmp_path):
     uncut, _ = run(config_of(SMALL), tmp_path / "uncut")
     with pytest.raises(Killed):

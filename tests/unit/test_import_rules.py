@@ -5,20 +5,9 @@ import subprocess
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-
-
-def sources(package):
-    return sorted((ROOT / package).rglob("*.py"))
-
-
-@cache
-def tree(path):
-    return ast.parse(path.read_text())
+from helpers.sources import ROOT, sources, tree
 
 
 @cache

@@ -243,6 +243,7 @@ def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(metho
         assert set(cell.knobs) == {"optim.lr", "loss.margin" if cell.arm == "triplet" else "loss.k"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cmaes", "nsga2"])
 def test_generations_are_the_same_after_an_interruption_at_any_place(method):
     """Three generations and more."""
@@ -285,6 +286,7 @@ def test_a_search_over_arms_goes_on_where_it_was_cut_short():
     assert [cell.label for cell in first] == [cell.label for cell in whole]
 
 
+@pytest.mark.slow
 def test_a_search_over_arms_prefers_the_better_one():
     """The share of the better arm among the later of 40 proposals, as a mean over three searches: 0.9."""
     shares = []

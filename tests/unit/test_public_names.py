@@ -4,11 +4,11 @@ something that is."""
 import ast
 import importlib
 from collections import Counter
-from pathlib import Path
+
+from helpers.sources import ROOT, sources, tree
 
 from tune_dml.space import Paper, Protocol, Recipe, Space
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("tune_dml", "trainables", "search_spaces")
 READERS = (*PACKAGES, "benchmarks", "docs")
 FOUND_BY = {"verb", "question", "knob_question", "family"}  # decorators
@@ -23,11 +23,7 @@ FOR_OTHERS = {
 
 
 def trees(*packages):
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text())
-        for package in packages
-        for path in sorted((ROOT / package).rglob("*.py"))
-    }
+    return {str(path.relative_to(ROOT)): tree(path) for package in packages for path in sources(package)}
 
 
 def definitions(tree):

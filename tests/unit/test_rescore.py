@@ -137,6 +137,7 @@ def test_a_query_and_a_gallery_are_kept_apart(tmp_path):
     assert read.pictures.tolist() == list(range(10, 16))
 
 
+@pytest.mark.slow
 def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, toy_metric):
     with pytest.raises(ConfigError, match="no_such_metric"):
         operations.rescore("toy", session_of(sweep), metrics=["no_such_metric"])
@@ -167,6 +168,7 @@ def metrics_of(sweep, key):
     return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 
+@pytest.mark.slow
 def test_mlflow_gets_validation_at_once_and_test_when_opened(sweep):
     session = session_of(sweep)
     operations.rescore("toy", session, metrics=["recall_at_3"])

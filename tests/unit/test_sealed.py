@@ -118,6 +118,7 @@ def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
     assert done.results.opened
 
 
+@pytest.mark.slow
 def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep, tmp_path):
     track(sweep)
     values = planted(sweep)

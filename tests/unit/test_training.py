@@ -118,6 +118,7 @@ def test_test_metrics_belong_to_the_evaluation_that_counts(whole, tmp_path):
     assert not [name for name in last_checkpoint(tmp_path)["best"] if name.startswith("test/")]
 
 
+@pytest.mark.slow
 def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
     config = config_of(SMALL, evaluation__epoch="best_validation")
     with pytest.raises(Killed):

@@ -211,6 +211,7 @@ def reach_in(results, folder):
     return json.loads(write_report(results, folder).verdicts.read_text())["reach"]
 
 
+@pytest.mark.slow
 def test_the_report_says_how_far_a_difference_reaches_and_keeps_test_sealed(tmp_path):
     results = write_sweep(tmp_path / "toy", space=rho_space(), histories=False)
     assert reach_in(results, tmp_path / "before") is None

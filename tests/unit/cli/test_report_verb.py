@@ -1,5 +1,6 @@
 """What `tune-dml report` prints."""
 
+import pytest
 from helpers.toys import write_sweep
 
 from tune_dml.record.ledger import Ledger
@@ -14,6 +15,7 @@ def test_without_a_baseline_there_are_no_columns_for_it(command_line, tmp_path):
     assert "minus baseline" not in out
 
 
+@pytest.mark.slow
 def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(command_line, tmp_path):
     write_sweep(tmp_path / "toy", missing=[("rho=1", 2)])
     words = ("report", "toy", "--storage", tmp_path, "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db")

@@ -130,6 +130,7 @@ def test_a_second_run_of_a_decided_race_does_nothing(decided):
     assert decided.events() == before
 
 
+@pytest.mark.slow
 def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
     whole, total = decided.events(), len(read_state(decided.folder).trials)
     for after in range(1, total, 2):

@@ -136,6 +136,7 @@ def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
         assert all(path.read_bytes().startswith(magic) for path in written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pdf", "png"])
 def test_a_figure_has_the_same_bytes_each_time(steep, form):
     canvas = figures_of(answers(analyse(steep.results)))[0].views[0].draw(False)

@@ -84,6 +84,7 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
     assert "Which configuration is best, and which knob mattered?" in found.text
 
 
+@pytest.mark.slow
 def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     points = [(float(10 ** -random.uniform(1, 4)), float(random.uniform(0.1, 1))) for _ in range(24)]

@@ -45,6 +45,7 @@ def kept(tmp_path, uri, network):
     return results, judgement, attach
 
 
+@pytest.mark.slow
 def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
     (_, judgement, attach), (made, pictures, _) = kept, network
     attach()

@@ -62,6 +62,7 @@ def test_runs_are_nested_and_charts_get_the_knob(curve, uri):
     assert data == "d" * 32
 
 
+@pytest.mark.slow
 def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
     results, _, tracker = curve
     tracker().stop()

@@ -58,6 +58,7 @@ def test_attaching_never_raises(driver, tracker, tmp_path):
     assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach([], "r")
 
 
+@pytest.mark.slow
 def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, mlflow_has):
     first, second, third, going = driver.trials
     for trial in (first, second, going):

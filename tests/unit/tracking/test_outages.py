@@ -130,6 +130,7 @@ def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, m
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_database_is_made_where_files_have_one_name_alone(tmp_path, monkeypatch):
     def refused(new, path):
         raise PermissionError(1, "Operation not permitted")
@@ -147,6 +148,7 @@ def test_a_deleted_experiment_is_named(driver, tracker, mlflow_has):
     assert "mlflow experiments restore --experiment-id" in str(report.error)
 
 
+@pytest.mark.slow
 def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
     driver.run(driver.trials[0])
     level = logging.getLogger("alembic").level

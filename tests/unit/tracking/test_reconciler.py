@@ -29,6 +29,7 @@ def edited(store, driver):
     return store.by_key[driver.trials[0].key].info.run_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7])
 def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted(store, edited, tracker, step):
     store.client.log_metric(edited, METRIC, 99.9, step=step)
@@ -74,6 +75,7 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
     assert sweep.data.tags["tune_dml.values.loss.margin"] == "[0.1, 1.0, 3.0]"
 
 
+@pytest.mark.slow
 def test_what_an_earlier_end_of_a_trial_had_shown_is_the_ledgers_too(store, driver, tracker, edited):
     """It failed where it had a figure that no row has, and finished on a second try."""
     trial = driver.trials[0]
