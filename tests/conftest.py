@@ -28,7 +28,7 @@ TOGETHER = {
     "tests/unit/test_import_rules.py": "sources",
     "tests/unit/test_public_names.py": "sources",
 }
-"""What shares Ray and sweeps made once, a process that ranks are forked from, reports written once, parsed sources; longest waits first."""
+"""Groups of tests that share a Ray, sweeps, ranks, reports or parsed sources; the longest waits come first."""
 
 
 def pytest_addoption(parser):
@@ -56,6 +56,7 @@ def pytest_collection_finish():
     event.listen(Engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With several processes, what shares something stays in one of them."""
     from xdist.scheduler import LoadScopeScheduling

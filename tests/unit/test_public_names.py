@@ -5,7 +5,8 @@ import ast
 import importlib
 from collections import Counter
 
-from helpers.sources import ROOT, sources, tree
+from helpers.sources import ROOT, sources
+from helpers.sources import tree as tree_of
 
 from tune_dml.space import Paper, Protocol, Recipe, Space
 
@@ -23,7 +24,7 @@ FOR_OTHERS = {
 
 
 def trees(*packages):
-    return {str(path.relative_to(ROOT)): tree(path) for package in packages for path in sources(package)}
+    return {str(path.relative_to(ROOT)): tree_of(path) for package in packages for path in sources(package)}
 
 
 def definitions(tree):
