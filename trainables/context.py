@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle  # for the error that torch raises
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,11 +202,16 @@ class FolderContext:
         found: dict[int, tuple[str, bytes]] = {}
         for name in filter(_is_checkpoint, self._patiently(self._files.names)):
             content = self._patiently(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
-            if _is_whole(content):
-                step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
-                found[step] = (name, content)
-            elif self.rank == 0:
-                self.say(f"{name} cannot be read ({len(content)} bytes, damaged) and is skipped")
+            why = "damaged"
+            try:
+                if _is_whole(content):
+                    step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
+                    found[step] = (name, content)
+                    continue
+            except pickle.UnpicklingError:  # torch advises to load it nevertheless
+                why = "not a checkpoint of ours: it holds code"
+            if self.rank == 0:
+                self.say(f"{name} cannot be read ({len(content)} bytes, {why}) and is skipped")
         if not found:
             return None
         last, content = found[max(found)]

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 
+from trainables.errors import ConfigError
 from tune_dml.cli import main
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
@@ -20,7 +21,10 @@ def program() -> None:
     occupy_standard_streams()
     words = sys.argv[1:] = dashed(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
-        sys.exit(supervise(words))
+        try:
+            sys.exit(supervise(words))
+        except ConfigError as error:
+            sys.exit(str(error))
     speak = attend()
     try:
         main()

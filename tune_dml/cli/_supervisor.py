@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events
 from tune_dml.record.several_jobs import BUDGET_FROM
@@ -260,7 +261,11 @@ def _command(verb: str) -> Any:
 
     from tune_dml.cli import application
 
-    return typer.main.get_command(application()).commands[verb]  # type: ignore[attr-defined]
+    known = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    if verb not in known:
+        rule = "the program's modules are gone while it runs"
+        raise ConfigError(Problem("tune-dml", rule, None, "Install it again; then `tune-dml resume SWEEP` goes on."))
+    return known[verb]
 
 
 def _cause(code: int) -> str:

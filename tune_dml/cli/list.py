@@ -42,7 +42,8 @@ def list(*, storage: Path, as_json: Json = False) -> None:
             lines.append(_SweepLine.of(results_of(folder / name)))
         except ConfigError as error:
             unreadable += error.problems
-    show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.spoken))), as_json)
+    if lines or not unreadable:
+        show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.spoken))), as_json)
     raise_if_any(unreadable)
 
 

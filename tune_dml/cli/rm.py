@@ -20,11 +20,17 @@ tune-dml rm old --yes
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
     """Remove a sweep and everything it left on disk or in object storage; its runs in MLflow stay. Refused while it runs."""
+    from trainables.errors import ConfigError, Problem
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
 
+    folder = storage.absolute() / sweep_name
+    if folder.is_symlink():
+        rule = f"is a link to {folder.resolve()}: what it leads to is not removed by another name"
+        remedy = f"Remove the link with `rm`, or the sweep with `tune-dml rm {folder.resolve().name} --storage DIR`."
+        raise ConfigError(Problem(str(folder), rule, None, remedy))
     state = load_state(storage.absolute(), sweep_name)
     results = Results.of(state)
     finished = results.count("finished")

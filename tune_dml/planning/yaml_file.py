@@ -17,9 +17,30 @@ from trainables.config import SECTIONS
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import rule_of
 
+_MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
+"""Of a file: a plan of so many values takes seconds to check."""
+
 
 class _Loader(yaml.SafeLoader):
     """Safe loader that refuses repeated keys and reads 1e-3 as a number."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Compose the document; refuse one that aliases or lists make too large to be checked."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _size(node, {}) > _MOST_VALUES:
+            rule = f"it holds more than {_MOST_VALUES:,} values, aliases counted each time"
+            raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark)
+        return node
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the values below a node, those of an alias counted wherever it stands."""
+    if id(node) not in known:
+        known[id(node)] = 1  # of an alias to itself
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        below = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        known[id(node)] = 1 + sum(_size(each, known) for each in below)
+    return known[id(node)]
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -51,7 +72,11 @@ def read_mapping(
         ConfigError: The file cannot be read, is no YAML or holds no mapping.
     """
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        text = path.read_text(encoding="utf-8")
+        if len(text) > _MOST_CHARACTERS:
+            rule = f"the {what} may have at most {_MOST_CHARACTERS:,} characters"
+            raise ConfigError(Problem(str(path), rule, len(text)))
+        raw = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         others = [item.name for item in path.parent.glob("*.y*ml")]
         near = difflib.get_close_matches(path.name, others, n=1, cutoff=0.8)

@@ -205,6 +205,8 @@ class Ledger:
                 aside.write(torn + b"\n")
         self._file = open_whole(self.sweep / LEDGER)
         self._size = os.fstat(self._file.fileno()).st_size
+        if not self._size:
+            os.fchmod(self._file.fileno(), 0o600)  # it holds the command line
         if torn:
             self.write(_note(f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}"))
         return self

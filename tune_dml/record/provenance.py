@@ -21,9 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-_DIFF_LIMIT = 200_000
-"""Characters of the diff that are stored; the digest is of the whole diff."""
-
 _LIST_LIMIT = 100
 _TIMEOUT = 2.0
 """Seconds until a helper program is given up."""
@@ -49,7 +46,6 @@ class Git(TypedDict, total=False):
     dirty: bool
     untracked: list[str]
     untracked_cut: str
-    diff: str
     diff_digest: str
     diff_note: str
     note: str
@@ -87,13 +83,27 @@ class Provenance(TypedDict, total=False):
     environment: dict[str, str]
 
 
-_NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|passwd|secret|api[_-]?key|credential|authorization)[\w-]*)"
+_NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|passwd|passphrase|secret|api[_-]?key|credential|authorization)[\w-]*)"
+_SHORT = r"(?:pass|pwd|passwd|pw)"
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
     (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]*@"), f"://{_STARS}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {_STARS}"),
-    (re.compile(rf"(?i)(\b{_NAME}['\"]?\s*[=:]\s*)(['\"]?)(?!\s)[^\s'\"&;,]+"), rf"\1\2{_STARS}"),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|hf_|sk-|xox[abp]-|AKIA|dapi)[\w-]{12,}"), _STARS),
+    (
+        re.compile(rf"(?i)(\b(?:{_NAME}|{_SHORT})['\"]?\s*[=:]\s*)(?:'[^'\n]+'|\"[^\"\n]+\"|(?!\s)[^\s'\"&;,]+)"),
+        rf"\1{_STARS}",
+    ),
+    (re.compile(rf"(?i)((?<!\w)--?{_NAME}\s+)(?!-)\S+"), rf"\1{_STARS}"),
+    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{_STARS}"),
+    (re.compile(r"-----BEGIN[A-Z ]*PRIVATE KEY-----.*?(?:-----END[A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), _STARS),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), _STARS),
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|A[KS]IA|dapi|npm_|pypi-|AIza|SG\.|rk_live_|sk_live_)"
+            r"[\w.-]{12,}"
+        ),
+        _STARS,
+    ),
 )
 
 
@@ -121,8 +131,8 @@ def _mask_argv(argv: Sequence[str]) -> list[str]:
 def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Provenance:
     """Return the provenance of this process as JSON values.
 
-    `git` describes the repository of the working directory, or else of this package. The diff is against HEAD with secrets
-    masked; `diff_digest` is of the unmasked diff, so equal digests mean equal code.
+    `git` describes the repository of the working directory, or else of this package. Of the diff against HEAD
+    only size and digest are stored; equal digests mean equal code.
     """
     environment = os.environ if environment is None else environment
     gpu_query = _start_gpu_query()  # runs while git does
@@ -172,16 +182,13 @@ def _repository(folder: Path, status: str) -> Git:
 
 
 def _diff(folder: Path) -> Git:
+    """Return digest and size of the changes that are not committed. Their text, which may hold secrets, is not stored."""
     text = _run("git", "-C", str(folder), "diff", "HEAD", "--no-color", "--no-ext-diff")
     if text is None:
-        return {"diff": "", "diff_note": "the diff could not be read"}
-    shown = mask(text[:_DIFF_LIMIT])
-    described: Git = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
-    if len(text) > _DIFF_LIMIT:
-        described["diff_note"] = f"cut: the first {_DIFF_LIMIT} of {len(text)} characters"
-    elif shown != text:
-        described["diff_note"] = f"what looked like a secret is shown as {_STARS}"
-    return described
+        return {"diff_note": "the diff could not be read"}
+    lines = sum(line[:1] in {"+", "-"} and line[:3] not in {"+++", "---"} for line in text.splitlines())
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {"diff_digest": digest, "diff_note": f"{lines} lines of {text.count('diff --git ')} files"}
 
 
 def _run(*command: str) -> str | None:

@@ -33,8 +33,12 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
         raise ConfigError(Problem(place, "needs a header line and a line for each training", f"{len(lines)} lines"))
     separator = max(",;\t", key=lines[0].count)
     reader = csv.reader(path.read_text(encoding="utf-8-sig").splitlines(keepends=True), delimiter=separator)
-    columns = [one_line(name) for name in next(reader)]
-    rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
+    try:
+        columns = [one_line(name) for name in next(reader)]
+        rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
+    except csv.Error as error:
+        rule = f"must be a table that can be read ({error})"
+        raise ConfigError(Problem(f"{place}, line {reader.line_num}", rule, None, "Is a quote open?")) from None
     raise_if_any(_shape_problems(place, columns, rows))
     metric = _metric(place, columns, request)
     read, problems = [], []

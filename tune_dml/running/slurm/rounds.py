@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainables.files import write_whole
 from tune_dml.planning.data import known_digests
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import CellProposed, Note, TrialEnd, TrialEnded, TrialResumed, TrialRetried, TrialStarted
 from tune_dml.record.ledger import Ledger
@@ -71,7 +71,7 @@ class Rounds:
 
     def prepare(self, group: int) -> int:
         """Write the next round into the sweep's folder; return its number of trials."""
-        trials: list[Trial] = []
+        trials: list[PlannedTrial] = []
         while len(trials) < group * _MOST_TASKS and (trial := self.proposals.next_trial()) is not None:
             trials.append(trial)
         if not trials:
@@ -177,6 +177,6 @@ def spent_hours(state: SweepState, resources: Resources) -> float:
     return seconds / 3600 * (resources.gpus or resources.workers)
 
 
-def _request(trial: Trial) -> TrialRequest:
+def _request(trial: PlannedTrial) -> TrialRequest:
     settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
     return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": None}

@@ -1,0 +1,135 @@
+"""Sweeps as jobs of a real SLURM: time that is up, jobs queued again, two jobs on one node, arrays with killed tasks."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from helpers.clusters import all_pids, command_of
+from helpers.sweeps import outcome, table
+
+from tune_dml.record.state import read_state
+
+STEPS = ["--dataset", "digits", "--set", "training.steps=40", "--set", "training.eval_every=10"]
+
+
+def ended(folder):
+    """The trials that have ended."""
+    if not (folder / "plan.json").exists():
+        return 0
+    state = read_state(folder)
+    return sum(state.trial(key).end is not None for key in state.trials)
+
+
+def jobs(slurm, name):
+    """Ids of a sweep's jobs that wait or run."""
+    return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()
+
+
+def is_running(slurm, name):
+    return "RUNNING" in slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%T", check=False)
+
+
+def local_table(slurm, place, seeds):
+    """The table of the same sweep on this machine, without SLURM."""
+    slurm.tune("sweep", "sec_rho", "--name", "local", "--seeds", seeds, *STEPS, cwd=place, check=False, timeout=900)
+    return table(place / "sweeps" / "local")
+
+
+@pytest.fixture
+def place(slurm, tmp_path):
+    return tmp_path
+
+
+def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller(slurm, place, found):
+    words = ("submit", "slurm", "--nodes", 2, "--cpus-per-task", 1, "--", "sweep", "sec_rho", "--name", "cut")
+    sent = slurm.tune(*words, "--seeds", 10, *STEPS, cwd=place).stdout
+    assert "#SBATCH --signal=B:USR1@30" in sent
+    assert "submitted as job" in sent
+    folder = place / "sweeps" / "cut"
+    again = slurm.tune(*words, "--seeds", 10, *STEPS, cwd=place).stdout
+    assert "nothing was submitted" in again
+    since = time.time()
+    for cut in range(3):
+        slurm.wait_for(lambda cut=cut: ended(folder) >= 8 * (cut + 1), seconds=400)
+        before = jobs(slurm, "cut")
+        slurm.out("scancel", "--batch", "--signal=USR1", before[0])  # as SLURM does before the time is up
+        slurm.wait_for(lambda before=before: jobs(slurm, "cut") and before[0] not in jobs(slurm, "cut"), seconds=200)
+        if cut == 0:
+            slurm.out("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
+        if cut == 1:
+            slurm.kill_controller()
+            slurm.start_controller()
+    slurm.wait_for(lambda: ended(folder) >= 32, seconds=400)
+    (last,) = jobs(slurm, "cut")
+    slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it begins again
+    slurm.wait_for(lambda: ended(folder) == 60 and not jobs(slurm, "cut"), seconds=900)
+    slurm.out("scontrol", "update", "NodeName=n1", "State=RESUME")
+    assert table(folder) == local_table(slurm, place, 10)
+    fault = "SLURM: 60 trials through 3 times up, `scontrol requeue`, a drained node, a killed slurmctld"
+    found(fault, outcome(folder, since))
+
+
+def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
+    """Each has a Ray of its own; the one that ends first harms nothing."""
+    for name in ("left", "right"):
+        words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--")
+        slurm.tune(*words, "sweep", "sec_rho", "--name", name, "--seeds", 2, *STEPS, cwd=place)
+    slurm.wait_for(lambda: is_running(slurm, "left") and is_running(slurm, "right"))
+    slurm.wait_for(
+        lambda: ended(place / "sweeps" / "left") >= 1 and ended(place / "sweeps" / "right") >= 1, seconds=300
+    )
+    slurm.tune("cancel", "slurm", "left", cwd=place)
+    assert not jobs(slurm, "left")
+    assert is_running(slurm, "right")
+    slurm.wait_for(lambda: not jobs(slurm, "right"), seconds=400)
+    right = outcome(place / "sweeps" / "right", 0.0)
+    assert right["finished"] == 12
+    assert right["repeated"] == 0
+    found("SLURM: two jobs of one user on one node, one is cancelled", right)
+    slurm.tune("submit", "slurm", "--", "resume", "left", cwd=place)
+    slurm.wait_for(lambda: not jobs(slurm, "left"), seconds=400)
+    assert table(place / "sweeps" / "left") == table(place / "sweeps" / "right")
+    assert not [pid for pid in all_pids() if str(slurm.folder / "spool") in command_of(pid)]
+
+
+def test_an_array_with_killed_tasks(slurm, place, found):
+    """SLURM is the scheduler; what a killed task had not finished comes in the next round."""
+    words = ("submit", "slurm", "--array", "--", "sweep", "sec_rho", "--name", "rows", "--seeds", 6, *STEPS)
+    slurm.tune(*words, cwd=place)
+    folder, killed, since = place / "sweeps" / "rows", set(), time.time()
+
+    def kill_some():
+        for pid in all_pids():
+            command = command_of(pid)
+            key = command.rpartition(" ")[2]
+            if f"slurm task {folder}" in command and len(killed) < 5 and int(key) % 7 == 3 and key not in killed:
+                killed.add(key)
+                os.kill(pid, signal.SIGKILL)
+        return not jobs(slurm, "rows") and ended(folder) == 36
+
+    slurm.wait_for(kill_some, seconds=900)
+    assert len(killed) == 5
+    assert table(folder) == local_table(slurm, place, 6)
+    found("SLURM: an array of 36 trials, 5 tasks killed, collected in two rounds", outcome(folder, since))
+
+
+def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
+    began = time.monotonic()
+    slurm.tune("submit", "slurm", "--cpus-per-task", 2, "--", "sweep", "sec_rho", "--name", "page", "--seeds", 2,
+               *STEPS, cwd=place)  # fmt: skip
+    folder = place / "sweeps" / "page"
+    slurm.wait_for(lambda: (folder / "ledger.jsonl").exists() and '"started"' in (folder / "ledger.jsonl").read_text())
+    print(f"submit to first trial: {time.monotonic() - began:.1f} s")  # noqa: T201
+    assert "is running" in slurm.tune("status", "page", cwd=place).stdout
+    slurm.tune("cancel", "slurm", "page", cwd=place)
+    slurm.tune("cancel", "slurm", "page", cwd=place)
+    assert "started" in slurm.tune("logs", "slurm", "page", cwd=place).stdout
+    slurm.tune("submit", "slurm", "--", "resume", "page", cwd=place)
+    slurm.tune("logs", "slurm", "page", "--follow", cwd=place, timeout=400)
+    assert "page" in slurm.tune("submit", "slurm", "--", "list", "--storage", folder.parent, cwd=place).stdout
+    assert json.loads(slurm.tune("status", "page", "--json", cwd=place).stdout)["counts"]["finished"] == 12
+    slurm.tune("submit", "slurm", "--", "report", "page", cwd=place)
+    assert Path(folder / "report" / "report.html").exists()
