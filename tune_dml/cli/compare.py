@@ -13,7 +13,7 @@ from trainables.errors import Problem, raise_if_any
 from trainables.files import expanded
 from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
-from tune_dml.cli.screen import show, table
+from tune_dml.cli.screen import Listing, show, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ORDER = 80
 EXAMPLES = """
 tune-dml compare rho1 rho2
 tune-dml compare rho1 /shared/sweeps/rho1 -o out    # whichever MLflow server each was logged to
+tune-dml compare heads full --rank                  # do heads order a knob's values as full training does?
 tune-dml compare sqlite:///x.db#mine http://host:5000#theirs --metric val_acc --margin 0.01
 """
 
@@ -44,6 +45,9 @@ def compare(
     same_data: Annotated[
         bool, typer.Option(help="MLflow experiments that log no data set were trained on the data of the others.")
     ] = False,
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Kendall's tau per knob: does the first sweep order values like the others?")
+    ] = False,
     storage: Path,
     margin: Margin = None,
     as_json: Json = False,
@@ -61,8 +65,32 @@ def compare(
     results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
     comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
+    if rank:
+        show(_ranks(comparison), as_json)
+        return
     show(_ShownComparison(comparison, page), as_json)
     raise typer.Exit(1 if comparison.refusals else 0)
+
+
+def _ranks(comparison: SweepComparison) -> Listing:
+    """Return a row for each knob that the first sweep shares with another one."""
+    from tune_dml.report.several import rank_agreements
+
+    first, *others = comparison.sweeps
+    named = zip(comparison.names[1:], others, strict=True)
+    rows = tuple(
+        {
+            "knob": path,
+            "against": name,
+            "values": found.levels,
+            "tau": round(found.tau, 3),
+            "low": round(found.low, 3),
+            "high": round(found.high, 3),
+        }
+        for name, other in named
+        for path, found in rank_agreements(first, other).items()
+    )
+    return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and 95 % interval", rows)
 
 
 def _experiment(word: str) -> tuple[str, str] | None:

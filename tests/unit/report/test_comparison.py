@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from helpers.toys import STEEP, write_sweep
 
-from tune_dml.report.several import compare_sweeps, comparison_data, comparison_sentences, write_comparison
+from tune_dml.report.several import (
+    compare_sweeps,
+    comparison_data,
+    comparison_sentences,
+    rank_agreements,
+    write_comparison,
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +92,14 @@ def test_json_of_a_cell_without_numbers_has_null(tmp_path):
     rows = comparison_data(compare_sweeps([sweep, sweep]))["cells"]
     assert any(row["mean"] is None for row in rows)
     assert all(row["mean"] is None or math.isfinite(row["mean"]) for row in rows)
+
+
+def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_path):
+    """On other data and seeds too: only the order counts."""
+    ((path, same),) = rank_agreements(*compare_sweeps([half, lower]).sweeps).items()
+    assert (path, same.levels) == ("regularizer.rho", len(STEEP))
+    assert same.tau > 0.6
+    turned = {rho: 100 - mean for rho, mean in STEEP.items()}
+    options = {"dataset": "digits", "seeds": (7, 8, 9), "sd": 0.1, "histories": False, "evidence": False}
+    other = write_sweep(tmp_path / "other", means=turned, **options)
+    assert rank_agreements(*compare_sweeps([half, other]).sweeps)[path].tau < -0.6

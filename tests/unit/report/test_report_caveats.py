@@ -87,3 +87,11 @@ def test_collapsed_trials_are_in_the_answer(tmp_path):
     assert sentence.startswith(
         f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({labels[0]}: 2 of "
     )
+
+
+def test_heads_on_stored_features_say_that_the_backbone_was_frozen(results):
+    heads = replace(results, plan=replace(results.plan, dataset="features"))
+    said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]
+    assert len(said) == 1
+    assert "--rank" in said[0]
+    assert not any("backbone was frozen" in section.headline for section in answers(analyse(results)))

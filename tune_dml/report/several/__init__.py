@@ -2,6 +2,7 @@
 
 from tune_dml.report.several.comparison import SweepComparison, compare_sweeps, on_the_same_data
 from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
+from tune_dml.report.several.ranks import rank_agreements
 from tune_dml.report.several.study import StudyAnalysis, analyse_study
 from tune_dml.report.several.study_page import study_data, study_sentences, write_study
 
@@ -13,6 +14,7 @@ __all__ = [
     "comparison_data",
     "comparison_sentences",
     "on_the_same_data",
+    "rank_agreements",
     "study_data",
     "study_sentences",
     "write_comparison",

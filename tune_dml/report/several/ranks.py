@@ -1,0 +1,42 @@
+"""Which knobs two sweeps order alike, such as heads on stored features and full training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.space import Value
+from tune_dml.stats.verdicts.ranks import RankAgreement, Table, agree_in_rank
+
+
+def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
+    """Return knob -> agreement, for each knob that both sweeps search at three or more common values."""
+    paths = [knob.path for knob in first.results.plan.space.knobs]
+    theirs = {knob.path for knob in second.results.plan.space.knobs}
+    found = {}
+    for path in dict.fromkeys(path for path in paths if path in theirs):
+        own, other = _levels(first, path), _levels(second, path)
+        common = [level for level in own if level in other]
+        if len(common) >= 3:
+            found[path] = agree_in_rank(_table(own, common), _table(other, common))
+    return found
+
+
+def _levels(sweep: Analysis, path: str) -> Mapping[Value, list[CellAnalysis]]:
+    """Return value -> cells with a result on every seed, baselines aside."""
+    levels: dict[Value, list[CellAnalysis]] = {}
+    seeds = set(sweep.results.plan.seeds)
+    for cell in sweep.cells:
+        if path in cell.cell.knobs and not cell.cell.baseline and set(cell.values) >= seeds:
+            levels.setdefault(cell.cell.knobs[path], []).append(cell)
+    return levels
+
+
+def _table(levels: Mapping[Value, list[CellAnalysis]], common: list[Value]) -> Table:
+    """Return the mean over the cells of each value, (values, seeds)."""
+    seeds = sorted(levels[common[0]][0].values)
+    rows = [[np.mean([cell.values[seed] for cell in levels[level]]) for seed in seeds] for level in common]
+    return np.array(rows, dtype=np.float64)
