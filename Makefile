@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test results test-slow test-grown test-faults test-learning test-browser test-spaces test-gpu test-vision test-objects mutants check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test results test-slow test-grown test-faults test-slurm test-learning test-browser test-spaces test-gpu test-vision test-objects mutants check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-slow       run the slow tests"
 	@echo "make test-grown      run the fast unit tests in a copy of the tree with every listing of CONTRIBUTING.md"
 	@echo "make test-faults     kill real processes and nodes, write docs/reliability.md"
+	@echo "make test-slurm      run sweeps as jobs of a real SLURM on this machine, add rows to docs/reliability.md"
 	@echo "make test-learning   test what training learns, with each of torch's CPU kernels, one and two threads"
 	@echo "make mutants         change the code in 300 places, one at a time, and count the changes that unit tests catch"
 	@echo "make test-browser    test the report in headless Chromium (installs it where apt can)"
@@ -58,6 +59,14 @@ test-faults: $(VENV)/.dev
 	rm -f build/faults.jsonl && mkdir -p build
 	TUNE_DML_FAULTS=$(CURDIR)/build/faults.jsonl $(BIN)/python -m pytest -m "slow or not slow" tests/faults
 	$(BIN)/python docs/reliability.py build/faults.jsonl
+
+# Virtual nodes of this machine, without munge; needs root.
+test-slurm: $(VENV)/.dev
+	@command -v slurmctld slurmd sbatch srun > /dev/null || apt-get install -y -qq slurmctld slurmd slurm-client \
+	slurm-wlm-basic-plugins > /dev/null 2>&1 || { echo "SLURM is not installed and apt cannot install it."; exit 1; }
+	rm -f build/slurm.jsonl && mkdir -p build
+	TUNE_DML_FAULTS=$(CURDIR)/build/slurm.jsonl $(BIN)/python -m pytest -m slurm tests/slurm
+	$(BIN)/python docs/reliability.py --add build/slurm.jsonl
 
 # Kernels and thread counts round differently; verdicts on learning must not depend on rounding.
 test-learning: $(VENV)/.dev

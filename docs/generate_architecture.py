@@ -15,6 +15,7 @@ WITHOUT_DOCSTRING = {
     ".ci": "what runs on every change",
     "benchmarks": "one file per performance or statistics claim, each a ratio against a named peer",
     "deploy": "cluster files for your own machines, Google Cloud and Kubernetes",
+    "deploy/slurm": "the scripts that `tune-dml submit slurm` writes, and the profile of a site",
     "docs": "the documentation and its generators",
     "docs/adr": "architecture decision records",
     "docs/results": "studies run on glyphs: tables, verdicts, pictures",
@@ -28,6 +29,7 @@ WITHOUT_DOCSTRING = {
     "tests/helpers": "oracles, small copies of data sets, small trials",
     "tests/integration": "whole sweeps with Ray and MLflow",
     "tests/learning": "what training learns, as means over seeds",
+    "tests/slurm": "sweeps as jobs of a real SLURM on virtual nodes",
     "tests/toy_package": "a third party's loss, data set, task and space",
     "tests/unit": "one folder or file per room",
 }

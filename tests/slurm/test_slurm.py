@@ -1,5 +1,6 @@
 """Sweeps as jobs of a real SLURM: time that is up, jobs queued again, two jobs on one node, arrays with killed tasks."""
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,12 @@ from helpers.sweeps import outcome, table
 from tune_dml.record.state import read_state
 
 STEPS = ["--dataset", "digits", "--set", "training.steps=40", "--set", "training.eval_every=10"]
+
+
+def row(folder, since):
+    """The row of docs/reliability.md; MLflow's file lies beside the sweeps."""
+    with contextlib.chdir(folder.parent):
+        return outcome(folder, since)
 
 
 def ended(folder):
@@ -69,7 +76,7 @@ def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller
     slurm.out("scontrol", "update", "NodeName=n1", "State=RESUME")
     assert table(folder) == local_table(slurm, place, 10)
     fault = "SLURM: 60 trials through 3 times up, `scontrol requeue`, a drained node, a killed slurmctld"
-    found(fault, outcome(folder, since))
+    found(fault, row(folder, since))
 
 
 def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
@@ -77,15 +84,16 @@ def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
     for name in ("left", "right"):
         words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--")
         slurm.tune(*words, "sweep", "sec_rho", "--name", name, "--seeds", 2, *STEPS, cwd=place)
-    slurm.wait_for(lambda: is_running(slurm, "left") and is_running(slurm, "right"))
+    slurm.wait_for(lambda: is_running(slurm, "left") and is_running(slurm, "right"), seconds=120)
     slurm.wait_for(
         lambda: ended(place / "sweeps" / "left") >= 1 and ended(place / "sweeps" / "right") >= 1, seconds=300
     )
     slurm.tune("cancel", "slurm", "left", cwd=place)
     assert not jobs(slurm, "left")
     assert is_running(slurm, "right")
+    since = time.time()
     slurm.wait_for(lambda: not jobs(slurm, "right"), seconds=400)
-    right = outcome(place / "sweeps" / "right", 0.0)
+    right = row(place / "sweeps" / "right", since)
     assert right["finished"] == 12
     assert right["repeated"] == 0
     found("SLURM: two jobs of one user on one node, one is cancelled", right)
@@ -113,7 +121,7 @@ def test_an_array_with_killed_tasks(slurm, place, found):
     slurm.wait_for(kill_some, seconds=900)
     assert len(killed) == 5
     assert table(folder) == local_table(slurm, place, 6)
-    found("SLURM: an array of 36 trials, 5 tasks killed, collected in two rounds", outcome(folder, since))
+    found("SLURM: an array of 36 trials, 5 tasks killed, collected in two rounds", row(folder, since))
 
 
 def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
@@ -121,7 +129,9 @@ def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
     slurm.tune("submit", "slurm", "--cpus-per-task", 2, "--", "sweep", "sec_rho", "--name", "page", "--seeds", 2,
                *STEPS, cwd=place)  # fmt: skip
     folder = place / "sweeps" / "page"
-    slurm.wait_for(lambda: (folder / "ledger.jsonl").exists() and '"started"' in (folder / "ledger.jsonl").read_text())
+    slurm.wait_for(
+        lambda: (folder / "ledger.jsonl").exists() and '"started"' in (folder / "ledger.jsonl").read_text(), seconds=240
+    )
     print(f"submit to first trial: {time.monotonic() - began:.1f} s")  # noqa: T201
     assert "is running" in slurm.tune("status", "page", cwd=place).stdout
     slurm.tune("cancel", "slurm", "page", cwd=place)

@@ -115,7 +115,12 @@ def commands_in(text):
 
 def test_every_command_of_the_pages_and_cluster_files_exists():
     verbs = typer.main.get_command(application()).commands
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "cluster.yaml", *(ROOT / "deploy").iterdir()]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "cluster.yaml",
+        *(ROOT / "deploy").glob("**/*.*"),
+    ]
     told = set()
     for page in pages:
         if page.name in {"CHANGELOG.md", "log.md"}:  # they name commands of earlier versions

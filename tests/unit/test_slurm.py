@@ -228,3 +228,30 @@ def test_files_of_a_submission_hold_no_more_than_the_command(fake):
     found = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
     assert found["words"] == ["sweep", "sec_rho", "--name", "eta1"]
     assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
+
+
+def test_the_printed_scripts_of_deploy_are_what_is_submitted():
+    """`deploy/slurm/` shows them; a change of the script changes them too: python tests/unit/test_slurm.py."""
+    for name, text in shown().items():
+        assert (DEPLOY / name).read_text() == text
+
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
+
+
+def shown():
+    """The scripts of a sweep on two nodes of four GPUs, and the profile's template."""
+    profile = Profile(partition="gpu", gres="gpu:4", time="04:00:00", nodes=2, cpus_per_task=8, python="python")
+    where = ("sec_rho", Path("/shared/sweeps/sec_rho"))
+    return {
+        "job.sh": sweep_script(profile, *where),
+        "array/job.sh": collect_script(profile, *where),
+        "array/array.sh": array_script(profile, *where),
+        "slurm.toml": TEMPLATE,
+    }
+
+
+if __name__ == "__main__":
+    for name, text in shown().items():
+        (DEPLOY / name).parent.mkdir(parents=True, exist_ok=True)
+        (DEPLOY / name).write_text(text)

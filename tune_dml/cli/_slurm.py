@@ -189,6 +189,34 @@ def _ceiling(profile: Profile, command: Any, group: int) -> str:
     return f"{one} Jobs follow until the sweep is done; set a ceiling with --gpu-hours."
 
 
+def write_profile(path: Path | None, as_json: bool) -> None:
+    """Write the commented profile of a site."""
+    from tune_dml.running.slurm.profile import TEMPLATE, profile_file
+
+    file = path or profile_file()
+    if file.exists():
+        raise ConfigError(Problem(str(file), "the file is there already", None, "Change it, or write another with -o."))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(TEMPLATE, encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "next": "tune-dml submit slurm --print -- sweep sec_rho"}))
+        return
+    typer.echo(f"Wrote {file}: partition, account, container, prologue and more; every line is an example.")
+    typer.echo("Next: tune-dml submit slurm --print -- sweep sec_rho")
+
+
+def jobs_line(folder: Path) -> list[str]:
+    """Return a line for a sweep's jobs that wait or run; none where SLURM cannot be asked."""
+    from tune_dml.running.slurm import jobs
+
+    try:
+        known = jobs.jobs_of(jobs.read_submission(folder))
+    except (ConfigError, OSError, ValueError, TypeError):
+        return []
+    open_jobs = [job.text() for job in known if not job.over]
+    return [f"SLURM: {'; '.join(open_jobs)}"] if open_jobs else []
+
+
 def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
     """Print what a sweep's jobs printed."""
     from tune_dml.running.slurm import jobs

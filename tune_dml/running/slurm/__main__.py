@@ -1,4 +1,4 @@
-"""What a batch script runs: `python -m tune_dml.running.slurm node|collect|task FOLDER`."""
+"""What a batch script runs: `python -m tune_dml.running.slurm node|collect|task|check FOLDER`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def _main() -> int:
         from tune_dml.running.slurm.node import run_collector
 
         return run_collector(Path(folder))
+    if verb == "check":
+        from tune_dml.running.slurm.node_check import answer
+        from tune_dml.running.slurm.profile import profile_file, read_profile
+
+        return answer(Path(folder), read_profile(profile_file()).temp)
     from tune_dml.running.slurm.task import run_task
 
     return run_task(Path(folder), int(rest[0]))

@@ -140,7 +140,7 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
         write_whole(place / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode())
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_index(submission.name), f"{submission.folder}\n".encode())
-        number = _run("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
+        number = run_command("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
         with (place / "jobs").open("a") as file_of_jobs:
             file_of_jobs.write(f"{number}\n")
         return submission, Job(number, "PENDING", ""), True
@@ -160,7 +160,7 @@ def jobs_of(submission: Submission) -> list[Job]:
     ours = job_ids(submission)
     if not ours:
         return []
-    shown = _run("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--array", "--format=%i|%T|%r")
+    shown = run_command("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--array", "--format=%i|%T|%r")
     found: dict[tuple[str, str, str], Job] = {}
     for line in shown.splitlines():
         number, state, reason = [*line.strip().split("|"), "", ""][:3]
@@ -181,10 +181,10 @@ def cancel(submission: Submission) -> list[str]:
         if job.over:
             continue
         if job.state in {"RUNNING", "COMPLETING"} and not submission.group:
-            _run("scancel", "--batch", "--signal=USR2", number)
+            run_command("scancel", "--batch", "--signal=USR2", number)
             done.append(f"job {number} was told to end")
         else:
-            _run("scancel", number)
+            run_command("scancel", number)
             done.append(f"{job.text()}: removed")
     return done
 
@@ -243,10 +243,10 @@ def _explained(command: Sequence[str]) -> Iterator[None]:
         raise ConfigError(Problem("slurm", rule, " ".join(command), "Ask again.")) from error
 
 
-def _run(*command: str) -> str:
+def run_command(*command: str, seconds: float = _PATIENCE) -> str:
     """Return what a command of SLURM's prints; raises ConfigError with what it says where it fails."""
     with _explained(command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(Problem("slurm", f"{command[0]} must succeed ({said})", " ".join(command[1:])))

@@ -84,26 +84,26 @@ def sweep_script(profile: Profile, name: str, folder: Path) -> str:
     if profile.requeue:
         again = _REQUEUE.format(dependent=again)
     srun = shlex.join(["--ntasks-per-node=1", f"--cpus-per-task={profile.cpus_per_task}", "--wait=30", *profile.srun])
-    body = _RAY.format(srun=srun, command=_command(profile), folder=_quoted(folder), most=_MAX_JOBS, again=again)
-    return _head(profile, name, folder, "%j") + body
+    body = _RAY.format(srun=srun, command=python_command(profile), folder=_quoted(folder), most=_MAX_JOBS, again=again)
+    return head(profile, name, folder, "%j") + body
 
 
 def collect_script(profile: Profile, name: str, folder: Path) -> str:
     """Return the script of the job that collects a round of an array and starts the next one."""
     jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
     body = _COLLECT.format(
-        command=_command(profile), folder=_quoted(folder), follows=ROUND_FOLLOWS, jobs=jobs, script=script
+        command=python_command(profile), folder=_quoted(folder), follows=ROUND_FOLLOWS, jobs=jobs, script=script
     )
-    return _head(profile, name, folder, "%j", signals=False) + body
+    return head(profile, name, folder, "%j", signals=False) + body
 
 
 def array_script(profile: Profile, name: str, folder: Path) -> str:
     """Return the script of the array: a task is a group of trials."""
-    body = _ARRAY.format(command=_command(profile), folder=_quoted(folder))
-    return _head(profile, name, folder, "%A_%a") + body
+    body = _ARRAY.format(command=python_command(profile), folder=_quoted(folder))
+    return head(profile, name, folder, "%A_%a") + body
 
 
-def _head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
+def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
     """Return the lines `#SBATCH` and the site's prologue."""
     options = [
         f"--job-name={JOB_NAME}{name}",
@@ -126,7 +126,7 @@ def _head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool 
     return "\n".join(lines) + "\n"
 
 
-def _command(profile: Profile) -> str:
+def python_command(profile: Profile) -> str:
     """Return what runs our code on a node, within the container where there is one."""
     python = profile.python or ("python" if profile.container or profile.srun else shlex.quote(sys.executable))
     container = f"{profile.container} " if profile.container else ""

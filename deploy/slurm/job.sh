@@ -1,0 +1,42 @@
+#!/bin/bash
+# The sweep sec_rho, written by `tune-dml submit slurm`.
+
+#SBATCH --job-name=tune-dml-sec_rho
+#SBATCH --output=/shared/sweeps/sec_rho/slurm/%j.log
+#SBATCH --open-mode=append
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --partition=gpu
+#SBATCH --gres=gpu:4
+#SBATCH --time=04:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@300
+
+export PYTHONUNBUFFERED=1 COLUMNS=120
+
+# SLURM sends USR1 before the time is up, `tune-dml cancel slurm` sends USR2. srun forwards it to the tasks: trials keep
+# their checkpoints and the session ends in order.
+time_is_up=no told=no step=
+tell() { told=yes; [ -z "$step" ] || kill -USR1 "$step" 2> /dev/null; }
+trap 'time_is_up=yes; tell' USR1
+trap tell USR2 TERM
+
+# One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
+srun --ntasks-per-node=1 --cpus-per-task=8 --wait=30 python -m tune_dml.running.slurm node /shared/sweeps/sec_rho &
+step=$!
+[ "$told" = no ] || tell
+wait "$step"
+while kill -0 "$step" 2> /dev/null; do    # a signal ends `wait`, not the step
+    wait "$step"
+done
+wait "$step"
+code=$?
+
+# 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
+if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
+    trap '' USR1 USR2 TERM
+    scontrol requeue "$SLURM_JOB_ID" ||
+        sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs
+fi
+exit "$code"
