@@ -76,7 +76,7 @@ def run(config, folder, cache):
     return train(config, context, cache_dir=cache), rows
 
 
-@pytest.mark.parametrize("name", slow_after(4, sorted(PAPERS, key=lambda name: (PAPERS.index(name) % 14, name))))
+@pytest.mark.parametrize("name", slow_after(2, sorted(PAPERS, key=lambda name: (PAPERS.index(name) % 14, name))))
 def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
     config = small(name, roots)
     outcome, rows = run(config, tmp_path, roots[1])

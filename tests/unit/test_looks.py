@@ -188,6 +188,7 @@ def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, 
     assert (code, error) == (1, f"{rule} Name another folder for the report: -o DIR.\n")
 
 
+@pytest.mark.slow
 def test_two_processes_that_look_at_once_leave_one_line(driver):
     for trial in driver.trials:
         driver.run(trial)

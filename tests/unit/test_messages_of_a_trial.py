@@ -29,6 +29,7 @@ from tune_dml.running.trials.messages import read_message
 from tune_dml.space import Grid, Knob
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(monkeypatch, tmp_path, cache_dir):
     """Gradient caching: the losses see the whole batch."""
     from trainables.models.small_conv import SmallConv

@@ -167,6 +167,7 @@ def test_low_discrepancy_points_fill_the_space_evenly():
     assert Counter(cell.knobs["loss.margin"] for cell in cells) == {0.1: 8, 0.2: 8}
 
 
+@pytest.mark.slow
 @pytest.mark.learning
 def test_tpe_learns_what_random_search_does_not():
     """The median distance of a proposed rate from the best, in decades, as a mean over three searches: 0.34 against 0.81."""
@@ -263,6 +264,7 @@ def searched_rates(method, seed):
     return [round(math.log10(cell.settings["optim.lr"]), 9) for cell in cells]
 
 
+@pytest.mark.slow
 def test_an_evolution_closes_in_on_the_best():
     """The mean distance to the best rate, the last 12 of 60 cells against the first, over three searches."""
     away = [[abs(rate + 3) for rate in searched_rates("cmaes", seed)] for seed in range(3)]

@@ -139,6 +139,7 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
     assert data["opened_test"]["opening"]["cell"] == "rho=0.01"
 
 
+@pytest.mark.slow
 def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     track(sweep)
     away = operations.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))

@@ -245,6 +245,7 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
     assert len(ends) == 1, ends
 
 
+@pytest.mark.slow
 def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
     uncut, rows, _ = whole("triplet + sec-ema")
     config, seen = config_of(VARIANTS["triplet + sec-ema"]), []

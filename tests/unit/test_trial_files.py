@@ -51,6 +51,7 @@ class TestTheContract:
         assert files.names() == ["evidence/sheet.jpg"]
         assert files_at(place).get("a.json") is None
 
+    @pytest.mark.slow
     def test_a_large_file_comes_back_as_it_was(self, place):
         content = bytes(range(256)) * 90_000  # three parts of an upload
         files_at(place).put("checkpoint.pt", content)
@@ -185,6 +186,7 @@ class TestABucket:
         assert files_at(address).names() == ["checkpoint.pt"]
         assert context.latest_checkpoint()["step"] == 1
 
+    @pytest.mark.slow
     def test_an_outage_is_waited_for_said_once_and_does_not_look_like_a_hang(self, store, monkeypatch):
         said, signs = [], []
         address = store.address

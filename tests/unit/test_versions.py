@@ -39,6 +39,7 @@ def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
     assert _differences(OURS, {**OURS, **change}) == said
 
 
+@pytest.mark.slow
 def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
     (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_node_check(print))))

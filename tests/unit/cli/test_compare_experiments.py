@@ -42,6 +42,7 @@ def experiment(tmp_path, new_database):
     return written
 
 
+@pytest.mark.slow
 def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_line, tmp_path):
     ours = experiment("ours", data=CUB, net="r50")
     theirs = experiment("theirs", data=CUB, net="r18", gain=0.05, store="two", lrs=("1e-1", "0.20"))

@@ -39,6 +39,7 @@ def test_characters_of_one_drawing_are_one_class(pictures):
         assert twin not in characters
 
 
+@pytest.mark.slow
 def test_different_classes_never_share_most_of_their_pictures(pictures):
     flat = pictures.images.reshape(len(pictures), -1)
     _, groups = np.unique(flat, axis=0, return_inverse=True)

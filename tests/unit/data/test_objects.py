@@ -159,6 +159,7 @@ def test_a_renderer_that_does_not_start_is_one_problem(meshes, prepare):
     assert len(error.value.problems) == 1
 
 
+@pytest.mark.slow
 def test_a_renderer_that_ends_is_named_by_its_last_words(meshes, prepare, tmp_path):
     mesh_file(meshes, 29).write_text("broken")
     with pytest.raises(DataError, match=r"mesh 029, view .*ValueError: mesh 29 is broken"):
@@ -166,6 +167,7 @@ def test_a_renderer_that_ends_is_named_by_its_last_words(meshes, prepare, tmp_pa
     assert not list((tmp_path / "cache").glob("*objects-*/images.npy"))
 
 
+@pytest.mark.slow
 def test_no_process_is_left(prepare, monkeypatch):
     started = []
     start = RendererProcess.__init__

@@ -158,6 +158,7 @@ def test_an_optuna_study_is_read_with_its_goal(tmp_path):
     assert not (tmp_path / "y.db").exists()
 
 
+@pytest.mark.slow
 def test_an_mlflow_experiment_is_read(tmp_path):
     from mlflow.tracking import MlflowClient
 

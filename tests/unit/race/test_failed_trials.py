@@ -147,6 +147,7 @@ def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_furth
     assert not [trial for trial in state.recorded.values() if trial.status == "failed"]
 
 
+@pytest.mark.slow
 def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupted(tmp_path):
     lost = lambda label, seed: label == "rho=0.9" or (label == BEST and seed in {3, 5})  # noqa: E731
     whole, state = raced(tmp_path / "whole", lost)

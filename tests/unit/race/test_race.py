@@ -141,6 +141,7 @@ def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
         assert len({*first, *second}) == len(first) + len(second) == total
 
 
+@pytest.mark.slow
 def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decided, tmp_path):
     lines = (decided.folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     looks = (decided.folder / "looks.jsonl").read_text()

@@ -85,6 +85,7 @@ def search(surface, cells, seed):
     return importance_of_search([points[:, :1], points[:, 1:]], [levels, levels], values)
 
 
+@pytest.mark.slow
 def test_a_search_over_noise_claims_nothing():
     found = [search(lambda points: 0 * points[:, 0], 20, seed) for seed in range(12)]
     assert all(one.problem for one in found)

@@ -81,6 +81,7 @@ def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
     assert again.stop().trials == 0
 
 
+@pytest.mark.slow
 def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     _, said, tracker = curve
     tracker().stop()

@@ -98,6 +98,7 @@ def test_files_are_sent_once(driver, tracker, monkeypatch):
     assert other.sync().error is None
 
 
+@pytest.mark.slow
 def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, mlflow_has, monkeypatch):
     for trial in driver.trials[:2]:
         driver.leave(trial, evidence="{}")

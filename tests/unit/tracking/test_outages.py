@@ -159,6 +159,7 @@ def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
     assert text in (True, b"\x02\x02")  # write-ahead log
 
 
+@pytest.mark.slow
 def test_a_database_that_mlflow_cannot_make_is_told_of_in_a_line(tmp_path, driver, tracker, capfd, monkeypatch):
     """Its SQL holds the working directory, quotes and all."""
     (tmp_path / "a 'b\" c").mkdir()

@@ -44,6 +44,7 @@ def test_parameters_are_flat_dotted_and_complete(driver, tracker, mlflow_has):
     assert mlflow_has().parents[0].data.params["loss.margin"] == "[0.1, 1.0]"
 
 
+@pytest.mark.slow
 def test_long_parameters_are_cut_and_say_so(tmp_path, tracker, mlflow_has, driver):
     note = {"loss.note": "x" * 9000}
     driver.plan = replace(
@@ -83,6 +84,7 @@ def test_non_finite_metrics_arrive_once(driver, tracker, mlflow_has):
     assert len(values) == 3
 
 
+@pytest.mark.slow
 def test_many_metrics_go_in_batches(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
@@ -169,6 +171,7 @@ def test_an_interrupted_search_is_killed_though_its_known_trials_ended(driver, t
     assert mlflow_has().parents[0].info.status == "KILLED"
 
 
+@pytest.mark.slow
 def test_proposed_cells_and_further_seeds_join_the_same_parent(driver, tracker, mlflow_has):
     driver.run(driver.trials[0])
     tracker().stop()
@@ -189,6 +192,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(driver, tracker, 
     assert len(seen.children) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(tmp_path, driver, tracker, uri, mlflow_has):
     driver.run(driver.trials[0])
     tracker().stop()

@@ -50,6 +50,7 @@ def test_ones_own_metrics_and_tags_beside_the_ledgers_are_ones_own(store, edited
     assert tracker().reconcile(None).before == ()
 
 
+@pytest.mark.slow
 def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, uri):
     store.client.set_tag(edited, "tune_dml.status", "failed")
     store.client.delete_tag(edited, "mlflow.parentRunId")
@@ -62,6 +63,7 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
     assert StoredRuns(uri).snapshot() == store.snapshot()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
     """Its run was made with a parameter that says the first ones, which MLflow does not change."""
     driver.plan = driver.plan.extended(values={"loss.margin": [3.0]})

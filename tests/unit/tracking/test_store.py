@@ -168,6 +168,7 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
     assert "hunter2" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [470, 471])
 def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
     """MLflow would try to open it again and again, and the end of the sweep waits for that."""
