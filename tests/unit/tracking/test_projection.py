@@ -3,6 +3,7 @@
 import math
 from dataclasses import asdict, replace
 
+import pytest
 from helpers.toys import METRIC, Driver
 
 from tune_dml.record.ledger import trial_folder
