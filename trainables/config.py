@@ -60,6 +60,8 @@ HeadInit = Literal["he_fan_out", "torch", "torch_zero_bias"]
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
+Settings = Mapping[str, Any]
+"""Dotted name -> value; `TrialConfig` checks each value."""
 
 
 class ConfigSection(NoBooleanNumbers):

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from trainables.config import TrialConfig, settings_digest
+from trainables.config import Settings, TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
 from tune_dml.programs.command import SETTING
@@ -25,7 +25,7 @@ class Cell:
     index: int
     label: str
     knobs: Mapping[str, Value]
-    settings: Mapping[str, Any]
+    settings: Settings
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
@@ -91,7 +91,7 @@ class StudyArm:
         return resolve(*self.layers, Layer("knob", _point(self.knobs, self.ties)))
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
         layers = (*self.layers, Layer("knob", _point(self.knobs, self.ties)))
         given = {path: value for layer in layers for path, value in layer.settings.items()}
@@ -109,7 +109,7 @@ class PlannedArm:
     """An arm on a data set: what its cells share, and where each setting comes from."""
 
     name: str
-    base_settings: Mapping[str, Any]
+    base_settings: Settings
     """A cell is these settings with its knobs and ties laid over them."""
     origins: Mapping[str, str]
     protocol: Protocol | None = None

@@ -6,11 +6,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.config import Settings
 from trainables.errors import ConfigError
 from tune_dml.planning.data import training_data
 from tune_dml.text import counted
@@ -26,7 +27,7 @@ _SHIFTS = range(-3, 4)
 _MOSTLY = 0.5
 
 
-def data_findings(settings: Mapping[str, Any], cache_dir: Path | None) -> tuple[str, ...]:
+def data_findings(settings: Settings, cache_dir: Path | None) -> tuple[str, ...]:
     """Return what is odd about the data of a configuration: files, counts, labels and equal pictures.
 
     Decodes the pictures on first use. Data that cannot be opened give no findings; the sweep refuses them.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables.config import SECTIONS, MethodSection, TrialConfig, canonical, flat_names, identifying
+from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identifying
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
@@ -147,7 +147,7 @@ def _is_shown(path: str) -> bool:
     )
 
 
-def _refuse_other_data(yours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+def _refuse_other_data(yours: Settings, theirs: Settings) -> None:
     for path in _SAME:
         if yours.get(path) != theirs.get(path):
             rule = f"the run has {path}={yours.get(path)}, the protocol {theirs.get(path)}: no setting can be compared"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from trainables.config import canonical
+from trainables.config import Settings, canonical
 from trainables.errors import Problem
 from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
@@ -19,7 +19,7 @@ _SINGLE_PROXY = ("loss.tau", "loss.gamma")
 _FAR = 3.0  # times the rate at which proxies are known to learn
 
 
-def effective_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def effective_settings(settings: Settings) -> dict[str, Any]:
     """The settings without those that change nothing beside the others: equal ones train equal trials."""
     left = dict(settings)
     if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
@@ -101,11 +101,11 @@ def _pair_notes(plan: Plan) -> list[str]:
     return notes
 
 
-def _has_no_pairs(settings: Mapping[str, Any]) -> bool:
+def _has_no_pairs(settings: Settings) -> bool:
     return settings.get("batch.sampler") == "random" or settings.get("batch.instances_per_class") == 1
 
 
-def _most_pairs(settings: Mapping[str, Any]) -> int | None:
+def _most_pairs(settings: Settings) -> int | None:
     """The number of pairs beyond which a larger K selects no more of them; None where the loss has no such number."""
     loss = settings.get("loss.name")
     if loss not in {"dro_topk", "dro_topk_pn"} or settings.get("memory.size", 0):
@@ -116,7 +116,7 @@ def _most_pairs(settings: Mapping[str, Any]) -> int | None:
     return None if positive is None else 2 * positive
 
 
-def _without(settings: Mapping[str, Any], *beginnings: str) -> dict[str, Any]:
+def _without(settings: Settings, *beginnings: str) -> dict[str, Any]:
     return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
 
 
@@ -165,7 +165,7 @@ def _is_idle(cells: Sequence[Cell], path: str) -> bool:
     return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
 
 
-def _why(settings: Mapping[str, Any], path: str) -> str:
+def _why(settings: Settings, path: str) -> str:
     if path == "loss.k" and (most := _most_pairs(settings)) is not None:
         return f" above {most}, in batches with {positive_pairs(settings)} positive pairs"
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainables.config import Settings
 from trainables.errors import ConfigError
 from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
@@ -13,7 +14,7 @@ from tune_dml.space import Arm, Grid, Knob, Space, Value
 COUNT = "loss.k"
 
 
-def positive_pairs(settings: Mapping[str, Any]) -> int | None:
+def positive_pairs(settings: Settings) -> int | None:
     """Unordered pairs of one class in a batch; None where batches are drawn without regard to classes."""
     if settings.get("batch.sampler") != "m_per_class":
         return None

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonical
+from trainables.config import CAME_LATER, PROTOCOL_VERSION, Settings, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spelled
@@ -60,7 +60,7 @@ class Plan:
     protocol_version: int = PROTOCOL_VERSION
     stated_margin: Number | None = None
     """The margin that was given when the sweep was planned; None where the space's holds."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     """What the user set over space and protocol; an arm that is added later follows it too."""
     protocol: str | None = None
     """The protocol that was asked for, for all arms, also those that are added later."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainables.config import Settings
 from trainables.errors import Problem, raise_if_any
 from trainables.option_names import option_problem, spelled
 from tune_dml.planning.request import OwnCommand, Request
@@ -112,9 +113,7 @@ def scale_of(values: Sequence[Value]) -> Scale:
     return "log" if min(numbers) > 0 and max(numbers) >= 10 * min(numbers) else "linear"
 
 
-def program_space(
-    program: Program, name: str, knobs: tuple[Knob, ...], fixed: Mapping[str, Any], **fields: Any
-) -> Space:
+def program_space(program: Program, name: str, knobs: tuple[Knob, ...], fixed: Settings, **fields: Any) -> Space:
     """Return the space of a program."""
     fields = {"title": f"{name}: {', '.join(knob.path for knob in knobs)}", "default_dataset": program.label, **fields}
     return Space(

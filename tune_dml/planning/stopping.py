@@ -8,9 +8,9 @@ many steps are spent on each (Li et al., Hyperband, JMLR 2018, algorithm 1 with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from trainables.config import Settings
 from trainables.errors import Problem
 from trainables.option_names import option_problem, spelled
 from tune_dml.planning.cells import PlannedArm
@@ -24,7 +24,7 @@ _STRIDE = 7
 """Prime to the sum of the above: neighbours in a grid come into different brackets, in a fixed order."""
 
 
-def rungs_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
+def rungs_of(settings: Settings) -> tuple[int, ...]:
     """The steps of the rungs: a ninth and a third of the training, each at the nearest evaluation; (44, 133) of 400 steps."""
     steps, every = int(settings["training.steps"]), int(settings["training.eval_every"])
     return tuple(every * round(steps / (share * every)) for share in (ETA**2, ETA))

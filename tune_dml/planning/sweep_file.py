@@ -44,12 +44,13 @@ timeout: 3600                        # seconds after which a trial has failed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from trainables.config import Settings
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
 from trainables.option_names import naming
@@ -299,7 +300,7 @@ def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Pro
     )  # fmt: skip
 
 
-def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Any], problems: list[Problem]) -> Arm:
+def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Problem]) -> Arm:
     """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
     if not name.strip():
         problems.append(
@@ -325,7 +326,7 @@ def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
     return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
 
 
-def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Mapping[str, Any]]) -> tuple[Knob, ...]:
+def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Settings]) -> tuple[Knob, ...]:
     """The searched ones, each with the last part of its path as symbol where no other has it.
 
     `settings`: those of each arm that has them, which say whether a knob takes whole numbers alone.
