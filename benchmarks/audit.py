@@ -92,7 +92,7 @@ def noise_of(sweep: str, storage: Path) -> tuple[float, float]:
     return float(values.std(1, ddof=1).mean()), float(run)
 
 
-def real(folder: Path, audits: int) -> None:
+def real(folder: Path, audits: int, begin: int = 0) -> None:
     """Train heads in this process; print for each audit the planted and the named settings."""
     import torch
 
@@ -107,7 +107,7 @@ def real(folder: Path, audits: int) -> None:
     reference = reference_config(protocol, "semihard_triplet")
     root = {"data.root": str(folder.absolute())}
     right = false = 0
-    for number in range(audits):
+    for number in range(begin, audits):
         keys = list(CULPRITS)
         planted = {keys[number % 3]} if number % 5 < 3 else {keys[number % 3], keys[(number + 1) % 3]}
         settings = {**NEUTRAL, **{key: CULPRITS[key] for key in planted}}
@@ -142,7 +142,7 @@ def real(folder: Path, audits: int) -> None:
             f"{number + 1:>3} planted {sorted(planted)}; named {effects or 'none'}; noise {verdict.noise:.2f}",
             flush=True,
         )
-    print(f"all planted settings named in {right} of {audits} audits; a false name in {false}")
+    print(f"all planted settings named in {right} of {audits - begin} audits; a false name in {false}")
 
 
 def main() -> None:
@@ -152,9 +152,10 @@ def main() -> None:
     parser.add_argument("--sweep", help="a stored sweep whose noise is taken")
     parser.add_argument("--storage", type=Path, default=Path("sweeps"))
     parser.add_argument("--features", type=Path, help="a folder of stored features: train instead of simulating")
+    parser.add_argument("--begin", type=int, default=0, help="go on with this audit, counted from 0, of real training")
     given = parser.parse_args()
     if given.features:
-        real(given.features, given.audits or 20)
+        real(given.features, given.audits or 20, given.begin)
         return
     noise = noise_of(given.sweep, given.storage) if given.sweep else (SEED_SD, RUN_SD)
     simulate(given.audits or 1000, *noise)

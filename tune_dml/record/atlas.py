@@ -75,9 +75,8 @@ def _judged_loss(dataset: str, loss: str, own: pd.DataFrame, comparisons: int, m
     if centre.empty:
         return
     groups = [("", math.nan, centre)]
-    groups += [
-        (str(knob), float(value), rows) for (knob, value), rows in own[own["knob"] != ""].groupby(["knob", "value"])
-    ]
+    for (knob, _), rows in own[own["knob"] != ""].groupby(["knob", "value"]):
+        groups.append((str(knob), float(rows["value"].iloc[0]), rows))
     values = np.array([_by_seed(rows, seeds) for _, _, rows in groups])
     effects = effects_of_values(values, comparisons)
     for knob in dict.fromkeys(name for name, _, _ in groups if name):

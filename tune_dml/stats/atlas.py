@@ -75,7 +75,7 @@ def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> 
     Returns:
         An estimate for each cell. A cell of which every trial diverged certainly loses everything.
     """
-    diverged = np.isneginf(values).any(axis=1)
+    diverged = np.asarray(np.isneginf(values).any(axis=1))
     finite = np.where(np.isfinite(values), values, np.nan)
     finite[diverged] = np.nan
     kept = np.flatnonzero(np.isfinite(finite).sum(axis=1) > 1)
