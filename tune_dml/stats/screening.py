@@ -1,6 +1,6 @@
 """Screening of many two-level settings in few runs: which of them changes the result?
 
-    first = screening_design(12)                      # 24 runs, folded over, in blocks of 8 runs with one seed
+    first = screening_design(12)                      # 24 runs: 12 and their mirror images, a seed a pair
     found = suspects(first, values)
     second = confirmation_design(12, found)           # 12 runs on fresh seeds
     verdict = judge(first, values, second, again)
@@ -93,30 +93,17 @@ def _hadamard(order: int) -> Matrix:
 
 
 def screening_design(factors: int) -> Design:
-    """Return the first stage: a Hadamard design folded over, each run and its mirror image under one seed.
+    """Return the first stage: a Hadamard design folded over, each run and its mirror image under a seed of their own.
 
     The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
-    under at least three seeds; 24 take 48. No two runs of one seed are equal.
+    under 12 seeds; 24 take 48. Were seeds shared by more runs, a setting that only changes the random draws, such as the
+    batch size, would have one draw a seed for all of them and be named too often.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
-    half = _hadamard(order)
+    half = _hadamard(order)[:, :factors]
     copies = max(1, _RUNS // (2 * order))
-    columns = next(
-        chosen
-        for chosen in itertools.combinations(range(order), factors)
-        if copies > 1 or _differ(half[:, chosen], np.arange(order) % 3)
-    )
-    half = half[:, columns]
-    seeds = np.arange(order) % 3 if copies == 1 else np.zeros(order, dtype=np.int64)
-    mirrored, blocks = np.vstack([half, -half]), np.tile(seeds, 2)
-    shifts = np.repeat(np.arange(copies), 2 * order)
-    return Design(np.tile(mirrored, (copies, 1)), np.tile(blocks, copies) + shifts)
-
-
-def _differ(half: Matrix, seeds: NDArray[np.int64]) -> bool:
-    """Whether no two runs of a seed are equal, mirror images included."""
-    rows = {(seed, tuple(row)) for seed, row in zip(np.tile(seeds, 2), np.vstack([half, -half]), strict=True)}
-    return len(rows) == 2 * len(half)
+    levels = np.tile(np.vstack([half, -half]), (copies, 1))
+    return Design(levels, np.concatenate([np.tile(np.arange(order) + copy * order, 2) for copy in range(copies)]))
 
 
 def confirmation_design(factors: int, chosen: Sequence[int]) -> Design:
