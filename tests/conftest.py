@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import os
 import shutil
 import sys
@@ -98,6 +99,23 @@ def ray_session():
         yield capacity
 
 
+def follows_its_schema(arguments, code, text):
+    """Whatever a test runs with --json, its output is strict JSON and follows the verb's schema."""
+    import jsonschema
+
+    from tune_dml.cli._json import schemas
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    printed, known = json.loads(text, parse_constant=refuse), schemas()
+    words = [" ".join(map(str, arguments[:2])), str(arguments[0])]
+    name = "error" if code in {1, 2} else next((word for word in words if word in known), None)
+    several = name == "report" and "conclusions" in printed
+    if name and "--show" not in arguments and not several:
+        jsonschema.validate(printed, known[name])
+
+
 @pytest.fixture
 def command_line(capsys, monkeypatch):
     """Run a command line in this process: (exit code, standard output, standard error)."""
@@ -108,7 +126,10 @@ def command_line(capsys, monkeypatch):
         with pytest.raises(SystemExit) as end:
             main()
         captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
+        code = int(end.value.code or 0)
+        if "--json" in arguments:
+            follows_its_schema(arguments, code, captured.out)
+        return code, captured.out, captured.err
 
     return run
 

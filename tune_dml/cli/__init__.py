@@ -36,15 +36,20 @@ _SHORT = 62  # length of a command's line in the help
 
 def main() -> None:
     """Run the command line; known errors are one message on standard error and exit code 1."""
-    from trainables.errors import ConfigError
+    from trainables.errors import ConfigError, Problem
+    from tune_dml.cli._json import error_json
 
     if not sys.warnoptions:  # warnings of libraries are no use to users
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
     _open_output()
+    words = sys.argv[1:]
     try:
         application()(prog_name="tune-dml")
     except ConfigError as error:
+        if "--json" in words:
+            typer.echo(error_json(error.problems, words))
+            sys.exit(1)
         from tune_dml.record.commands import as_typed_here
 
         many = len(error.problems) > 1
@@ -54,7 +59,10 @@ def main() -> None:
         place = error.filename or _NAMELESS.get(error.errno or 0)
         if place is None:
             raise
-        sys.stderr.write(f"{place}: {error.strerror}\n")
+        if "--json" in words:
+            typer.echo(error_json([Problem(str(place), str(error.strerror).lower())], words))
+        else:
+            sys.stderr.write(f"{place}: {error.strerror}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import typer
 import typer.core
+
+from trainables.errors import Problem
+from tune_dml.cli._json import error_json
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
 _UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
@@ -65,6 +69,10 @@ class Command(typer.core.TyperCommand):
                     error.message += _BEHIND_DASHES
                 meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
                 error.possibilities = [meant] if meant else sorted({*longer, *(error.possibilities or [])})
+            if "--json" in args:
+                remedy = f"Did you mean '{error.possibilities[0]}'?" if getattr(error, "possibilities", None) else ""
+                problem = Problem(getattr(error, "option_name", None) or "usage", str(error.message), None, remedy)
+                typer.echo(error_json([problem], sys.argv[1:]))
             raise
 
 

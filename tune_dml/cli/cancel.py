@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import typer
 
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, slurm_cancel
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.submit import Target
@@ -31,7 +31,7 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
             job = jobs.latest_job(client, sweep_name, target)
         again = jobs.continue_command(client, job) if job.status != "SUCCEEDED" else None
     if as_json:
-        typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
+        typer.echo(strict_json({"job": job.id, "status": job.status.lower()}))
         return
     typer.echo(str(job))
     if again:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.files import expanded
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
 
@@ -103,7 +103,7 @@ def init(
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
     path.write_text(_sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None), encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
+        typer.echo(strict_json({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
         return
     typer.echo(f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and what else can be said.")
     typer.echo(f"Next: tune-dml sweep {path.name}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, slurm_logs
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.submit import Target
@@ -32,7 +32,7 @@ def logs(
         if as_json:
             parts = list(jobs.follow(client, job)) if follow else [client.get_job_logs(job.id)]
             job = jobs.latest_job(client, sweep_name, target)
-            typer.echo(json.dumps({"job": job.id, "status": job.status.lower(), "log": "".join(parts)}, indent=1))
+            typer.echo(strict_json({"job": job.id, "status": job.status.lower(), "log": "".join(parts)}))
         elif follow:
             for text in jobs.follow(client, job):
                 typer.echo(text, nl=False)

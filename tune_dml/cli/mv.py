@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, SweepArgument, verb
 
 ORDER = 72
@@ -45,4 +45,4 @@ def mv(
     if state.sessions and (target / "mlflow.json").exists():
         renamed = command(results_of(target), "sync")
         text += f" Its runs in MLflow get the new name with its next session, or by `{renamed}`."
-    typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else text)
+    typer.echo(strict_json({"sweep": new_name, "folder": str(target)}) if as_json else text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import typer
 
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
 
 ORDER = 71
@@ -41,4 +41,4 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
         results.folder.rename(gone)
     shutil.rmtree(gone)
     gone_for_good = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
-    typer.echo(json.dumps({"removed": str(results.folder), "finished": finished}) if as_json else gone_for_good)
+    typer.echo(strict_json({"removed": str(results.folder), "finished": finished}) if as_json else gone_for_good)

@@ -1,17 +1,20 @@
-"""`tune-dml schema`: the JSON schema of a sweep file, so that editors complete and check it."""
+"""`tune-dml schema`: JSON schemas of a sweep file, for editors, and of what each verb prints with --json."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.cli._json import schemas
 from tune_dml.cli.options import absolute, verb
 
 ORDER = 36
 EXAMPLES = """
+tune-dml schema status                                # what `status --json` prints
 tune-dml schema -o sweep.schema.json
 # then, as the first line of a sweep file:
 # yaml-language-server: $schema=sweep.schema.json
@@ -19,14 +22,32 @@ tune-dml schema -o sweep.schema.json
 
 
 @verb
-def schema(output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None) -> None:
-    """Print the JSON schema of a sweep file: its keys, their meaning and all settings."""
-    from tune_dml.planning.sweep_file import sweep_file_schema
-
-    text = json.dumps(sweep_file_schema(), indent=1)
+def schema(
+    of: Annotated[str | None, typer.Argument(metavar="[VERB]", help="A verb, or `error`; else a sweep file.")] = None,
+    *,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None,
+) -> None:
+    """Print the JSON schema of a sweep file, or of what a verb prints with --json."""
+    text = json.dumps(_schema_of(of), indent=1)
     path = absolute(output)
     if path is None:
         typer.echo(text)
         return
     path.write_text(text + "\n", encoding="utf-8")
+    if of is not None:
+        typer.echo(f"Wrote {path}.")
+        return
     typer.echo(f"Wrote {path}. First line of a sweep file: # yaml-language-server: $schema={path.name}")
+
+
+def _schema_of(verb_name: str | None) -> dict[str, Any]:
+    from tune_dml.planning.sweep_file import sweep_file_schema
+
+    if verb_name is None:
+        return sweep_file_schema()
+    known = schemas()
+    if verb_name not in known:
+        remedy = nearest(verb_name, list(known), what="verb")
+        raise ConfigError(Problem("VERB", "unknown verb with JSON", verb_name, remedy))
+    found: dict[str, Any] = known[verb_name]
+    return found

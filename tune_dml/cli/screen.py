@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
+
+from tune_dml.cli._json import as_json as strict_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -51,19 +52,11 @@ class Listing:
         yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
 
 
-def _without_nan(data: Any) -> Any:
-    """Return JSON data with null for NaN and infinities, which JSON does not have."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, Mapping):
-        return {key: _without_nan(value) for key, value in data.items()}
-    return [_without_nan(value) for value in data] if isinstance(data, list | tuple) else data
-
 
 def show(view: View, as_json: bool) -> None:
     """Print a view as text or JSON. Lines with a command, path or address are not wrapped."""
     if as_json:
-        typer.echo(json.dumps(_without_nan(view.data()), indent=1, default=str))
+        typer.echo(strict_json(view.data()))
         return
     console = console_for(False)
     for part in view.text():

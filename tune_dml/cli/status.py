@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
 from tune_dml.record.ledger import is_running
+from tune_dml.record.state import read_state
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -25,8 +28,11 @@ if TYPE_CHECKING:
 ORDER = 70
 EXAMPLES = """
 tune-dml status rho1
+tune-dml status rho1 --wait                           # returns when it ends, with the answer
 tune-dml status rho1 --trials                         # every trial with its id
 """
+_LOOK, _RESTART = 0.5, 5.0
+"""Seconds between two looks at a sweep that is waited for, and that a lost driver may take to begin again."""
 _STATUSES = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 
@@ -36,14 +42,41 @@ def status(
     *,
     storage: Path,
     trials: Annotated[bool, typer.Option("--trials", help="Also list every trial with its id.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when the sweep ends; exit 0, 3 or 130 as the sweep does.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --wait: return after so many seconds, with exit 130 if it still runs."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
     from tune_dml.api import load_sweep
 
+    if wait:
+        from tune_dml.record.state import load_state
+
+        wait_for_end(load_state(storage.absolute(), sweep_name).folder, timeout)
     sweep = load_sweep(sweep_name, storage=storage)
     assert sweep.state is not None  # noqa: S101 - it was loaded
     show(_SweepStatus(sweep.results, trials, sweep.state.trial_files, len(sweep.state.unfetched)), as_json)
+    if wait:
+        raise typer.Exit(130 if sweep.results.incomplete else sweep.exit_code)
+
+
+def wait_for_end(folder: Path, seconds: float | None = None) -> None:
+    """Wait until no process runs a sweep, or for so many seconds."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    alone = 0.0
+    while time.monotonic() < until:
+        if is_running(folder):
+            alone = 0.0
+        elif alone >= _RESTART or not read_state(folder).incomplete:
+            return
+        else:  # its driver may have died and begin again
+            alone += _LOOK
+        time.sleep(min(_LOOK, max(until - time.monotonic(), 0.0)))
 
 
 @dataclass(frozen=True)
@@ -58,13 +91,19 @@ class _SweepStatus:
     """Ended trials that have left something there."""
 
     def data(self) -> dict[str, Any]:
-        """Counts and one entry a trial."""
+        """Counts, the answer of the last look, and one entry a trial."""
+        from tune_dml.record.commands import as_typed_here
+
+        summary = summary_of(self.results)
         return {
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
             "state": state_of(self.results),
             "waits_for": self._waits_for,
             "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
+            "answer": list(summary.answer.sentences) if summary else [],
+            "next": list(summary.commands) if summary else [],
+            "unjudged": as_typed_here(unjudged(self.results)) or None,
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trial_files": self.trial_files,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, verb
 
 ORDER = 120
@@ -16,4 +15,4 @@ def version(as_json: Json = False) -> None:
     """Print the installed version."""
     from tune_dml import __version__
 
-    typer.echo(json.dumps({"version": __version__}) if as_json else __version__)
+    typer.echo(strict_json({"version": __version__}) if as_json else __version__)

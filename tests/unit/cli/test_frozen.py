@@ -1,6 +1,6 @@
-"""Scripts rely on the command line: its flags, its exit codes and the shapes of its JSON change only on purpose.
+"""Scripts rely on the command line: its flags, its exit codes and the schemas of its JSON change only on purpose.
 
-What it is now stands in `frozen.json`. After a change that is meant:
+What it is now stands in `frozen.json` and `tune_dml/cli/json_schemas.json`. After a change that is meant:
 
     python tests/unit/cli/test_frozen.py
 """
@@ -19,17 +19,21 @@ from helpers.toys import event_of
 from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
+from tune_dml import cli
 from tune_dml.cli import application
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.sweep import Sweep
-from tune_dml.tracking import Tracker
+from tune_dml.tracking import Reconciliation, Tracker
+from tune_dml.tracking.reconciler import Counts
 
 FROZEN = Path(__file__).with_name("frozen.json")
 QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 SET = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TYPES = {"str": "string", "number": "number", "bool": "boolean", "NoneType": "null", "list": "array"}
 ANY = {"knobs", "value", "differences", "problems"}
 NAMED = {"expected", "counts", "verdicts", "checksums"}
 EXITS = {
@@ -63,12 +67,32 @@ JSON = {
     "plan": ["plan", "sec_rho", "--dataset", "digits", "--seeds", "2"],
     "status": ["status", "toy"],
     "compare": ["compare", "toy", "toy"],
-    "report, sweep, resume, extend": ["report", "toy", "--check", "complete"],
+    "report": ["report", "toy", "--check", "complete"],
+    "list": ["list"],
+    "show": ["show", "sec_rho"],
+    "open": ["open", "toy", "--yes"],
+    "sync": ["sync", "toy"],
+    "mv": ["mv", "toy", "moved"],
+    "rm": ["rm", "moved", "--yes"],
     "train --show": ["train", *SET, "--show"],
     "train": ["train", *SET],
     "doctor": ["doctor"],
     "version": ["version"],
 }
+AS_REPORT = ("sweep", "resume", "extend", "confirm", "reproduce")
+"""Verbs that end with a report."""
+UPLOAD = {"bytes": 1, "files": 1, "kept_back": ["x"], "left_out": ["x"], "ceiling": "x"}
+ELSEWHERE = {
+    "init": {"file": "x", "next": "x"},
+    "logs": {"job": "x", "status": "x", "log": "x"},
+    "cancel": {"job": "x", "status": "x"},
+    "submit": {"job": "x", "sweep": "x", "new": True, "upload": UPLOAD},
+    "rescore": {"sweep": "x", "trials": [{}], "without": 1, "mlflow_error": None},
+    "error": {"error": [{"rule": "x", "place": "x", "value": None, "remedy": "x", "fix": None}]},
+}
+"""What verbs print that need a cluster, pictures or embeddings; `conftest.command_line` compares it where tests run them."""
+ANYTHING = ("audit", "features")
+SCHEMAS = Path(cli.__file__).with_name("json_schemas.json")
 
 
 def flags() -> dict[str, Any]:
@@ -130,6 +154,37 @@ def _one(shapes: Collection[Any]) -> Any:
     return " or ".join(sorted({item for item in shapes if isinstance(item, str)} | ({"list"} if lists else set())))
 
 
+def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
+    """The JSON schema of a shape."""
+    titled = {"title": f"tune-dml {verb} --json", "$schema": DIALECT} if verb else {}
+    if isinstance(kind, dict):
+        if "<name>" in kind:
+            return {**titled, "type": "object", "additionalProperties": schema_of(kind["<name>"])}
+        inner = {name: schema_of(item) for name, item in kind.items()}
+        return {**titled, "type": "object", "properties": inner, "required": sorted(inner)}
+    if isinstance(kind, list):
+        return {**titled, "type": "array", **({"items": schema_of(kind[0])} if kind else {})}
+    types = sorted({TYPES[word] for word in kind.split(" or ")}) if kind != "any" else ["null"]
+    return {} if "null" in types and len(types) == 1 else {"type": types[0] if len(types) == 1 else types}
+
+
+def schemas() -> dict[str, Any]:
+    """Verb -> schema of its JSON, where the toy sweep lies in the working directory."""
+    with (
+        patch.object(Tracker, "attach", return_value=None),  # MLflow has tests of its own
+        patch.object(Tracker, "show_opened", return_value=None),
+        patch.object(Tracker, "reconcile", return_value=Reconciliation(("x",), (), Counts(1, 1, 1), None)),
+    ):
+        said = {name: run([*words, "--json"]) for name, words in JSON.items()}
+    assert not [(name, text) for name, (code, text) in said.items() if code]
+    found = {name: shape(json.loads(text)) for name, (_, text) in said.items()}
+    found |= {name: shape(value) for name, value in ELSEWHERE.items()}
+    every = {name: schema_of(kind, name) for name, kind in found.items()}
+    every |= {name: {**every["report"], "title": f"tune-dml {name} --json"} for name in AS_REPORT}
+    every |= {name: {"title": f"tune-dml {name} --json", "type": "object"} for name in ANYTHING}
+    return dict(sorted(every.items()))
+
+
 def run(words: Sequence[str]) -> tuple[int, str]:
     """Exit code and standard output, as `main` ends it."""
     result = CliRunner().invoke(application(), list(words))
@@ -155,13 +210,6 @@ def make_toy(storage: Path, cache_dir: Path | None) -> None:
             book.write(event_of("ended", trial.key, seconds=2.0, **(failed if number == 3 else ended)))
 
 
-def shapes() -> dict[str, Any]:
-    """Verb -> exit code and shape of its JSON, where the toy sweep lies in the working directory."""
-    with patch.object(Tracker, "attach", return_value=None):  # MLflow has tests of its own
-        ended = {name: run([*words, "--json"]) for name, words in JSON.items()}
-    return {name: {"exit": code, "json": shape(json.loads(text))} for name, (code, text) in ended.items()}
-
-
 @pytest.fixture
 def toy(cache_dir, monkeypatch):
     monkeypatch.setenv("TUNE_DML_CACHE", str(cache_dir))
@@ -173,8 +221,13 @@ def test_flags_types_defaults_and_words():
 
 
 @pytest.mark.usefixtures("toy")
-def test_shapes_of_json():
-    assert shapes() == json.loads(FROZEN.read_text())["json"]
+def test_schemas_of_json():
+    assert schemas() == json.loads(SCHEMAS.read_text())
+
+
+def test_each_verb_with_json_has_a_schema():
+    with_json = {name for name, command in flags().items() if "--json" in command["options"]}
+    assert with_json <= json.loads(SCHEMAS.read_text()).keys()
 
 
 @pytest.mark.usefixtures("toy")
@@ -193,4 +246,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         make_toy(Path("sweeps"), None)
-        FROZEN.write_text(json.dumps({"flags": flags(), "json": shapes()}, indent=1) + "\n")
+        FROZEN.write_text(json.dumps({"flags": flags()}, indent=1) + "\n")
+        lines = (f"{json.dumps(name)}: {json.dumps(schema)}" for name, schema in schemas().items())
+        SCHEMAS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

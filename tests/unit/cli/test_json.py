@@ -1,0 +1,91 @@
+"""JSON of the command line is strict, and errors say what avoids them."""
+
+import json
+import math
+import shlex
+import time
+from pathlib import Path
+
+import pytest
+from helpers.toys import RHO, Driver, plan_of, write_sweep
+
+from trainables.errors import Problem
+from tune_dml.cli._json import as_json, fix_of
+from tune_dml.cli.status import wait_for_end
+from tune_dml.record.ledger import Ledger
+
+
+def test_numbers_that_are_not_finite_are_null():
+    value = {"a": [1.5, math.nan, (math.inf, -math.inf)], 2: {"b": math.nan}, "path": Path("x")}
+    assert json.loads(as_json(value)) == {"a": [1.5, None, [None, None]], "2": {"b": None}, "path": "x"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "fix"),
+    [
+        ("plan sec_roh --json", ("space", "unknown search space", "sec_roh", "Did you mean 'sec_rho'?"), "plan sec_rho --json"),
+        ("plan s --set loss.magrin=1", ("loss.magrin (--set)", "unknown setting", None, "Did you mean 'loss.margin'?"),
+         "plan s --set loss.margin=1"),
+        ("rm toy", ("--yes", "needs confirmation", None, "Add --yes."), "rm toy --yes"),
+        ("sweep s --seeds 0", ("--seeds", "at least one", 0, "Use --seeds 3."), "sweep s --seeds 3"),
+        ("sweep s --seeds=0 -o x", ("--seeds", "at least one", 0, "Use --seeds 3."), "sweep s -o x --seeds 3"),
+        ("confirm s", ("SWEEP", "none", None, "Run it first: `tune-dml resume s`."), "resume s"),
+        ("sweep s", ("--data-root", "needs its folder", None, "Pass --data-root DIR."), None),
+        ("sweep s", ("x", "is wrong", None, "Leave it out."), None),
+    ],
+)  # fmt: skip
+def test_a_fix_is_a_command(words, problem, fix):
+    found = fix_of(Problem(*problem), shlex.split(words))
+    assert found == (fix and f"tune-dml {fix}")
+
+
+def test_errors_are_objects(command_line):
+    code, out, _ = command_line("plan", "sec_rho", "--dataset", "glyfs", "--seeds", "x", "--json")
+    assert code == 1
+    (error,) = json.loads(out)["error"]
+    assert error["place"] == "--seeds"
+    code, out, _ = command_line("plan", "sec_rho", "--dataset", "glyfs", "--json")
+    (error,) = json.loads(out)["error"]
+    assert error["rule"] == "unknown data set"
+    assert error["fix"] == "tune-dml plan sec_rho --dataset glyphs --json"
+
+
+def test_errors_of_usage_are_objects_too(command_line):
+    code, out, err = command_line("plan", "sec_rho", "--sede", "3", "--json")
+    assert code == 2
+    assert json.loads(out)["error"][0]["place"] == "--sede"
+    assert "No such option" in err
+
+
+def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
+    failures = {("rho=0.01", seed): ("diverged", "loss is nan") for seed in (0, 1, 2)} | {
+        ("rho=0.1", 0): ("failed", "x")
+    }
+    write_sweep(tmp_path / "toy", failures=failures, missing=[("rho=0.5", 1)])
+    for words in (["status", "toy"], ["report", "toy", "-o", tmp_path / "out"], ["list"]):
+        code, _, _ = command_line(*words, "--storage", tmp_path, "--json")  # the fixture checks each against its schema
+        assert code in {0, 3, 130}
+
+
+class TestWaiting:
+    def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line):
+        write_sweep(tmp_path / "toy")
+        command_line("report", "toy", "-o", tmp_path / "out", "--storage", tmp_path)
+        code, out, _ = command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")
+        assert code == 0
+        assert json.loads(out)["state"] == "complete"
+        assert any("rho" in sentence for sentence in json.loads(out)["answer"])
+
+    def test_it_returns_when_the_sweep_ends_or_at_its_time_limit(self, tmp_path):
+        driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy"))
+        driver.session()
+        with Ledger(tmp_path / "toy"):
+            began = time.monotonic()
+            wait_for_end(tmp_path / "toy", 0.6)
+            assert time.monotonic() - began >= 0.6
+        for trial in driver.trials:
+            driver.started(trial)
+            driver.ended(trial, metrics={"val/recall_at_1": 50.0})
+        began = time.monotonic()
+        wait_for_end(tmp_path / "toy")
+        assert time.monotonic() - began < 4
