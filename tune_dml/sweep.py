@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tune_dml.record.results import Results
 
 if TYPE_CHECKING:
+    import optuna
     import pandas as pd
 
     from tune_dml.record.state import SweepState
@@ -68,6 +69,12 @@ class Sweep:
         from tune_dml.report.notebook import curve_plot
 
         return curve_plot(self.results, knob)
+
+    def study(self) -> optuna.Study:
+        """A new Optuna study in memory with a trial for each cell and seed."""
+        from tune_dml.record.study import study_of
+
+        return study_of(self.results)
 
     def __repr__(self) -> str:
         """In a shell: a line, where the data of all trials would fill pages."""

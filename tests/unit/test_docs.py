@@ -46,6 +46,10 @@ def test_the_page_of_studies_is_up_to_date_and_lacks_none_of_the_papers():
     assert studies.count() == 31
 
 
+def test_the_page_for_agents_is_up_to_date():
+    assert (ROOT / "docs" / "llms.txt").read_text() == generator("generate_commands").llms(), "run `make docs`"
+
+
 def specification():
     return (ROOT / "docs" / "specification.md").read_text()
 

@@ -59,7 +59,8 @@ WITHOUT_RAY = ("tune_dml/running/screen/", "tune_dml/running/failures.py", "tune
         (
             "tune_dml",
             ["optuna"],
-            files_of("tune_dml/running/search") | {"tune_dml/record/imported/studies.py"},
+            files_of("tune_dml/running/search")
+            | {"tune_dml/record/imported/studies.py", "tune_dml/record/study.py", "tune_dml/sweep.py"},
         ),
         ("tune_dml", ["matplotlib", "plotly"], files_of("tune_dml/report")),
         ("trainables", ["torch.distributed"], {"trainables/distributed.py"}),

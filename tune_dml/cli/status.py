@@ -103,7 +103,7 @@ class _SweepStatus:
             "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
             "answer": list(summary.answer.sentences) if summary else [],
             "next": list(summary.commands) if summary else [],
-            "unjudged": as_typed_here(unjudged(self.results)) or None,
+            "unjudged": as_typed_here(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trial_files": self.trial_files,

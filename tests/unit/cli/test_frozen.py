@@ -33,7 +33,7 @@ FROZEN = Path(__file__).with_name("frozen.json")
 QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 SET = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TYPES = {"str": "string", "number": "number", "bool": "boolean", "NoneType": "null", "list": "array"}
+TYPES = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null", "list": "array"}
 ANY = {"knobs", "value", "differences", "problems"}
 NAMED = {"expected", "counts", "verdicts", "checksums"}
 EXITS = {
@@ -72,6 +72,7 @@ JSON = {
     "show": ["show", "sec_rho"],
     "open": ["open", "toy", "--yes"],
     "sync": ["sync", "toy"],
+    "export": ["export", "csv", "toy", "toy.csv"],
     "mv": ["mv", "toy", "moved"],
     "rm": ["rm", "moved", "--yes"],
     "train --show": ["train", *SET, "--show"],
@@ -79,7 +80,7 @@ JSON = {
     "doctor": ["doctor"],
     "version": ["version"],
 }
-AS_REPORT = ("sweep", "resume", "extend", "confirm", "reproduce")
+AS_REPORT = ("sweep", "resume", "extend", "confirm")
 """Verbs that end with a report."""
 UPLOAD = {"bytes": 1, "files": 1, "kept_back": ["x"], "left_out": ["x"], "ceiling": "x"}
 ELSEWHERE = {
@@ -88,6 +89,8 @@ ELSEWHERE = {
     "cancel": {"job": "x", "status": "x"},
     "submit": {"job": "x", "sweep": "x", "new": True, "upload": UPLOAD},
     "rescore": {"sweep": "x", "trials": [{}], "without": 1, "mlflow_error": None},
+    "reproduce": {"table": "x", "sweep": "x", "exit_code": 0, "rows": [{}], "files": ["x"]},
+    "skill": {"skill": "x", "file": None},
     "error": {"error": [{"rule": "x", "place": "x", "value": None, "remedy": "x", "fix": None}]},
 }
 """What verbs print that need a cluster, pictures or embeddings; `conftest.command_line` compares it where tests run them."""
@@ -140,7 +143,7 @@ def shape(value: Any, key: str = "") -> Any:
         return {"<name>": _one(inner.values())} if named and inner else inner
     if isinstance(value, list):
         return [_one([shape(item) for item in value])] if value else []
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    return type(value).__name__
 
 
 def _one(shapes: Collection[Any]) -> Any:
@@ -165,6 +168,8 @@ def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
     if isinstance(kind, list):
         return {**titled, "type": "array", **({"items": schema_of(kind[0])} if kind else {})}
     types = sorted({TYPES[word] for word in kind.split(" or ")}) if kind != "any" else ["null"]
+    if "float" in kind.split(" or "):  # a number that is not finite is null
+        types = sorted({*types, "null"})
     return {} if "null" in types and len(types) == 1 else {"type": types[0] if len(types) == 1 else types}
 
 

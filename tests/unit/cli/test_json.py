@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.toys import RHO, Driver, plan_of, write_sweep
+from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
 from tune_dml.cli._json import as_json, fix_of
@@ -77,7 +77,7 @@ class TestWaiting:
         assert any("rho" in sentence for sentence in json.loads(out)["answer"])
 
     def test_it_returns_when_the_sweep_ends_or_at_its_time_limit(self, tmp_path):
-        driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy"))
+        driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
         driver.session()
         with Ledger(tmp_path / "toy"):
             began = time.monotonic()

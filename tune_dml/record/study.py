@@ -1,0 +1,117 @@
+"""A sweep as an Optuna study: a trial for each cell and seed, with intermediate values, failed and pruned trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.record.provenance import mask
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.record.state import TrialStatus
+from tune_dml.space import Grid, Knob, Value
+from tune_dml.text import is_number
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+_ARM = "arm"
+_STATES: Mapping[TrialStatus, str] = {
+    "finished": "COMPLETE",
+    "failed": "FAIL",
+    "diverged": "FAIL",
+    "stopped": "PRUNED",
+    "running": "RUNNING",
+}
+
+
+def study_of(results: Results, storage: str | None = None) -> Study:
+    """Return a new study with every trial that has begun, in memory or in a storage of Optuna's.
+
+    Knobs are parameters; a number of a grid is a number of its range. Attributes of a trial: seed, cell, status, reason,
+    trial, and every metric.
+
+    Raises:
+        ConfigError: The storage cannot be opened, or has a study of this name.
+    """
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        goal = results.plan.space.goal
+        study = optuna.create_study(storage=storage, study_name=results.name, direction=goal)
+    except optuna.exceptions.DuplicatedStudyError:
+        rule = f"the storage has a study {results.name} already"
+        raise ConfigError(Problem("TO", rule, mask(str(storage)), "Name another file.")) from None
+    except Exception as error:  # drivers of databases raise many kinds
+        reason = str(error).partition("\n")[0]
+        example = "Example: sqlite:///study.db."
+        raise ConfigError(
+            Problem("TO", f"must be a storage of Optuna ({reason})", mask(str(storage)), example)
+        ) from None
+    finally:
+        optuna.logging.set_verbosity(before)
+    study.set_metric_names([results.plan.metric])
+    knobs = _distributions(results)
+    study.add_trials([_trial(results, trial, knobs) for trial in results.trials if trial.status in _STATES])
+    return study
+
+
+def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    from optuna.trial import FrozenTrial, TrialState
+
+    metric = results.plan.metric
+    state, value = TrialState[_STATES[trial.status]], trial.metrics.get(metric)
+    if state == TrialState.COMPLETE and value is None:
+        state = TrialState.FAIL
+    arm = {_ARM: trial.cell.arm} if _ARM in knobs else {}
+    params = {**{path: v for path, v in trial.cell.knobs.items() if path in knobs}, **arm}
+    rows = {int(row["step"]): float(row[metric]) for row in results.history(trial.key) if metric in row}
+    told = {"seed": trial.seed, "cell": trial.cell.label, "status": trial.status, "trial": trial.key}
+    told |= {"reason": trial.reason} if trial.reason else {}
+    ended = datetime.fromtimestamp(trial.ended) if trial.ended else None
+    return FrozenTrial(
+        number=0,  # the study numbers it
+        trial_id=0,
+        state=state,
+        value=value if state == TrialState.COMPLETE else None,
+        datetime_start=datetime.fromtimestamp(max(trial.ended - trial.seconds, 0.0)),
+        datetime_complete=ended if state.is_finished() else None,
+        params=params,
+        distributions={name: knobs[name] for name in params},
+        user_attrs={**told, **trial.metrics},
+        system_attrs={},
+        intermediate_values=rows,
+    )
+
+
+def _distributions(results: Results) -> dict[str, BaseDistribution]:
+    """Return the distribution of each knob over all cells, and of the arm where there are several."""
+    from optuna.distributions import CategoricalDistribution
+
+    arms = list(dict.fromkeys(cell.arm for cell in results.cells))
+    found: dict[str, BaseDistribution] = {_ARM: CategoricalDistribution(arms)} if len(arms) > 1 else {}
+    for knob in results.plan.space.knobs:
+        values = [cell.knobs[knob.path] for cell in results.cells if knob.path in cell.knobs]
+        if values:
+            found[knob.path] = _distribution(knob, values)
+    return found
+
+
+def _distribution(knob: Knob, tried: Sequence[Value]) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    domain = knob.domain
+    numbers = [value for value in tried if is_number(value)]
+    if len(numbers) < len(tried):
+        return CategoricalDistribution(list(dict.fromkeys(tried)))
+    ends = numbers if isinstance(domain, Grid) else [*numbers, domain.low, domain.high]
+    low, high = min(ends), max(ends)
+    log = domain.scale == "log" and low > 0
+    if all(isinstance(number, int) for number in numbers) and (isinstance(domain, Grid) or domain.integer):
+        return IntDistribution(int(low), int(high), log=log and low >= 1)
+    return FloatDistribution(float(low), float(high), log=log)
