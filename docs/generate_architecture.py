@@ -20,6 +20,7 @@ WITHOUT_DOCSTRING = {
     "docs/adr": "architecture decision records",
     "docs/results": "studies run on glyphs: tables, verdicts, pictures",
     "tests": "oracles, contracts, whole sweeps, faults",
+    "tests/agents": "tasks of coding agents, by the calls that solve them",
     "tests/browser": "the report in Chromium",
     "tests/contracts": "what every method promises, checked for every method that is found",
     "tests/equivalence": "many processes equal one",

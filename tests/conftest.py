@@ -110,7 +110,8 @@ def follows_its_schema(arguments, code, text):
 
     printed, known = json.loads(text, parse_constant=refuse), schemas()
     words = [" ".join(map(str, arguments[:2])), str(arguments[0])]
-    name = "error" if code in {1, 2} else next((word for word in words if word in known), None)
+    failed = isinstance(printed, dict) and "error" in printed and code in {1, 2}
+    name = "error" if failed else next((word for word in words if word in known), None)
     several = name == "report" and "conclusions" in printed
     if name and "--show" not in arguments and not several:
         jsonschema.validate(printed, known[name])

@@ -41,7 +41,7 @@ def error_json(problems: Sequence[Problem], words: Sequence[str]) -> str:
                     "place": problem.place,
                     "value": problem.value,
                     "remedy": problem.remedy,
-                    "fix": fix_of(problem, words),
+                    "fix": _fix_of(problem, words),
                 }
                 for problem in problems
             ]
@@ -49,7 +49,7 @@ def error_json(problems: Sequence[Problem], words: Sequence[str]) -> str:
     )
 
 
-def fix_of(problem: Problem, words: Sequence[str]) -> str | None:
+def _fix_of(problem: Problem, words: Sequence[str]) -> str | None:
     """Return the command that the remedy means: one that it names, or this one with a word replaced or added."""
     if named := _COMMAND.search(problem.remedy):
         return None if _IN_CAPITALS.search(named[1]) else named[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._supervisor import flags_of
 from tune_dml.cli.screen import show
 from tune_dml.text import duration
@@ -230,7 +230,7 @@ def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
     known = jobs.jobs_of(submission)
     if as_json:
         state = known[-1].state.lower() if known else "ended"
-        typer.echo(json.dumps({"sweep": name, "status": state, "log": log}, indent=1))
+        typer.echo(strict_json({"sweep": name, "status": state, "log": log}))
     elif known:
         typer.echo(f"{name}: {known[-1].text()}", err=True)
 
@@ -244,7 +244,7 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     ended = jobs.wait(submission, _CANCEL_SECONDS)
     storage = shlex.quote(str(Path(submission.folder).parent))
     if as_json:
-        typer.echo(json.dumps({"sweep": name, "cancelled": done, "ended": ended}, indent=1))
+        typer.echo(strict_json({"sweep": name, "cancelled": done, "ended": ended}))
         return
     for line in done or [f"{name}: no job waits or runs"]:
         typer.echo(line)

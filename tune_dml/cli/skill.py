@@ -88,7 +88,7 @@ def skill(
     as_json: Json = False,
 ) -> None:
     """Print a SKILL.md for coding agents: the loop, the verbs, exit codes and JSON, generated from this command line."""
-    text = skill_text()
+    text = _skill_text()
     if not install:
         typer.echo(strict_json({"skill": text, "file": None}) if as_json else text, nl=as_json)
         return
@@ -98,7 +98,7 @@ def skill(
     typer.echo(strict_json({"skill": text, "file": str(path)}) if as_json else f"Wrote {path}.")
 
 
-def skill_text() -> str:
+def _skill_text() -> str:
     """Return the whole SKILL.md."""
     rows = [f"| `{name}` | {first} | {keys} |" for name, first, keys in _verbs()]
     table = "\n".join(["| verb | what it does | keys of its JSON |", "|---|---|---|", *rows])

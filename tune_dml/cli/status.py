@@ -17,7 +17,6 @@ from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
 from tune_dml.record.ledger import is_running
-from tune_dml.record.state import read_state
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def status(
     if wait:
         from tune_dml.record.state import load_state
 
-        wait_for_end(load_state(storage.absolute(), sweep_name).folder, timeout)
+        _wait_for_end(load_state(storage.absolute(), sweep_name).folder, timeout)
     sweep = load_sweep(sweep_name, storage=storage)
     assert sweep.state is not None  # noqa: S101 - it was loaded
     show(_SweepStatus(sweep.results, trials, sweep.state.trial_files, len(sweep.state.unfetched)), as_json)
@@ -65,8 +64,10 @@ def status(
         raise typer.Exit(130 if sweep.results.incomplete else sweep.exit_code)
 
 
-def wait_for_end(folder: Path, seconds: float | None = None) -> None:
+def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
     """Wait until no process runs a sweep, or for so many seconds."""
+    from tune_dml.record.state import read_state
+
     until = math.inf if seconds is None else time.monotonic() + seconds
     alone = 0.0
     while time.monotonic() < until:

@@ -57,7 +57,7 @@ def adapted(path: Path, raw: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
     return given, tuple(notes), problems
 
 
-def program_of(path: Path, program: str | None, command: str | list[str] | None, **options: Any) -> Program:
+def program_of(path: Path, program: str | None, command: str | Sequence[object] | None, **options: Any) -> Program:
     """Return the program of a sweep file: W&B's command around `program`, or the file's own."""
     words = read_command(command) if isinstance(command, str) else tuple(map(str, command or _COMMAND))
     if program is not None:

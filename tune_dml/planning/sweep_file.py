@@ -168,7 +168,7 @@ class _File(_Part):
     )
 
     program: str | None = Field(None, description="your own training script, which runs each trial")
-    command: str | list[str] | None = Field(
+    command: str | list[str | int | float] | None = Field(
         None, description="how the program is run, with {parameter} and {seed}, or W&B's ${program} and ${args}"
     )
     seed_flag: str | None = Field("--seed", description="the flag that passes the seed; null where the script has none")

@@ -5,6 +5,7 @@ The command has placeholders of ours, `{optim.lr}` and `{seed}`, or macros of W&
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -90,7 +91,7 @@ class Program:
             problems += [
                 Problem(place, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
                 for found in _MACRO.finditer(word)
-                if found["name"] not in _MACROS
+                if found["name"] not in _MACROS and difflib.get_close_matches(found["name"], _MACROS)  # else Hydra's
             ]
             problems += [
                 Problem(place, "unknown parameter", hole[0], nearest(hole["name"], [*names, "seed"], what="parameter"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -55,7 +56,9 @@ def study_of(results: Results, storage: str | None = None) -> Study:
         ) from None
     finally:
         optuna.logging.set_verbosity(before)
-    study.set_metric_names([results.plan.metric])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is experimental in Optuna
+        study.set_metric_names([results.plan.metric])
     knobs = _distributions(results)
     study.add_trials([_trial(results, trial, knobs) for trial in results.trials if trial.status in _STATES])
     return study

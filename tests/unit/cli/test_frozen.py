@@ -69,7 +69,6 @@ JSON = {
     "compare": ["compare", "toy", "toy"],
     "report": ["report", "toy", "--check", "complete"],
     "list": ["list"],
-    "show": ["show", "sec_rho"],
     "open": ["open", "toy", "--yes"],
     "sync": ["sync", "toy"],
     "export": ["export", "csv", "toy", "toy.csv"],
@@ -94,7 +93,11 @@ ELSEWHERE = {
     "error": {"error": [{"rule": "x", "place": "x", "value": None, "remedy": "x", "fix": None}]},
 }
 """What verbs print that need a cluster, pictures or embeddings; `conftest.command_line` compares it where tests run them."""
-ANYTHING = ("audit", "features")
+ON_TWO_KINDS = ("logs", "cancel", "submit")
+"""Verbs whose keys differ between Ray's clusters and SLURM's."""
+ANYTHING = ("audit", "features", "show")
+NULLABLE = ("seeds_to_decide", "size", "shorter_side", "why_not", "race", "floors")
+"""Keys that may be null, which the toy sweep does not show."""
 SCHEMAS = Path(cli.__file__).with_name("json_schemas.json")
 
 
@@ -163,7 +166,7 @@ def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
     if isinstance(kind, dict):
         if "<name>" in kind:
             return {**titled, "type": "object", "additionalProperties": schema_of(kind["<name>"])}
-        inner = {name: schema_of(item) for name, item in kind.items()}
+        inner = {name: {} if name in NULLABLE else schema_of(item) for name, item in kind.items()}
         return {**titled, "type": "object", "properties": inner, "required": sorted(inner)}
     if isinstance(kind, list):
         return {**titled, "type": "array", **({"items": schema_of(kind[0])} if kind else {})}
@@ -186,7 +189,9 @@ def schemas() -> dict[str, Any]:
     found |= {name: shape(value) for name, value in ELSEWHERE.items()}
     every = {name: schema_of(kind, name) for name, kind in found.items()}
     every |= {name: {**every["report"], "title": f"tune-dml {name} --json"} for name in AS_REPORT}
-    every |= {name: {"title": f"tune-dml {name} --json", "type": "object"} for name in ANYTHING}
+    every |= {name: {"title": f"tune-dml {name} --json"} for name in ANYTHING}
+    for name in ON_TWO_KINDS:
+        every[name]["required"] = []
     return dict(sorted(every.items()))
 
 

@@ -10,8 +10,8 @@ import pytest
 from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
-from tune_dml.cli._json import as_json, fix_of
-from tune_dml.cli.status import wait_for_end
+from tune_dml.cli._json import _fix_of, as_json
+from tune_dml.cli.status import _wait_for_end
 from tune_dml.record.ledger import Ledger
 
 
@@ -35,7 +35,7 @@ def test_numbers_that_are_not_finite_are_null():
     ],
 )  # fmt: skip
 def test_a_fix_is_a_command(words, problem, fix):
-    found = fix_of(Problem(*problem), shlex.split(words))
+    found = _fix_of(Problem(*problem), shlex.split(words))
     assert found == (fix and f"tune-dml {fix}")
 
 
@@ -81,11 +81,11 @@ class TestWaiting:
         driver.session()
         with Ledger(tmp_path / "toy"):
             began = time.monotonic()
-            wait_for_end(tmp_path / "toy", 0.6)
+            _wait_for_end(tmp_path / "toy", 0.6)
             assert time.monotonic() - began >= 0.6
         for trial in driver.trials:
             driver.started(trial)
             driver.ended(trial, metrics={"val/recall_at_1": 50.0})
         began = time.monotonic()
-        wait_for_end(tmp_path / "toy")
+        _wait_for_end(tmp_path / "toy")
         assert time.monotonic() - began < 4

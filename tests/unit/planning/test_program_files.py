@@ -113,6 +113,57 @@ class TestShapesOfWandb:
         assert len(text.splitlines()) == 3
 
 
+LR = {"distribution": "log_uniform_values", "min": 1e-5, "max": 1e-1}
+HYPERBAND = {"type": "hyperband", "min_iter": 3, "eta": 3}
+WILD = {
+    "bayes": {"method": "bayes", "parameters": {"lr": LR, "size": {"values": [16, 32]}}, "early_terminate": HYPERBAND},
+    "plain ranges": {"method": "random", "parameters": {"learning-rate": {"min": 0.001, "max": 0.1}}},
+    "exponents": {"method": "random", "parameters": {"lr": {"distribution": "log_uniform", "min": -9.2, "max": -2.3}}},
+    "nested": {"method": "bayes", "parameters": {"model": {"parameters": {"depth": {"min": 1, "max": 9}, "lr": LR}}}},
+    "without metric": {"metric": None, "parameters": {"views": {"values": [1, 2, 3]}, "path": {"values": ["a", "b"]}}},
+    "without goal": {"metric": {"name": "val_loss"}, "entity": "me", "description": "a study"},
+    "hydra": {
+        "command": ["${env}", "python", "-m", "train", "+a=b", "${args_no_hyphens}", "run.dir=${run_name}/${now:%Y}"],
+        "parameters": {"trainer.lr": LR, "trainer.size": {"values": [256, 512]}}, "method": "bayes",
+    },
+    "flags": {
+        "command": ["${interpreter}", "${program}", "--iterations", 3000, "--amp", "${args_no_boolean_flags}"],
+        "parameters": {"amp": {"values": [True, False]}, "angle": {"values": [0.2, 0.5]}},
+    },
+    "seed": {"parameters": {"seed": {"values": [1, 2, 3]}, "layers": {"values": [[64, 64], [128]]}}},
+    "integers": {"method": "random", "parameters": {"depth": {"distribution": "int_uniform", "min": 3, "max": 20}}},
+}  # fmt: skip
+"""Shapes of W&B's files as public repositories have them."""
+EDITS = {
+    "margin": lambda body: body | {"margin": 0.01},
+    "run_cap": lambda body: body | {"run_cap": 5},
+    "early_terminate": lambda body: {key: value for key, value in body.items() if key != "early_terminate"},
+    "must be given": lambda body: body | {"metric": {"name": "val_loss", "goal": "minimize"}},
+    "log_uniform_values": lambda body: body | {"parameters": {"lr": LR}},
+}
+"""What a message says -> the change that it asks for."""
+
+
+@pytest.mark.parametrize("kind", WILD)
+def test_a_file_from_the_wild_runs_after_the_changes_that_the_message_names(kind, planned):
+    body = {"margin": None, **WILD[kind]}
+    for _ in range(3):
+        try:
+            checked = planned(**body)
+            break
+        except ConfigError as error:
+            said = [str(problem) for problem in error.problems]
+            edits = [edit for line in said for words, edit in EDITS.items() if words in line]
+            assert len(edits) >= len(said), said
+            for edit in edits:
+                body = edit(body)
+    plan = checked.plan
+    assert len(plan.cells) + plan.search.num_samples > 1
+    tried = plan.cells[0].settings if plan.cells else {}
+    words = plan.space.program.words({k: v for k, v in tried.items() if k != "program"}, 1, "knobs.json")
+    assert not [word for word in words if word.startswith("${arg")]
+
+
 class TestACommand:
     COMMAND = "python train.py --lr {lr} --seed {seed}"
     WHOLE: ClassVar = {"params": {"lr": [0.1, 1]}, "metric": "acc", "goal": "minimize"}

@@ -1,0 +1,50 @@
+"""optuna-dashboard shows an exported sweep; skipped where it is not installed."""
+
+import json
+import shutil
+import subprocess
+import threading
+from urllib.request import urlopen
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import optuna
+import pytest
+from helpers.toys import write_sweep
+
+from tune_dml.record.study import study_of
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH"),
+]
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *parts):
+        """Print nothing."""
+
+
+@pytest.fixture
+def dashboard(tmp_path):
+    """The address of a dashboard of a sweep with failed and pruned trials."""
+    shown = pytest.importorskip("optuna_dashboard")
+    failures = {("rho=0.5", 1): ("failed", "out of memory"), ("rho=0.9", 0): ("stopped", "behind")}
+    url = f"sqlite:///{tmp_path}/x.db"
+    study_of(write_sweep(tmp_path / "toy", failures=failures), url)
+    server = make_server("127.0.0.1", 0, shown.wsgi(optuna.storages.get_storage(url)), handler_class=Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_it_lists_trials_with_their_states(dashboard, tmp_path):
+    with urlopen(f"{dashboard}/api/studies") as answer:  # noqa: S310 - on loopback
+        (study,) = json.load(answer)["study_summaries"]
+    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
+    page = f"{dashboard}/dashboard/studies/{study['study_id']}/trials"
+    command = [CHROMIUM, *options, "--dump-dom", "--virtual-time-budget=20000", page]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert all(state in shown for state in ("Complete", "Fail", "Pruned"))
+    assert "18 Trials" in shown
