@@ -35,7 +35,7 @@ SET = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null", "list": "array"}
 ANY = {"knobs", "value", "differences", "problems"}
-NAMED = {"expected", "counts", "verdicts", "checksums"}
+NAMED = {"same_configuration", "refused", "expected", "counts", "verdicts", "checksums"}
 EXITS = {
     "--help": 0,
     "version": 0,
@@ -95,8 +95,8 @@ ELSEWHERE = {
 """What verbs print that need a cluster, pictures or embeddings; `conftest.command_line` compares it where tests run them."""
 ON_TWO_KINDS = ("logs", "cancel", "submit")
 """Verbs whose keys differ between Ray's clusters and SLURM's."""
-ANYTHING = ("audit", "features", "show")
-NULLABLE = ("seeds_to_decide", "size", "shorter_side", "why_not", "race", "floors")
+ANYTHING = ("atlas", "audit", "features", "show")
+NULLABLE = ("seeds_to_decide", "mlflow", "protocol", "size", "shorter_side", "why_not", "race", "floors")
 """Keys that may be null, which the toy sweep does not show."""
 SCHEMAS = Path(cli.__file__).with_name("json_schemas.json")
 
