@@ -199,7 +199,7 @@ def write_profile(path: Path | None, as_json: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(TEMPLATE, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "next": "tune-dml submit slurm --print -- sweep sec_rho"}))
+        typer.echo(strict_json({"file": str(file), "next": "tune-dml submit slurm --print -- sweep sec_rho"}))
         return
     typer.echo(f"Wrote {file}: partition, account, container, prologue and more; every line is an example.")
     typer.echo("Next: tune-dml submit slurm --print -- sweep sec_rho")

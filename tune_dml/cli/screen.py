@@ -52,7 +52,6 @@ class Listing:
         yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
 
 
-
 def show(view: View, as_json: bool) -> None:
     """Print a view as text or JSON. Lines with a command, path or address are not wrapped."""
     if as_json:
