@@ -112,8 +112,14 @@ def test_an_array_with_killed_tasks(slurm, place, found):
     def kill_some():
         for pid in all_pids():
             command = command_of(pid)
-            key = command.rpartition(" ")[2]
-            if f"slurm task {folder}" in command and len(killed) < 5 and int(key) % 7 == 3 and key not in killed:
+            key = command.split()[-1] if command.split() else ""
+            if (
+                f"slurm task {folder}" in command
+                and key.isdigit()
+                and len(killed) < 5
+                and int(key) % 7 == 3
+                and key not in killed
+            ):
                 killed.add(key)
                 os.kill(pid, signal.SIGKILL)
         return not jobs(slurm, "rows") and ended(folder) == 36
