@@ -8,7 +8,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.cli.cancel import cancel
-from tune_dml.cli.submit import _read_command, _SubmittedJob
+from tune_dml.cli.submit import _SubmittedJob, read_command
 from tune_dml.running.cluster import jobs, upload
 from tune_dml.running.cluster.upload import Upload, collect_upload
 
@@ -283,29 +283,29 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
 
 
 def test_a_command_is_read_as_here_and_named():
-    command = _read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
+    command = read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
     assert command.sweep == "sec_rho-cub200"
     assert command.words[-2:] == ("--name", "sec_rho-cub200")
     capacity = {"CPU": 8.0, "GPU": 4.0}
     assert "Ceiling: none was set" in command.ceiling(capacity)
-    timed = _read_command([*command.words, "--time-budget", "7200"])
+    timed = read_command([*command.words, "--time-budget", "7200"])
     assert timed.ceiling(capacity).startswith("Ceiling: 8.00 GPU-hours: 4 GPUs for 2 h")
-    paid = _read_command([*command.words, "--gpu-hours", "12"])
+    paid = read_command([*command.words, "--gpu-hours", "12"])
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
-    one = _read_command([*command.words, "--gpu-hours", "1"])
+    one = read_command([*command.words, "--gpu-hours", "1"])
     assert one.ceiling(capacity) == "Ceiling: 1 GPU-hour. Then it stops, resumable."
-    on_cpus = _read_command([*command.words, "--time-budget", "9", "--gpus-per-worker", "0", "--cpus-per-worker", "2"])
+    on_cpus = read_command([*command.words, "--time-budget", "9", "--gpus-per-worker", "0", "--cpus-per-worker", "2"])
     assert on_cpus.ceiling({"CPU": 4.0, "GPU": 4.0}).startswith("Ceiling: 0.0050 worker-hours: 2 workers for 9 s")
     empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
     assert "which has no worker yet, may grow" in command.ceiling(empty)
     assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")
     assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
-    assert _read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
+    assert read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
 
 
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
-    job = _SubmittedJob("c.yaml", "c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
+    job = _SubmittedJob("c.yaml", "c.yaml", read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
     (again,) = [line for line in job.text() if "go on" in line]
     assert (
         again
@@ -314,7 +314,7 @@ def test_the_command_that_goes_on_has_the_flags_of_the_first():
 
 
 def test_what_is_advised_names_the_modules_that_travel():
-    command = _read_command(["sweep", "sec_rho", "--storage", "/s"])
+    command = read_command(["sweep", "sec_rho", "--storage", "/s"])
     job = jobs.Job("sec_rho@1", "sec_rho", "PENDING")
     lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
     assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
@@ -325,24 +325,24 @@ def test_a_sweep_is_named_as_it_would_be_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "name: told\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n"
     (tmp_path / "mine.yaml").write_text(text)
-    assert _read_command(["sweep", "mine.yaml", "--storage", "/s"]).sweep == "told"
-    assert _read_command(["sweep", "mine.yaml", "--storage", "/s", "--name", "other"]).sweep == "other"
-    assert _read_command(["sweep", "sec_rho", "--dataset", "glyphs", "--storage", "/s"]).sweep == "sec_rho"
-    assert _read_command(["sweep", "sec_rho", "--vary", "split", "--storage", "/s"]).sweep == "sec_rho-split"
+    assert read_command(["sweep", "mine.yaml", "--storage", "/s"]).sweep == "told"
+    assert read_command(["sweep", "mine.yaml", "--storage", "/s", "--name", "other"]).sweep == "other"
+    assert read_command(["sweep", "sec_rho", "--dataset", "glyphs", "--storage", "/s"]).sweep == "sec_rho"
+    assert read_command(["sweep", "sec_rho", "--vary", "split", "--storage", "/s"]).sweep == "sec_rho-split"
 
 
 def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
-    asked = _read_command(["list", "--storage", "/s"])
+    asked = read_command(["list", "--storage", "/s"])
     assert asked.in_json().words == ("list", "--storage", "/s", "--json")
-    told = _read_command(["list", "--storage", "/s", "--json"])
+    told = read_command(["list", "--storage", "/s", "--json"])
     assert told.in_json() == told
 
 
 def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
     with pytest.raises(ConfigError, match="--name: a sweep whose space is known only to the modules"):
-        _read_command(words, knows_all=False)
-    assert _read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
+        read_command(words, knows_all=False)
+    assert read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
 
 
 def test_an_answer_is_what_the_command_says(monkeypatch):
@@ -392,4 +392,4 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
 )
 def test_a_command_that_cannot_be_a_job_is_refused(words, rule):
     with pytest.raises(ConfigError, match=rule):
-        _read_command(words)
+        read_command(words)
