@@ -18,10 +18,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import chi2, nct
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import chi2_isf, noncentral_t_cdf, root, student_isf
 from tune_dml.stats.intervals.resolution import least_variance
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE
 from tune_dml.stats.intervals.tuned import TunedLevels
@@ -47,7 +45,7 @@ def _tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alph
     own = seeds - 1
     df = own + max(levels * settings - 2, 0) * (own - 1)
     tail = alpha / (levels * (levels - 1) * settings)
-    multiple = max(float(student.isf(tail, df)), float(student.isf(GUARD_SHARE * alpha / 2, own)))
+    multiple = max(float(student_isf(tail, df)), float(student_isf(GUARD_SHARE * alpha / 2, own)))
     return multiple * sd * math.sqrt(2 / seeds)
 
 
@@ -71,19 +69,18 @@ def detectable_difference(
     bound, df = _critical(seeds, cells, alpha, comparisons)
 
     def shortfall(centre: float) -> float:
-        far = float(np.nan_to_num(nct.cdf(-bound, df, centre)))  # scipy gives NaN where the far tail underflows
-        return float(np.nan_to_num(nct.sf(bound, df, centre), nan=1.0)) + far - power
+        return 1 - noncentral_t_cdf(bound, df, centre) + noncentral_t_cdf(-bound, df, centre) - power
 
     top = 2 * bound + 10
     while shortfall(top) < 0:
         top *= 2
-    return float(brentq(shortfall, 1e-6, top, xtol=1e-8)) * sd * math.sqrt(2 / seeds)
+    return root(shortfall, 1e-6, top, 1e-8) * sd * math.sqrt(2 / seeds)
 
 
 def least_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> int | None:
     """Return the fewest equal seeds that show a difference to be below the margin; None beyond 1000."""
     sd = math.sqrt(2 * least_variance(resolution))
-    return next((n for n in range(2, MOST_SEEDS + 1) if student.isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
+    return next((n for n in range(2, MOST_SEEDS + 1) if student_isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
 
 
 def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = None) -> tuple[float, float]:
@@ -94,8 +91,8 @@ def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = No
     comparisons = comparisons or cells * (cells - 1) // 2
     borrowed = (cells - 2) * max(own - 1, 0)
     share = GUARD_SHARE if comparisons > 1 else 1.0
-    family = (float(student.isf(alpha / (2 * comparisons), borrowed + own)), borrowed + own)
-    return max(family, (float(student.isf(share * alpha / 2, own)), float(own)))
+    family = (float(student_isf(alpha / (2 * comparisons), borrowed + own)), borrowed + own)
+    return max(family, (float(student_isf(share * alpha / 2, own)), float(own)))
 
 
 _RUNS = 400
@@ -155,7 +152,7 @@ def verdict_chances(
 def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
     """Return a confidence interval of the true noise, estimated as `sd` with `df` degrees of freedom."""
     low, high = (
-        sd * math.sqrt(df / float(chi2.ppf(tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
+        sd * math.sqrt(df / float(chi2_isf(1 - tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
     )
     return low, high
 

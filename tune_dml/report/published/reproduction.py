@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from scipy import stats
-
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.conditions import conditions_of, our_name, table_of
@@ -20,6 +18,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.published.comparable import differences_in_words
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.space import Selection, Value
+from tune_dml.stats.distributions import student_isf
 from tune_dml.text import is_number
 
 _LEVEL = 0.95
@@ -178,7 +177,7 @@ def _mean(values: Sequence[float]) -> float:
 def _half_width(values: Sequence[float]) -> float:
     if len(values) < 2:
         return math.nan
-    return float(stats.t.ppf((1 + _LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+    return float(student_isf((1 - _LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
 def _alike(ours: object, printed: object) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from trainables.errors import Problem, raise_if_any
 from trainables.option_names import option_problem
@@ -197,6 +196,8 @@ def _agreement(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> tuple[float, float, float]:
     """Return Kendall's tau of the means, and its bounds from the certain pairs."""
+    from scipy.stats import kendalltau  # takes a second
+
     tau = float(kendalltau(first[0], second[0]).statistic)
     products = first[1] * second[1]
     same, opposite, pairs = int((products > 0).sum()), int((products < 0).sum()), len(products)

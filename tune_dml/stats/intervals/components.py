@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import chi2
 
+from tune_dml.stats.distributions import chi2_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 
@@ -45,8 +45,8 @@ def _spread_of(parts: Sequence[tuple[float, float]], *, alpha: float = 0.05) -> 
         return Spread()
     variances, df = (np.array(column, dtype=np.float64) for column in zip(*parts, strict=True))
     total = float(variances.sum())
-    below = variances * (1 - df / chi2.ppf(1 - alpha / 2, df))
-    above = variances * (df / chi2.ppf(alpha / 2, df) - 1)
+    below = variances * (1 - df / chi2_isf(alpha / 2, df))
+    above = variances * (df / chi2_isf(1 - alpha / 2, df) - 1)
     low, high = total - math.hypot(*below), total + math.hypot(*above)
     return Spread(math.sqrt(total), math.sqrt(max(low, 0.0)), math.sqrt(high), tuple(parts))
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
 from tune_dml.stats.intervals.resolution import least_variance
@@ -87,9 +87,9 @@ def estimate_contrasts(
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)
-    family = student.isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
+    family = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
     share = GUARD_SHARE if comparisons > 1 else 1.0
-    single = student.isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
+    single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)
 

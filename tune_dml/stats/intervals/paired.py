@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import least_variance
 from tune_dml.stats.intervals.table import SeedTable
@@ -32,7 +32,7 @@ def _mean_interval(values: Sequence[float] | Array, least: float, alpha: float) 
     mean = float(array.mean()) if n else math.nan
     if n < 2:
         return Interval(n, mean, math.nan, math.nan)
-    reach = float(student.isf(alpha / 2, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
+    reach = float(student_isf(alpha / 2, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
     return Interval(n, mean, mean - reach, mean + reach)
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_cells
 
@@ -176,7 +176,7 @@ def _quantile_of(tail: float, df: Array) -> Array:
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide
         nodes = np.geomspace(distinct[0], max(distinct[-1], distinct[0] * 1.01), 2000)
-    quantiles = np.interp(-1 / distinct, -1 / nodes, np.asarray(student.isf(tail, nodes), dtype=np.float64))
+    quantiles = np.interp(-1 / distinct, -1 / nodes, np.asarray(student_isf(tail, nodes), dtype=np.float64))
     return np.asarray(quantiles[where].reshape(np.shape(df)))
 
 

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
 
+from tune_dml.stats.distributions import normal_isf, normal_pdf, normal_sf, root
 from tune_dml.stats.intervals import Array
 
 _PLANNED_SHARE = 0.8
@@ -91,22 +90,22 @@ def _look(looks: tuple[tuple[float, bool], ...], planned: float, alpha: float) -
     (seeds, grown), earlier = looks[-1], looks[:-1]
     share = _spent(seeds, planned, alpha) - (_spent(earlier[-1][0], planned, alpha) if earlier else 0.0)
     if not earlier or grown:
-        limit = float(norm.isf(share / 2))
+        limit = normal_isf(share / 2)
         nodes, weights = _grid(limit)
-        return _Look(share, nodes, weights * norm.pdf(nodes))
+        return _Look(share, nodes, weights * normal_pdf(nodes))
     before = _look(earlier, planned, alpha)
     known = max(earlier[-1][0] - _VARIANCE_SEEDS, 0.0) / max(seeds - _VARIANCE_SEEDS, 1e-9)
     known = min(known, 1 - _LEAST_NEW_SHARE)
     centre, spread = np.sqrt(known) * before.nodes, np.sqrt(1 - known)
 
     def excess(limit: float) -> float:
-        beyond = norm.sf((limit - centre) / spread) + norm.cdf((-limit - centre) / spread)
+        beyond = normal_sf((limit - centre) / spread) + normal_sf((limit + centre) / spread)
         return float(before.mass @ beyond) - share
 
-    limit = float(brentq(excess, 0.0, 40.0, xtol=1e-9))
+    limit = root(excess, 0.0, 40.0, 1e-9)
     nodes, weights = _grid(limit)
-    density = norm.pdf((nodes[:, None] - centre) / spread) @ before.mass / spread
-    return _Look(float(2 * norm.sf(limit)), nodes, weights * density)
+    density = normal_pdf((nodes[:, None] - centre) / spread) @ before.mass / spread
+    return _Look(float(2 * normal_sf(limit)), nodes, weights * density)
 
 
 def _grid(limit: float) -> tuple[Array, Array]:

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import stdtrit
-from scipy.stats import binom
+from scipy.special import bdtr
 
+from tune_dml.stats.distributions import root, student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import least_variance
 
@@ -129,7 +128,7 @@ def half_widths(variances: tuple[float, float, float], classes: float, seeds: in
 def _mcnemar(first: int, second: int) -> float:
     """Return the two-sided exact p-value of discordant pairs under equal chances; 1 without pairs."""
     total = first + second
-    return min(1.0, 2 * float(binom.cdf(min(first, second), total, 0.5))) if total else 1.0
+    return min(1.0, 2 * float(bdtr(min(first, second), total, 0.5))) if total else 1.0
 
 
 def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
@@ -139,7 +138,7 @@ def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
 
 
 def _quantile(alpha: float, df: float) -> float:
-    return float(stdtrit(df, 1 - alpha / 2))
+    return float(student_isf(alpha / 2, df))
 
 
 def _p(mean: float, half: Callable[[float], float]) -> float:
@@ -149,4 +148,4 @@ def _p(mean: float, half: Callable[[float], float]) -> float:
         return 1.0
     if size >= half(_LEAST):
         return 0.0
-    return math.exp(brentq(lambda log: half(math.exp(log)) - size, math.log(_LEAST), 0.0))
+    return math.exp(root(lambda log: half(math.exp(log)) - size, math.log(_LEAST), 0.0))

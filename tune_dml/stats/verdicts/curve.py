@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import least_variance
 
@@ -80,7 +80,7 @@ def _bound(draws: Array, tail: float, least: Array | float = 0.0) -> tuple[Array
     """Return one-sided t bounds of the mean over seeds (last axis); variances are at least `least`."""
     n = draws.shape[-1]
     variance = np.maximum(draws.var(-1, ddof=1), least)
-    mean, reach = draws.mean(-1), student.isf(tail, n - 1) * np.sqrt(variance / n)
+    mean, reach = draws.mean(-1), student_isf(tail, n - 1) * np.sqrt(variance / n)
     return mean - reach, mean + reach
 
 

@@ -31,9 +31,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import normal_isf, student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import least_variance
 
@@ -91,8 +90,8 @@ def judge_equivalence(
         theirs = sds**2 / runs if sd is None else np.full(len(sds), sd**2 / runs)
         error = np.sqrt(sds**2 / counts + theirs)
         df = _satterthwaite(sds**2 / counts, theirs, counts - 1, known=sd is not None)
-        reach = student.isf(alpha / (2 * len(printed)), df) * error
-        inside = np.abs(gaps_) + student.isf(alpha, df) * error < margin
+        reach = student_isf(alpha / (2 * len(printed)), df) * error
+        inside = np.abs(gaps_) + student_isf(alpha, df) * error < margin
         return _word(gaps_, reach, bool(inside.all())), reach
 
     verdict, reach = judge(run_sd)
@@ -199,7 +198,7 @@ def judge_order(
     printed = np.asarray(published, dtype=float)
     first, second = np.triu_indices(len(printed), 1)
     gaps = printed[first] - printed[second]
-    unit = float(norm.isf(alpha / (2 * max(1, len(gaps))))) * math.sqrt(2 / runs)
+    unit = normal_isf(alpha / (2 * max(1, len(gaps)))) * math.sqrt(2 / runs)
     theirs = np.sign(gaps) * (np.abs(gaps) > unit * run_sd)
     ours = np.where(low[first, second] > 0, 1, np.where(high[first, second] < 0, -1, 0))
     product, ordered = ours * theirs, gaps != 0
@@ -267,9 +266,9 @@ def judge_published(
     unit = np.sqrt(2 / runs)
     at_edge = best in (0, len(y) - 1)
     if at_edge:
-        limit = (y[best] - np.delete(y, best).max()) / (norm.isf(alpha) * unit)
+        limit = (y[best] - np.delete(y, best).max()) / (normal_isf(alpha) * unit)
     else:
-        limit = (y[best] - max(y[0], y[-1])) / (norm.isf(alpha / (len(y) - 1)) * unit)
+        limit = (y[best] - max(y[0], y[-1])) / (normal_isf(alpha / (len(y) - 1)) * unit)
     place: Literal["low edge", "high edge", "interior"] = (
         "interior" if not at_edge else "low edge" if best == 0 else "high edge"
     )

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
+from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.resolution import least_variance
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
@@ -102,7 +102,7 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float)
         counts += np.isfinite(part).sum(-1)
     df = counts - len(groups)
     spread = np.sqrt(np.maximum(squares / np.maximum(df, 1), least) / np.maximum(counts, 1))
-    return _mean(score), np.where(df > 0, student.isf(alpha / 2, np.maximum(df, 1)) * spread, np.inf)
+    return _mean(score), np.where(df > 0, student_isf(alpha / 2, np.maximum(df, 1)) * spread, np.inf)
 
 
 def _within_seed(values: Array, held: Mask) -> Array:

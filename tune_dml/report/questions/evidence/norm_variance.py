@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from trainables.config import canonical
 from tune_dml.report.analysis import Analysis
@@ -91,6 +90,8 @@ def _variances(cell: CellAnalysis) -> Mapping[int, float]:
 def _sentence(gains: list[_Gain]) -> str:
     cuts, won = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
     most, best = max(gains, key=lambda gain: 1 - gain.left), max(gains, key=lambda gain: gain.gain)
+    from scipy.stats import spearmanr  # takes a second
+
     rank = spearmanr(cuts, won).statistic if np.ptp(cuts) and np.ptp(won) else 0.0
     return (
         f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses, reduction and gain have a "

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from tune_dml.record.sealed import Opening
 from tune_dml.report.analysis import Analysis
@@ -90,6 +89,8 @@ def _opened(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
         optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
     tau = math.nan
     if len(rows) > 2:
+        from scipy.stats import kendalltau  # takes a second
+
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     late = sum(trial.ended > opening.time for trial in trials)
     opened = _OpenedTest(opening, late, metric, rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
