@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from tune_dml.cli._stored_answers import stored_lines
 from tune_dml.record.ledger import LEDGER, is_running
 from tune_dml.text import age
 
@@ -46,9 +47,28 @@ def summary_of(results: Results) -> SweepSummary | None:
 
 def headline_of(results: Results) -> str:
     """Return the first sentence of the answer; empty without one."""
-    from tune_dml import report
 
-    return report.headline(results) if _has_numbers(results) and results.looked_at else ""
+    def compute() -> list[str]:
+        from tune_dml import report
+
+        return [report.headline(results)]
+
+    return stored_lines(results, "headline", compute)[0] if _has_numbers(results) and results.looked_at else ""
+
+
+def answer_of(results: Results) -> list[str]:
+    """Return the answer and, unless the sweep runs, its next step; empty where `summary_of` is None."""
+    running = is_running(results.folder)
+
+    def compute() -> list[str]:
+        from tune_dml import report
+        from tune_dml.cli.report import answer_lines
+
+        return list(answer_lines(report.summary(results), running=running))
+
+    if not (_has_numbers(results) and results.looked_at):
+        return []
+    return stored_lines(results, "answer while running" if running else "answer", compute)
 
 
 def unjudged(results: Results) -> str:

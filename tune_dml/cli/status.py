@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import state_of, summary_of, unjudged
+from tune_dml.cli._sweep_status_text import answer_of, state_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
-from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
 from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
@@ -169,10 +168,9 @@ class _SweepStatus:
 
     def _answer(self) -> Iterable[RenderableType]:
         """The answer of the last look, and the step that would settle more; of trials that came since, how to get one."""
-        summary, left_out = summary_of(self.results), unjudged(self.results)
-        if summary is not None:
-            yield ""
-            yield from answer_lines(summary, running=is_running(self.results.folder))
+        answer, left_out = answer_of(self.results), unjudged(self.results)
+        if answer:
+            yield from ("", *answer)
         elif left_out:
             yield from ("", left_out)
 
