@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainables.files import write_whole
-from tune_dml.record.commands import program
 from tune_dml.record.ledger import LEDGER
-from tune_dml.record.results import Results
+
+if TYPE_CHECKING:
+    from tune_dml.record.results import Results
 
 FILE = ".answers.json"
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
@@ -39,6 +41,8 @@ def stored_lines(results: Results, kind: str, compute: Callable[[], list[str]]) 
 
 def _digest(results: Results) -> str:
     """Return a digest of what an answer depends on."""
+    from tune_dml.record.commands import program
+
     times = [results.folder, str(Path.cwd()), program(), _code()]
     for name in (LEDGER, "plan.json"):
         with suppress(OSError):

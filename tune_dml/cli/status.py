@@ -50,17 +50,19 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
-    from tune_dml.api import load_sweep
+    from tune_dml.record.results import Results
+    from tune_dml.record.state import load_state
 
+    state = load_state(storage.absolute(), sweep_name)
     if wait:
-        from tune_dml.record.state import load_state
+        _wait_for_end(state.folder, timeout)
+        state.update()
+    results = Results.of(state)
+    show(_SweepStatus(results, trials, state.trial_files, len(state.unfetched)), as_json)
+    if wait:
+        from tune_dml.sweep import Sweep
 
-        _wait_for_end(load_state(storage.absolute(), sweep_name).folder, timeout)
-    sweep = load_sweep(sweep_name, storage=storage)
-    assert sweep.state is not None  # noqa: S101 - it was loaded
-    show(_SweepStatus(sweep.results, trials, sweep.state.trial_files, len(sweep.state.unfetched)), as_json)
-    if wait:
-        raise typer.Exit(130 if sweep.results.incomplete else sweep.exit_code)
+        raise typer.Exit(130 if results.incomplete else Sweep(results, state=state).exit_code)
 
 
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from trainables.context import EVIDENCE
-from trainables.evidence.record import Evidence
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
@@ -35,6 +34,7 @@ from tune_dml.record.state import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from trainables.evidence.record import Evidence
     from trainables.evidence.stored import Hits
 
 
@@ -181,6 +181,8 @@ class Results:
 
     def evidence(self, key: str) -> Evidence | None:
         """Return a trial's histograms and pictures; None if there are none, or they cannot be read."""
+        from trainables.evidence.record import Evidence
+
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
     def hits(self, key: str, half: str) -> Hits | None:
