@@ -17,7 +17,13 @@ from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
+from tune_dml.planning.continuation import (
+    begun_confirmation,
+    confirmation_plan,
+    continuation_problems,
+    moved_plan,
+    with_arms_of_files,
+)
 from tune_dml.planning.plan import Plan, refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
@@ -91,7 +97,8 @@ def resume(
 ) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
-    Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
+    Once the sweep itself is complete, an interrupted confirmation goes on. Finished trials are not rerun; interrupted ones
+    continue from their checkpoint; with `retry_failed`, failed and
     diverged ones are tried again. A `data_root` is kept: whatever is done with the sweep later finds its pictures there.
     Raises ConfigError when there is no such sweep, its data have changed, it does not fit on the cluster, or it is
     running; nothing stored is changed then.
@@ -108,7 +115,10 @@ def resume(
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write(TrialReset(key=key))
         state.update()
-    return _execute(state, resources, session, console, SessionIntent("resume"))
+    intent = SessionIntent("resume")
+    if not state.incomplete and state.confirmation_left:
+        intent = SessionIntent("confirm", confirmation=begun_confirmation(state.plan, state.confirming.values()))
+    return _execute(state, resources, session, console, intent)
 
 
 def extend(

@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 
 def state_of(results: Results) -> str:
-    """`complete`, `running 5/18`, `interrupted 5/18`, `not begun`, `2 of 18 failed`."""
+    """`complete`, `running 5/18`, `interrupted 5/18`, `not begun`, `2 of 18 diverged`, `confirmation interrupted 2/10`."""
     ended = sum(trial.status not in {"running", "missing"} for trial in results.trials)
-    lost = results.count("failed") + results.count("diverged")
+    failed, diverged = results.count("failed"), results.count("diverged")
     if is_running(results.folder):
+        if results.confirmation_left and not results.incomplete:
+            return f"confirming {len(results.confirmed) - results.confirmation_left}/{len(results.confirmed)}"
         return f"running {ended}/{len(results.trials)}"
     if results.incomplete:
         begun = ended or results.count("running")
         return f"interrupted {ended}/{len(results.trials)}" if begun else "not begun"
-    return f"{lost} of {len(results.trials)} failed" if lost else "complete"
+    if left := results.confirmation_left:
+        return f"confirmation interrupted {len(results.confirmed) - left}/{len(results.confirmed)}"
+    how = " or ".join(word for word, count in (("failed", failed), ("diverged", diverged)) if count)
+    return f"{failed + diverged} of {len(results.trials)} {how}" if how else "complete"
 
 
 def last_update_time(results: Results) -> float:

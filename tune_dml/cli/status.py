@@ -147,19 +147,22 @@ class _SweepStatus:
             fetched = command(self.results, "resume")
             yield f"{self.unfetched} ended trials have left files at {self.trial_files}; to fetch them: {fetched}"
         left = self.results.count("running") + self.results.count("missing")
+        again = self.results.confirmation_left
         broken = self.results.count("failed") + self.results.count("diverged")
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            line = f"{counted(left, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results)}"
+            line = f"{counted(left + again, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results)}"
             yield f"{line}: it can be resumed."
         elif left:
             yield f"{counted(left, 'trial')} to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:
             yield f"The race goes on: {command(self.results, 'resume')}"
+        elif again:
+            yield f"{counted(again, 'trial')} of the confirmation to go: {command(self.results, 'resume')}"
         elif broken:
-            again = command(self.results, "resume", try_again(self.results))
-            yield f"{counted(broken, 'trial')} failed or diverged; to try again: {again}"
+            retry = command(self.results, "resume", try_again(self.results))
+            yield f"{counted(broken, 'trial')} failed or diverged; to try again: {retry}"
         else:
             yield f"Complete: {command(self.results, 'report')}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.dry_run import dry_run
-from tune_dml.planning.plan import Plan
+from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import SWEEP_FILES
 from tune_dml.planning.study import Search
 from tune_dml.planning.sweep_file import read_sweep_file
@@ -140,3 +140,12 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
     fresh = (*used, *range(first, first + seeds))[:seeds]
     cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]
     return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())
+
+
+def begun_confirmation(plan: Plan, trials: Iterable[Trial]) -> Plan:
+    """The plan of a confirmation from its trials, to go on with it."""
+    cells, seeds = {}, {}
+    for trial in trials:
+        cells[trial.cell.digest] = trial.cell
+        seeds[trial.seed] = None
+    return replace(plan, cells=tuple(cells.values()), seeds=tuple(seeds), search=Search())

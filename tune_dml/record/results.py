@@ -208,6 +208,11 @@ class Results:
         left = self.count("missing") + self.count("running") > 0
         return left or (self.race is not None and not self.race.over)
 
+    @property
+    def confirmation_left(self) -> int:
+        """Number of confirming trials that have not ended."""
+        return sum(trial.status in {"missing", "running"} for trial in self.confirmed)
+
     def count(self, status: TrialStatus) -> int:
         """Return the number of trials with a status."""
         return sum(trial.status == status for trial in self.trials)

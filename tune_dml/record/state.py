@@ -211,6 +211,11 @@ class SweepState:
         left = any(self.trial(key).ended is None for key in self.trials)
         return left or (self.race is not None and not self.race.over)
 
+    @property
+    def confirmation_left(self) -> int:
+        """Number of confirming trials that have not ended."""
+        return sum(self.trial(key).ended is None for key in self.confirming)
+
     def trials_left(self, confirmation: Plan | None) -> int:
         """Return the number of trials left, or of the confirmation's if given; a race may add more."""
         if confirmation is not None:

@@ -18,6 +18,12 @@ from tune_dml.stats.sequential.racing import next_look
 from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")
+_MOST_COST = 6.0
+"""Most expected trials for an answer, in trials of the sweep, at which a step is worth its cost."""
+_SMALL_SWEEP = 12
+"""Trials that any sweep may spend on an answer as if it had as many."""
+_NEEDED = 60
+"""Least urgency of a step that finishes what was begun, whatever it costs."""
 _LONGER = 2
 """Factor by which training that was too short is lengthened."""
 
@@ -41,7 +47,12 @@ class Step:
     @property
     def trials_per_answer(self) -> float:
         """Expected trials for an answer, by which steps of equal urgency are ranked."""
-        return self.trials / (EVEN if self.chance is None else max(self.chance, 1e-9))
+        return self.trials * self.length / (EVEN if self.chance is None else max(self.chance, 1e-9))
+
+    def is_worth_it(self, results: Results) -> bool:
+        """Whether its expected cost for an answer is in proportion to the sweep's."""
+        affordable = _MOST_COST * max(len(results.trials), _SMALL_SWEEP)
+        return self.urgency >= _NEEDED or self.trials_per_answer <= affordable
 
     @property
     def sentence(self) -> str:

@@ -44,7 +44,10 @@ def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
         for section in sorted(sections, key=lambda section: not section.appendix)
         if section.headline
     ]
-    step = next(iter(_steps(sections)), None)
+    steps = _steps(sections)
+    step = next((step for step in steps if step.is_worth_it(analysis.results)), None)
+    if step is None and steps:
+        plain.append(f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], analysis.results)}.")
     if step is None or step.urgency < _ASKS_FOR_SEEDS:
         plain += [section.hint for section in sections if section.hint][:1]
     return Answer(tuple(plain), step, cost_of(step, analysis.results) if step else "", _facts(analysis))

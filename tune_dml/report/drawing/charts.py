@@ -63,6 +63,8 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
 
 def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
+    if not kept:  # nothing of it can be shown on a logarithmic axis
+        return
     at = [frame.at(horizontal.share(item.xs[i])) for i in kept]
     upper = [(x, frame.up(item.high[i])) for x, i in zip(at, kept, strict=True)]
     lower = [(x, frame.up(item.low[i])) for x, i in zip(at, kept, strict=True)]

@@ -119,6 +119,8 @@ def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> t
     search = analysis.results.plan.search
     if not search.num_samples or analysis.stopped:
         return ()
+    if len(best.candidates) == best.cells > 2:  # confirming the best few costs less
+        return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
         return more_seeds(analysis.results, _QUESTION, 30, ahead)
     settles = "whether there is a better configuration"

@@ -91,6 +91,14 @@ def confirmation(analysis: Analysis) -> Section | None:
         card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
         headline=_headline(analysis, outcome),
+        steps=go_on(
+            analysis.results,
+            "resume",
+            "",
+            settles="whether the best configuration holds up on fresh seeds",
+            trials=analysis.results.confirmation_left,
+            urgency=85,
+        ),
         data={"confirmation": outcome},
     )
 

@@ -14,7 +14,6 @@ from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.evidence._over_training import figure_of
 from tune_dml.report.questions.validity.caveats import LAST
 from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
-from tune_dml.report.steps import Step, train_longer
 from tune_dml.text import counted
 
 _LOSS = "train/loss"
@@ -54,7 +53,6 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
         f"How did training go, for each {knob.symbol}?",
         "Training",
         tuple(body),
-        steps=_steps(analysis, knob, gaining),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
@@ -62,12 +60,6 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
 def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
     """Return the values that gained more than the margin in the last quarter, with their gain."""
     return {change.label: change.size for change in changes if analysis.sign * change.size > analysis.margin}
-
-
-def _steps(analysis: Analysis, knob: KnobAnalysis, gaining: dict[str, float]) -> tuple[Step, ...]:
-    if not gaining or knob is not analysis.knobs[0]:
-        return ()
-    return train_longer(analysis.results, "whether the answer is the same once training has converged", 5)
 
 
 def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change]) -> str:

@@ -110,7 +110,8 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
-    if not verdict.extend:
+    tried = numbers_of(knob, knob.isolated.table.labels)
+    if not verdict.extend or (0 in verdict.extend and min(tried) > 0):  # 0 switches a knob off, or collapses
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
@@ -12,6 +13,7 @@ from tune_dml.report.analysis.traces import Change, histories_of
 from tune_dml.report.naming import floor_name, floors_of, spaced
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
+from tune_dml.report.steps import train_longer
 from tune_dml.text import counted, joined, value_text
 
 LAST = 0.25
@@ -19,6 +21,8 @@ LAST = 0.25
 _MOST_READ = 24
 """Most trials whose histories are read, the baseline's and the best cells' first: the terminal waits for them."""
 _MOST_NAMED = 4
+_BEFORE_MORE_OF_THE_SAME = 55
+"""Urgency of longer training: before wider ranges and more seeds, which would repeat what has not converged."""
 _COLLAPSED = "collapsed"
 
 
@@ -48,10 +52,12 @@ def unfinished(analysis: Analysis) -> Section | None:
     if not gaining:
         return None
     most = max(gaining, key=lambda change: analysis.sign * change.size)
-    return _said(
+    sentence = (
         f"Training had not converged: {spaced(most.label)} gained another {analysis.metric.rough(abs(most.size))} "
         f"between steps {most.first} and {most.last}."
     )
+    settles = "whether the answer is the same once training has converged"
+    return replace(_said(sentence), steps=train_longer(analysis.results, settles, _BEFORE_MORE_OF_THE_SAME))
 
 
 @question(order=96)

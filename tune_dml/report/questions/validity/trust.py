@@ -62,13 +62,15 @@ def trust(analysis: Analysis) -> Section | None:
 def _figures(analysis: Analysis) -> tuple[Figure, ...]:
     """Show every trial, lost ones too, shaded by its result without the seed's common effect."""
     table, metric = analysis.table, analysis.metric
-    if len(table.labels) < 2 or len(table.seeds) < 2 or not np.isfinite(table.values).any():
+    if not len(table.labels) or len(table.seeds) < 2 or not np.isfinite(table.values).any():
         return ()
     filled = fill_holes(table.values)[0]
     less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
     reasons = {(cell.label, trial.seed): why for cell in analysis.cells for trial, why in cell.failures}
     place = {label: row for row, label in enumerate(table.labels)}
     labels = [cell.label for cell in analysis.cells if cell.label in place or cell.failures]
+    if len(labels) < 2:
+        return ()
     shown = labels[: max(4, _MOST_FIELDS // len(table.seeds))]
 
     def cell(label: str, column: int) -> HeatCell:
