@@ -38,7 +38,8 @@ def judgement_of(
 
 def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
     low, high = analysis.bar(cell)
-    figures = {"low": low, "high": high}
+    known = not analysis.metric.percent or high - low < 100  # a bar over every percentage says nothing
+    figures = {"low": low, "high": high} if known else {}
     if against := analysis.against(cell):
         figures |= {"difference": against.difference, "difference_low": against.low, "difference_high": against.high}
     return figures

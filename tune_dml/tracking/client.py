@@ -202,9 +202,11 @@ def _kept_experiment(client: Any, run_id: str) -> str:
 
 
 def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Set the experiment's description, unless it has one."""
-    if not client.get_experiment(experiment_id).tags.get("mlflow.note.content"):
-        client.set_experiment_tag(experiment_id, "mlflow.note.content", text)
+    """Set the experiment's description and kind, unless it has them; without a kind, MLflow may show the pages of GenAI."""
+    known = client.get_experiment(experiment_id).tags
+    for name, value in (("mlflow.note.content", text), ("mlflow.experimentKind", "custom_model_development")):
+        if not known.get(name):
+            client.set_experiment_tag(experiment_id, name, value)
 
 
 def create_run(client: Any, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:

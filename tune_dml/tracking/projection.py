@@ -27,8 +27,9 @@ _VALUE_LIMIT = 500
 """Longest parameter; a longer one is cut and shows its length. plan.json has the whole value."""
 
 TAG_LIMIT = 2000
-_MOST_METRICS = 25
-"""Metrics of a trial's run, opened test metrics aside; the ledger has all."""
+_MOST_OTHERS = 24
+"""Metrics of a trial's run beside those of validation and opened test metrics; the ledger has all."""
+_VALIDATION = "val/"
 _NONE = "(none)"
 """Value of a knob that a cell does not have; MLflow's charts draw this text at the end of the axis."""
 
@@ -131,7 +132,9 @@ class TrialRun:
         chosen = []
         for point in points:
             own = point.name == self.metric
-            room = len(names - {self.metric}) < _MOST_METRICS - 1 and not _BESIDE_RECALL.fullmatch(point.name)
+            others = [name for name in names if not name.startswith(_VALIDATION)]
+            room = point.name.startswith(_VALIDATION) or len(others) < _MOST_OTHERS
+            room = room and not _BESIDE_RECALL.fullmatch(point.name)
             if own or room or point.name in names or point.name in asked:
                 names.add(point.name)
                 chosen.append(point)

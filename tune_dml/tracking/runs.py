@@ -160,6 +160,7 @@ class RunPusher:
         if run is None:
             run = self._create(one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._synced.runs[trial.key] = run, run.id
+            self._push_data(run)
         self._synced.skip_pushed_rows(trial)
         rows, points = trial.news()
         log_news(self.client, run, points, one.params, one.tags)

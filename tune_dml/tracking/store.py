@@ -90,7 +90,7 @@ def ui_command(uri: str) -> str:
 
 
 def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
-    """Return the page with the cells of a sweep as a chart; for a database, at the default port of `mlflow ui`."""
+    """Return the page with the cells of a sweep, the best mean first; for a database, at the default port of `mlflow ui`."""
     if not experiment_id:
         return ""
     server = without_login(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
@@ -99,7 +99,7 @@ def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
     flat = (
         "orderByKey=metrics.%60mean%60&orderByAsc=false"  # sorted by a metric, runs are not folded below their parents
     )
-    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&{flat}&compareRunsMode=CHART"
+    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&{flat}"
 
 
 def _program() -> str:
