@@ -63,9 +63,12 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
             ["--until-decided", "--search", "random", "--num-samples", "3"],
             "--until-decided: a race stops cells of a grid",
         ),
-        (["--until-decided", "--margin", "-1"], "--margin: the margin must be greater than 0"),
+        (
+            ["--until-decided", "--margin", "-1"],
+            "--margin: the smallest difference that matters must be greater than 0",
+        ),
         (["--max-seeds", "9"], "--max-seeds: limits a race"),
-        (["--margin", "0"], "--margin: the margin must be greater than 0"),
+        (["--margin", "0"], "--margin: the smallest difference that matters must be greater than 0"),
     ],
 )
 def test_bad_input_is_one_message_and_stores_nothing(refused, words, message):

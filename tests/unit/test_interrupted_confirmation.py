@@ -31,7 +31,9 @@ def test_status_and_report_say_that_it_was_interrupted_and_how_to_go_on(interrup
 
 def test_resume_goes_on_with_it(interrupted, monkeypatch):
     intents = []
-    monkeypatch.setattr(operations, "_execute", lambda state, resources, session, console, intent: intents.append(intent))
+    monkeypatch.setattr(
+        operations, "_execute", lambda state, resources, session, console, intent: intents.append(intent)
+    )
     monkeypatch.setattr(operations, "_session_to_go_on", lambda state, session, *rest: session)
     operations.resume("toy", Session(interrupted.folder.parent))
     (intent,) = intents

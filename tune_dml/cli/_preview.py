@@ -214,7 +214,7 @@ class Preview:
         if self.power.beyond_percent:
             needed = self.power.seeds_for_margin
             return (
-                f"Power:  too few seeds to detect any difference {what} (80%); the margin, "
+                f"Power:  too few seeds to detect any difference {what} (80%); the smallest that matters, "
                 f"{float(self.plan.margin):g} points, needs {needed or 'more than a thousand'} seeds ({self.power.source})."
             )
         return (
@@ -243,7 +243,9 @@ class FullPreview:
         rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
         yield table("Shared settings", ("setting", "value", "origin"), rows)
         if preview.power.chances:
-            title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
+            title = (
+                f"Verdicts to expect with {len(plan.seeds)} seeds, if differences below {plan.margin:g} do not matter"
+            )
             columns = ("one level differs by", "matters", "does not matter", "undecided")
             chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in preview.power.chances)
             yield table(title, columns, chances, right=columns)

@@ -95,9 +95,9 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     needed = least_seeds(resolution=step, margin=float(plan.margin), alpha=once)
     seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
-        f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than the margin "
-        f"of {plan.margin:g}. Seeds that come out equal count as if they varied by half a step: that no difference reaches the "
-        f"margin takes {seeds}."
+        f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
+        f"{plan.margin:g}, the smallest difference that matters. Seeds that come out equal count as if they "
+        f"varied by half a step: that no difference matters takes {seeds}."
     ]
 
 

@@ -253,7 +253,7 @@ def margin_problems(margin: float | None) -> list[Problem]:
     """Return why a margin cannot be used; none for None, where the planned one holds."""
     if margin is None or 0 < margin < math.inf:
         return []
-    rule = "the margin must be greater than 0: below it, differences do not matter"
+    rule = "the smallest difference that matters must be greater than 0"
     return [option_problem("margin", rule, margin, f"Example: {spelled('margin', 1.0)} for one percentage point.")]
 
 

@@ -35,7 +35,7 @@ def test_everything_is_said_at_once_and_nothing_is_stored(tmp_path):
     storage, output = str(tmp_path / "taken" / "sweeps"), str(tmp_path / "taken")
     asked = ("--margin", "-1", "--storage", storage, "-o", output)
     said = message(cli("sweep", "sec_rho", *QUICK, *asked))
-    assert "--margin: the margin must be greater than 0" in said
+    assert "--margin: the smallest difference that matters must be greater than 0" in said
     assert f"--storage: must be a folder, but {tmp_path / 'taken'} is a file" in said
     assert f"-o: must be a folder, but {tmp_path / 'taken'} is a file" in said
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
@@ -52,7 +52,7 @@ def test_a_storage_that_is_a_link_to_a_disk_that_is_not_mounted_is_named(tmp_pat
 @pytest.mark.parametrize("verb", ["plan", "sweep"])
 def test_a_margin_must_be_positive(tmp_path, verb, margin):
     said = message(cli(verb, "sec_rho", *QUICK, "--margin", margin, "--storage", str(tmp_path / "sweeps")))
-    assert "the margin must be greater than 0" in said
+    assert "the smallest difference that matters must be greater than 0" in said
     assert "Example: --margin 1.0" in said
     assert not list(tmp_path.iterdir())
 
@@ -64,7 +64,7 @@ def test_a_stored_sweep_is_not_touched_where_its_report_could_not_be_written(tmp
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     name, *rest = verb.split()
     said = message(cli(name, "toy", *rest, "--storage", str(tmp_path), "--margin", "-1", "-o", str(tmp_path / "taken")))
-    assert "--margin: the margin must be greater than 0" in said
+    assert "--margin: the smallest difference that matters must be greater than 0" in said
     assert "-o: must be a folder" in said
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

@@ -69,5 +69,5 @@ def test_a_margin_given_later_stands_beside_the_planned_one(steep):
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
 def test_a_margin_that_means_nothing_is_refused(steep, margin):
-    with pytest.raises(ConfigError, match="margin: the margin must be greater than 0"):
+    with pytest.raises(ConfigError, match="margin: the smallest difference that matters must be greater than 0"):
         summary(steep.results, margin=margin)

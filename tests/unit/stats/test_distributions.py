@@ -26,7 +26,9 @@ def test_they_are_those_of_scipy():
     assert normal_pdf(values) == pytest.approx(stats.norm.pdf(values), rel=1e-9)
     assert chi2_isf(tails, 7) == pytest.approx(stats.chi2.isf(tails, 7), rel=1e-9)
     for value, freedom, centre in ((2.0, 3.5, 1.0), (-1.0, 8, 0.5), (6.0, 60, 8.0)):
-        assert noncentral_t_cdf(value, freedom, centre) == pytest.approx(stats.nct.cdf(value, freedom, centre), rel=1e-6)
+        assert noncentral_t_cdf(value, freedom, centre) == pytest.approx(
+            stats.nct.cdf(value, freedom, centre), rel=1e-6
+        )
 
 
 def test_a_root_lies_where_the_sign_changes():

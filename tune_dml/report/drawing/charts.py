@@ -179,7 +179,8 @@ def whiskers(
     frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), AxisRange(0, 1))
     if band:
         shaded = (frame.at(span.share(-band)), frame.at(span.share(band)))
-        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, Pen("margin", opacity=0.18), text="the margin")
+        pen, text = Pen("margin", opacity=0.18), "differences too small to matter"
+        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, pen, text=text)
     if zero:
         at = frame.at(span.share(0.0))
         canvas.line([(at, frame.top), (at, frame.bottom)], Pen("base", 1.2, "5 3"))

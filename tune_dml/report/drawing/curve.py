@@ -174,7 +174,7 @@ def _span(shown: CurvePicture) -> AxisRange:
 def _ground(shown: CurvePicture, frame: Frame) -> None:
     low, high = frame.up(-shown.margin), frame.up(shown.margin)
     frame.canvas.box(
-        frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences within the margin"
+        frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences too small to matter"
     )
     if shown.baseline:
         _floor_lines(shown, frame, shown.baseline_mean)

@@ -120,7 +120,7 @@ class KnobVerdicts(_Open):
     optimum: Optimum | None
     agreement: list[Agreement]
     still_gaining: list[tuple[str, float]] = Field(
-        description="Values that gained more than the margin in the last quarter."
+        description="Values that gained more than the smallest difference that matters in the last quarter."
     )
     sentences: list[str]
 

@@ -65,7 +65,9 @@ def _gained(study: StudyAnalysis, item: Tuning) -> str:
         parts.append(f"a value of {item.knob} picked blindly loses {loss} ({_ends(study, blind)})")
     if not parts:
         parts = [f"what tuning {item.knob} gains cannot be said with one seed"]
-    near = f"{item.tolerant} of {item.values} values have a mean within the margin of the best"
+    near = (
+        f"{item.tolerant} of {item.values} values have a mean so close to the best that the difference does not matter"
+    )
     return f"{item.sweep}: {'; '.join(parts)}; {near}."
 
 
@@ -126,7 +128,7 @@ def _tuning(study: StudyAnalysis) -> Section:
         )
         rows.append((*names, *cells, value_cell(t.tolerant), value_cell(t.values)))
     columns = (
-        "sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "within margin", "values",
+        "sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "near the best", "values",
     )  # fmt: skip
     caption = (
         "What tuning gains over the paper's value or the baseline, and what a value picked blindly from those tried loses; "

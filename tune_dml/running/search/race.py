@@ -251,7 +251,8 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
         remedy = f"Use {spelled('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
         problems.append(option_problem("max_seeds", "must be at least the seeds present", rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
-        rule_text = f"the race was begun with the margin {state.race.rule.margin:g}, which decides what it asks"
+        begun = f"the race was begun with {state.race.rule.margin:g}, the smallest difference that matters"
+        rule_text = f"{begun}, which decides what it asks"
         remedy = "Leave it out, or start a new sweep under another name."
         problems.append(option_problem("margin", rule_text, rule.margin, remedy))
     return problems

@@ -328,7 +328,7 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
         f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}. At most: one-sided bound on its "
         "size; if all are below the smallest difference that matters, the knob does not matter."
     )
-    columns = ("first", "second", "difference", "low", "high", "at most", "against the margin")
+    columns = ("first", "second", "difference", "low", "high", "at most", "against what matters")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
 
 
