@@ -134,8 +134,7 @@ class TrialRun:
             own = point.name == self.metric
             others = [name for name in names if not name.startswith(_VALIDATION)]
             room = point.name.startswith(_VALIDATION) or len(others) < _MOST_OTHERS
-            room = room and not _BESIDE_RECALL.fullmatch(point.name)
-            if own or room or point.name in names or point.name in asked:
+            if own or (room and not _BESIDE_RECALL.fullmatch(point.name)) or point.name in names or point.name in asked:
                 names.add(point.name)
                 chosen.append(point)
         return tuple(chosen)

@@ -70,7 +70,7 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("dro_topk", ["margin or binomial"]),
         ("cub200", ["Expected:", "Get it:", "data.shorter_side   256", "verify cub200 --root DIR"]),
         ("image_folder", ["data.split_file", "none", "which class trains, which tests"]),
-        ("toy", ["State:   complete", "rho matters", "Next:    tune-dml extend toy", "Best configuration:"]),
+        ("toy", ["State:   complete", "rho matters", "Next:    tune-dml sweep sec_rho", "Best configuration:"]),
         ("planned", ["not begun", "No trial has a number yet"]),
     ],
 )

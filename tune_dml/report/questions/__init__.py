@@ -125,7 +125,19 @@ def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[i
     if knob is None:
         return order, 0, 0
     part = _OF_A_SEARCH if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
-    return part, analysis.knobs.index(knob), order
+    return part, _rank(analysis, knob), order
+
+
+def _rank(analysis: Analysis, knob: KnobAnalysis) -> int:
+    """Return a knob's place among the knobs of its arm: those that matter first, by how far they move the metric."""
+
+    def moved(other: KnobAnalysis) -> float:
+        verdict = other.sensitivity
+        return abs(verdict.largest.estimate) if verdict.largest and verdict.verdict == "sensitive" else 0.0
+
+    arms = list(dict.fromkeys(other.arm for other in analysis.knobs))
+    ordered = sorted(analysis.knobs, key=lambda other: (arms.index(other.arm), -moved(other)))
+    return next(place for place, other in enumerate(ordered) if other is knob)
 
 
 def _refuse_clashes(sections: tuple[Section, ...]) -> None:

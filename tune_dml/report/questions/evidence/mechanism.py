@@ -15,7 +15,7 @@ from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.evidence._over_training import figure_of
-from tune_dml.report.section import Block, Figure, Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text, metric_cell, text_cell, value_cell
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
@@ -64,7 +64,8 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         body.append(Text(_NO_DIRECTIONS))
     body.append(_table(knob, finals))
     title = f"Why? The mechanism behind {knob.symbol}"
-    return Section("mechanism", title, "Mechanism", tuple(body), data={"mechanism": finals})
+    fold = Fold("What training logged, for each value", tuple(body))
+    return Section("mechanism", title, "Mechanism", (fold,), data={"mechanism": finals})
 
 
 def _keys(histories: Histories) -> list[str]:

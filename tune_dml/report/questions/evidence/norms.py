@@ -9,7 +9,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.traces import Pair, ShownCell
 from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Figure, FigureView, Section, Text
+from tune_dml.report.section import Block, Figure, FigureView, Fold, Section, Text
 
 
 @question(order=430, reads_traces=True)
@@ -20,7 +20,7 @@ def norms(analysis: Analysis) -> Section | None:
     pair = analysis.pair
     body: list[Block] = [Text(text) for text in pair.missing]
     if pair.sides:
-        body = [*body, _figure(pair)]
+        body = [*body, Text(_sentence(pair)), Fold("Their distribution", (_figure(pair),))]
     return Section("norms", "How long are the embeddings?", "Norms", tuple(body))
 
 

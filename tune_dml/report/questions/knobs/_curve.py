@@ -74,11 +74,7 @@ def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
 
 
 def _legend(source: Published, curve: PublishedLine) -> str:
-    warning = "" if curve.comparable else ", not comparable in level"
-    return (
-        f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
-        f"d={source.embedding_dim}){warning}"
-    )
+    return f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset})"
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
