@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich import box
 from rich.cells import cell_len
@@ -34,6 +36,9 @@ def status_table(results: Results) -> RenderableType:
     for trial in results.trials:
         rows.setdefault(trial.cell.digest, []).append(trial)
     listed = list(rows.values())
+    if results.plan.search.num_samples:  # cells that a search proposed have no order of their own
+        sign = -1 if results.plan.space.goal == "maximize" else 1
+        listed.sort(key=lambda trials: sign * fmean(scores) if (scores := _scores(results, trials)) else math.inf)
     if len(listed) > _CELLS_SHOWN:
         listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
     parts: list[RenderableType] = [Text(_status_line(results))]
@@ -47,6 +52,11 @@ def status_table(results: Results) -> RenderableType:
     if (hidden := len(rows) - min(len(listed), _CELLS_SHOWN)) > 0:
         parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
     return Group(*parts, *_reasons(results))
+
+
+def _scores(results: Results, trials: Sequence[TrialResult]) -> list[float]:
+    metric = results.plan.metric
+    return [trial.metrics[metric] for trial in trials if trial.status == "finished" and metric in trial.metrics]
 
 
 @dataclass(frozen=True)

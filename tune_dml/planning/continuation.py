@@ -144,7 +144,8 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
 
 def begun_confirmation(plan: Plan, trials: Iterable[Trial]) -> Plan:
     """The plan of a confirmation from its trials, to go on with it."""
-    cells, seeds = {}, {}
+    cells: dict[str, Cell] = {}
+    seeds: dict[int, None] = {}
     for trial in trials:
         cells[trial.cell.digest] = trial.cell
         seeds[trial.seed] = None

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
 
 from tune_dml.stats.intervals import Array
@@ -17,7 +16,7 @@ from tune_dml.stats.intervals import Array
 _MOST_HALVINGS = 200
 
 
-def student_isf(tail: ArrayLike, df: ArrayLike) -> Array:
+def student_isf(tail: Array | float, df: Array | float) -> Array:
     """Return the value that Student's t exceeds with probability `tail`."""
     return np.where(np.asarray(tail) == 0, np.inf, -stdtrit(df, tail))
 
@@ -27,17 +26,17 @@ def normal_isf(tail: float) -> float:
     return -float(ndtri(tail))
 
 
-def normal_sf(value: ArrayLike) -> Array:
+def normal_sf(value: Array | float) -> Array:
     """Return the probability that a standard normal exceeds a value."""
     return cast(Array, ndtr(-np.asarray(value)))
 
 
-def normal_pdf(value: ArrayLike) -> Array:
+def normal_pdf(value: Array | float) -> Array:
     """Return the density of the standard normal."""
     return cast(Array, np.exp(-np.square(value) / 2) / np.sqrt(2 * np.pi))
 
 
-def chi2_isf(tail: ArrayLike, df: ArrayLike) -> Array:
+def chi2_isf(tail: Array | float, df: Array | float) -> Array:
     """Return the value that chi-squared exceeds with probability `tail`."""
     return cast(Array, chdtri(df, tail))
 

@@ -205,6 +205,17 @@ class HeatCell:
     tip: str = ""
 
 
+def _row_names(rows: Sequence[str], width: float) -> tuple[float, list[str]]:
+    """Return the room for row names, and the names cut to it: so that different rows keep different names."""
+    longest = max((text_width(row) for row in rows), default=0.0) + 16
+    for share in (0.38, 0.62):
+        left = min(longest, width * share)
+        names = [fitted(row, left - 10) for row in rows]
+        if len(set(names)) == len(set(rows)):
+            return left, names
+    return left, [fitted(row[::-1], left - 10)[::-1] for row in rows]  # they differ at the end
+
+
 def heat(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[HeatCell]], titles: tuple[str, str],
     *, narrow: bool, centred: bool = False,
@@ -214,7 +225,7 @@ def heat(
     `titles` are of rows and columns; with `centred`, values above and below 0 have a colour each.
     """
     width = width_of(narrow)
-    left = min(max((text_width(row) for row in rows), default=0.0) + 16, width * 0.38)
+    left, names = _row_names(rows, width)
     left = max(left, text_width(titles[0]) + 10)
     step = min(72.0, (width - left - 8) / max(1, len(columns)))
     named = step >= max((text_width(cell.text, FONT) for row in cells for cell in row), default=0.0) + 4
@@ -224,10 +235,10 @@ def heat(
     canvas.text(left, 14, titles[1], "ink", bold=True)
     _name_columns(canvas, columns, left, step)
     depth = _depth([cell.value for row in cells for cell in row], centred)
-    for index, (name, row) in enumerate(zip(rows, cells, strict=True)):
+    for index, (name, row) in enumerate(zip(names, cells, strict=True)):
         top = 46 + tall * index
         if tall >= FONT + 2 or index % math.ceil((FONT + 2) / tall) == 0:
-            canvas.text(left - 8, top + tall / 2 + 4, fitted(name, left - 10), "ink", anchor="end")
+            canvas.text(left - 8, top + tall / 2 + 4, name, "ink", anchor="end")
         for place, cell in enumerate(row):
             x = left + step * place
             if math.isfinite(cell.value):

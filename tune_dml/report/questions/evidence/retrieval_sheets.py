@@ -49,17 +49,24 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
 
 
 def _chosen(pair: Pair) -> list[int]:
-    """Return the rows to show: of two sheets of the same queries, those that differ most."""
+    """Return the rows to show: of two sheets of the same queries, those that differ most, in favour of each in turn."""
     sheets = [side.evidence.rows for side in pair.sides if side.evidence.drawn]
     every = list(range(len(sheets[0]))) if sheets else []
     if len(sheets) < 2 or _of_pairs(sheets[0]) or _asked(sheets[0]) != _asked(sheets[1]):
         return every
     ranked = sorted(every, key=lambda row: _alike(sheets[0][row], sheets[1][row]))
-    return sorted(ranked[:_MOST_ROWS])
+    first = [row for row in ranked if _right(sheets[0][row]) > _right(sheets[1][row])]
+    second = [row for row in ranked if _right(sheets[0][row]) < _right(sheets[1][row])]
+    in_turn = [row for pair in itertools.zip_longest(second, first) for row in pair if row is not None]
+    return sorted([*in_turn, *(row for row in ranked if row not in in_turn)][:_MOST_ROWS])
 
 
 def _asked(rows: Sequence[_Row]) -> list[int | None]:
     return [row[0].picture if row[0] else None for row in rows]
+
+
+def _right(row: _Row) -> int:
+    return sum(bool(tile and tile.right) for tile in row[1:])
 
 
 def _alike(one: _Row, other: _Row) -> tuple[bool, int]:

@@ -1,0 +1,71 @@
+"""What a reader meets first: divergence, the knob that moves most, a next step that is worth it, labels that differ."""
+
+import pytest
+from helpers.toys import METRIC, crossed, space_of, write_sweep
+
+from tune_dml.cli._status_table import status_table
+from tune_dml.planning.plan import Search
+from tune_dml.report import summary
+from tune_dml.report.analysis import analyse
+from tune_dml.report.drawing.charts import Series, _row_names, lines
+from tune_dml.report.questions import answers
+from tune_dml.report.steps import Step
+from tune_dml.space import Grid, Knob, LogRange
+
+LR = Knob("optim.lr", Grid((0.001, 0.1, 1000.0, 1e12), scale="log"), symbol="lr")
+
+
+def test_values_that_always_diverge_are_named_and_their_trials_are_drawn(tmp_path):
+    labels = ("lr=0.1", "lr=1000", "lr=1e+12")
+    lost = {(label, seed): ("diverged", "the loss was not finite") for label in labels for seed in (0, 1)}
+    means = {0.001: 60.0, 0.1: 25.0, 1000.0: 5.0, 1e12: 5.0}
+    results = write_sweep(tmp_path / "lr", space=space_of(LR), means=means, baseline=None, seeds=(0, 1), failures=lost)
+    said = summary(results).answer.sentences
+    assert "lr = 0.1, 1000 and 1e+12 always diverge." in said
+    trust = next(section for section in answers(analyse(results), traces=False) if section.anchor == "trust")
+    (figure,) = trust.figures
+    assert all(label in figure.draw(False).document() for label in labels)
+
+
+def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
+    series = [
+        Series("a", "base", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
+        Series("b", "base", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+    ]
+    assert 'd=""' not in lines(series, "loss", "step", narrow=False, log=True).document()
+
+
+def test_the_knob_that_moves_more_comes_first(tmp_path):
+    first = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
+    second = Knob("regularizer.eta", Grid((0.5, 1.0)), symbol="eta")
+    means = {(a, b): 60.0 + 20 * b + 20 * a for a, b in crossed((0.01, 0.1), (0.5, 1.0))}
+    space = space_of(first, second)
+    results = write_sweep(tmp_path / "two", space=space, means=means, baseline=None, sd=0.05, histories=False)
+    sections = answers(analyse(results), traces=False)
+    titles = [section.title for section in sections if section.title.startswith("How sensitive")]
+    assert titles == [f"How sensitive is the outcome to {name}?" for name in ("eta", "lr")]
+
+
+@pytest.mark.parametrize(("trials", "chance", "urgency", "worth"), [
+    (288, 0.5, 40, False), (36, 0.6, 40, True), (36, None, 50, True), (288, None, 90, True), (36, 0.1, 40, False),
+])  # fmt: skip
+def test_a_step_is_worth_its_cost_in_proportion_to_the_sweep(tmp_path, trials, chance, urgency, worth):
+    results = write_sweep(tmp_path / "toy", histories=False, evidence=False)  # 18 trials
+    assert Step("tune-dml extend toy", "it", trials, urgency, chance).is_worth_it(results) is worth
+
+
+def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
+    space, means = space_of(Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr")), {1e-4: 60.0, 1e-2: 70.0, 1e-3: 65.0}
+    results = write_sweep(
+        tmp_path / "s", space=space, means=means, baseline=None, search=Search("tpe", 3), histories=False
+    )
+    assert results.plan.metric == METRIC
+    labels = [label for label, _ in status_table(results).renderables[1].cells]
+    assert labels == ["lr=0.01", "lr=0.001", "lr=0.0001"]
+
+
+def test_names_of_rows_that_are_cut_stay_different():
+    rows = [f"a method with a name that fills the phone's width, eta=0.5, rho={rho}" for rho in (0.1, 0.2)]
+    names = _row_names(rows, 400.0)[1]
+    assert len(set(names)) == 2
+    assert _row_names(["a", "b"], 400.0)[1] == ["a", "b"]
