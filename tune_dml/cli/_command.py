@@ -42,6 +42,11 @@ _OF_OTHERS = {
     "--epochs": "--set training.epochs=N",
 }
 """Flags of Optuna, Ray Tune, W&B, MLflow and common scripts -> ours."""
+_KINDS = {
+    "a valid integer": "must be one whole number, such as 5",
+    "a valid number": "must be one number, such as 0.5",
+}
+"""Types in the words of the parser's library -> a rule in ours."""
 _OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
 
 _BEHIND_DASHES = "; put the command for the cluster after `--`: tune-dml submit cluster.yaml -- sweep ..."
@@ -61,6 +66,7 @@ class Command(typer.core.TyperCommand):
             return list(super().parse_args(ctx, args))
         except USAGE_ERROR as raised:
             error: Any = raised
+            error.message = _plain(error.message)
             if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
                 longer = {flag for flag in flags if flag.startswith(f"{wrong}-")}
@@ -74,6 +80,13 @@ class Command(typer.core.TyperCommand):
                 problem = Problem(getattr(error, "option_name", None) or "usage", str(error.message), None, remedy)
                 typer.echo(error_json([problem], sys.argv[1:]))
             raise
+
+
+def _plain(message: str) -> str:
+    """Return a complaint of the parser's library as one of ours: `must be a whole number, such as 5`."""
+    message = message.removeprefix("Value error, ")
+    kind = next((ours for theirs, ours in _KINDS.items() if message.startswith(f"Input should be {theirs}")), None)
+    return kind or message.replace("Input should be", "must be")
 
 
 def epilog(examples: str) -> str:

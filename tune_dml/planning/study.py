@@ -177,7 +177,8 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     name = request.space
     if not isinstance(name, str | Path):
         rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
-        raise ConfigError(option_problem("space", rule, type(name).__name__))
+        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(name, dict) else ""
+        raise ConfigError(option_problem("space", rule, type(name).__name__, remedy))
     name = str(name)
     if not name.endswith(SWEEP_FILES):
         return find_space(name), request, []

@@ -170,3 +170,8 @@ def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
     assert dashed(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
         "--set=loss.margin_x=a_b", "-o", "a_b", "--out-put=c_d",
     ]  # fmt: skip
+
+
+def test_a_value_that_is_no_number_is_refused_in_our_words(command_line):
+    code, _, err = command_line("confirm", "toy", "--seeds", "0,1")
+    assert (code, "must be one whole number, such as 5" in err, "Input should" in err) == (2, True, False)
