@@ -182,5 +182,6 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
         measurable = int((counts[part[part < len(counts)]] >= 2).sum())
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
-            problems.append(Problem(name, rule, measurable, remedy))
+            lonely = "Add pictures: a class of one picture has none that a search could find."
+            problems.append(Problem(name, rule, measurable, remedy if len(part) < 2 else lonely))
     raise_if_any(problems)
