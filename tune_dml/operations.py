@@ -17,13 +17,7 @@ from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.continuation import (
-    begun_confirmation,
-    confirmation_plan,
-    continuation_problems,
-    moved_plan,
-    with_arms_of_files,
-)
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
@@ -31,7 +25,7 @@ from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
-from tune_dml.record.session import SessionIntent, with_trial_files
+from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.several_jobs import ARRAY_GROUP
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
@@ -115,10 +109,7 @@ def resume(
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write(TrialReset(key=key))
         state.update()
-    intent = SessionIntent("resume")
-    if not state.incomplete and state.confirmation_left:
-        intent = SessionIntent("confirm", confirmation=begun_confirmation(state.plan, state.confirming.values()))
-    return _execute(state, resources, session, console, intent)
+    return _execute(state, resources, session, console, intent_to_resume(state))
 
 
 def extend(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_of, state_of, unjudged
+from tune_dml.cli._sweep_status_text import answer_of, state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import number, show, table
 from tune_dml.record.ledger import is_running

@@ -14,7 +14,7 @@ from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.dry_run import dry_run
-from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import SWEEP_FILES
 from tune_dml.planning.study import Search
 from tune_dml.planning.sweep_file import read_sweep_file
@@ -142,7 +142,7 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
     return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())
 
 
-def begun_confirmation(plan: Plan, trials: Iterable[Trial]) -> Plan:
+def begun_confirmation(plan: Plan, trials: Iterable[PlannedTrial]) -> Plan:
     """The plan of a confirmation from its trials, to go on with it."""
     cells: dict[str, Cell] = {}
     seeds: dict[int, None] = {}

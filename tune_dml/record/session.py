@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from trainables.bucket import Address
 from trainables.errors import ConfigError
 from trainables.option_names import option_problem, spelled
+from tune_dml.planning.continuation import begun_confirmation
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_history
@@ -30,6 +31,13 @@ class SessionIntent:
     """Rule of a race (`--until-decided`); None to continue as before."""
     confirmation: Plan | None = None
     """The plan to run in place of the sweep's own: its best cells on fresh seeds."""
+
+
+def intent_to_resume(state: SweepState) -> SessionIntent:
+    """Return what `resume` runs: the sweep, or once that is complete, a confirmation that was interrupted."""
+    if state.incomplete or not state.confirmation_left:
+        return SessionIntent("resume")
+    return SessionIntent("confirm", confirmation=begun_confirmation(state.plan, state.confirming.values()))
 
 
 def last_row_time(state: SweepState) -> dict[str, float]:
