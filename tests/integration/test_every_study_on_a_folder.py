@@ -6,20 +6,20 @@ import torch
 from PIL import Image
 
 from trainables.context import FolderContext
-from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import spaces
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.effects import effective_settings
+from tune_dml.planning.effects import effective_settings, idle_value_notes
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 
-LARGE_BATCHES = {"dro_imbalance", "dro_imbalance_512", "dro_imbalance_updates", "dro_runtime"}
-"""They compare batches of up to 640 pictures, of 128 classes."""
-FEW_PER_CLASS = {"pictures_per_class", "dro_imbalance_instances"}
-"""They take more pictures, or classes, than a small folder has."""
+QUICK = {"sec_losses", "dro_imbalance_instances", "mpa_tau"}
+"""Studies that the default run trains too; `make test-spaces` trains all."""
+ALL_SIZES = ("batch.batch_size", "batch.instances_per_class", "data.pictures_per_class")
+OF_THE_METHOD = ("loss.", "regularizer.", "memory.", "batch.sampler", "batch.instances_per_class")
+"""What a study says on every data set; size of the batch, network, steps and rate belong to the data set."""
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +39,32 @@ def asked(name, root, **settings):
     return Request(name, "image_folder", seeds=1, settings={"data.root": str(root), "data.size": 24, **settings})
 
 
-@pytest.mark.parametrize("name", sorted(spaces().keys() - LARGE_BATCHES - FEW_PER_CLASS))
+def planned(name, root, cache_dir):
+    return prepare(asked(name, root), cache_dir=cache_dir).plan
+
+
+@pytest.mark.parametrize("name", spaces())
 def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
-    checked = prepare(asked(name, root), cache_dir=cache_dir)
-    assert {cell.arm for cell in checked.plan.cells} == {arm.name for arm in spaces()[name].every_arm}
+    plan = planned(name, root, cache_dir)
+    assert {cell.arm for cell in plan.cells} == {arm.name for arm in spaces()[name].every_arm}
     arms = {}
-    for cell in checked.plan.cells:
+    for cell in plan.cells:
         arms.setdefault(repr(sorted(effective_settings(cell.settings).items())), set()).add(cell.arm)
     assert all(len(names) == 1 for names in arms.values())
 
 
-@pytest.mark.parametrize("name", sorted(LARGE_BATCHES))
-def test_a_study_of_larger_batches_than_the_folder_has_classes_says_so(name, root, cache_dir):
-    with pytest.raises(ConfigError, match="need as many training classes, and there are 15"):
-        prepare(asked(name, root), cache_dir=cache_dir)
+@pytest.mark.parametrize("name", spaces())
+def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root):
+    study = study_of(asked(name, root))
+    here, glyphs = make_plan(study), make_plan(study_of(Request(name, seeds=1)))
+    assert [cell.arm for cell in here.cells] == [cell.arm for cell in glyphs.cells]
+    named = {path for path in ALL_SIZES if any(note.startswith(f"{path} is ") for note in study.notes)}
+    scaled = any("K counts pairs" in note for note in study.notes)
+    named |= {"loss.k"} if scaled or named & {"batch.batch_size", "batch.instances_per_class"} else set()
+    searched = {knob.path for knob in study.space.knobs}
+    for cell, other in zip(here.cells, glyphs.cells, strict=True):
+        compared = {path for path in other.settings if path.startswith(OF_THE_METHOD)} | searched
+        assert {path for path in compared if cell.settings.get(path) != other.settings.get(path)} <= named, cell.label
 
 
 def test_k_follows_the_pairs_of_a_small_folders_batches(root):
@@ -66,24 +78,55 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
     assert npair.origins["batch.batch_size"] == "protocol image_folder/small: 60 cut to the 15 training classes of 2"
 
 
-@pytest.mark.spaces
-@pytest.mark.parametrize("name", sorted(spaces().keys() - LARGE_BATCHES - FEW_PER_CLASS))
-def test_every_cell_trains_on_a_folder_and_no_two_arms_are_equal(name, root, cache_dir, tmp_path):
-    task = spaces()[name].fixed.get("task.name", "retrieval")
-    epochs = {"training.epochs": 6.0} if task == "face_recognition" else {"training.steps": 6}
-    short = {**epochs, "task.linear_epochs": 1} if task == "contrastive" else epochs
-    plan = prepare(asked(name, root), cache_dir=cache_dir).plan
-    figures = {}
-    for number, cell in enumerate({cell.arm: cell for cell in plan.cells}.values()):
-        layers = Layer("cell", cell.settings), Layer("short", short | {"training.eval_every": 3})
+def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):
+    study = study_of(asked("dro_imbalance", root))
+    assert "batch.batch_size is 10, 20, 40, 55, 75 in place of 80, 160, 320, 480, 640: there are 15" in study.notes[0]
+    cells = make_plan(study).cells
+    doubled = [cell for cell in cells if cell.arm == "DRO-TopK_M"]
+    assert [cell.settings["loss.k"] for cell in doubled] == [20, 40, 80, 110, 150]
+    instances = study_of(asked("dro_imbalance_instances", root))
+    assert (
+        "batch.instances_per_class is 2, 3, 5, 6, 10 in place of 2, 4, 5, 8, 10, in batches of 30" in instances.notes[0]
+    )
+    kept = study_of(asked("pictures_per_class", root))
+    assert "data.pictures_per_class is 2, 3, 6 in place of 5, 10, 20" in kept.notes[0]
+    own = study_of(asked("dro_imbalance_instances", root, **{"batch.batch_size": 80}))
+    assert not any("in place of" in note for note in own.notes)  # what the user sets stays
+
+
+def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
+    note = "optim.lr and training.steps are those of small networks in general"
+    assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
+    measured = {"optim.lr": 1e-3, "training.steps": 50}
+    assert not any("in general" in said for said in study_of(asked("sec_eta", root, **measured)).notes)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.spaces) for name in spaces()]
+)
+def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_dir, tmp_path):
+    """Cells that train to equal losses are those that the plan calls equal."""
+    plan = planned(name, root, cache_dir)
+    named = " ".join(idle_value_notes(plan))
+    trained = {}
+    for number, cell in enumerate(plan.cells):
         rows = []
+        layers = Layer("cell", cell.settings), Layer("short", shortened(name))
         context = FolderContext(
             tmp_path / str(number), torch.device("cpu"), sink=lambda row, to=rows: to.append(dict(row))
         )
         train(resolve(*layers).config, context, cache_dir=cache_dir)
-        figures[cell.arm] = tuple(row["train/loss"] for row in rows if "train/loss" in row)
-    assert all(figures.values())
-    weighted = [arm for arm in figures if "SEC" in arm or "L2" in arm]
-    for arm in weighted:
-        plain = arm.partition("+")[0]
-        assert plain not in figures or plain == arm or figures[arm] != figures[plain], (arm, plain)
+        figures = tuple(row["train/loss"] for row in rows if "train/loss" in row)
+        assert figures, cell.label
+        trained.setdefault(figures, []).append(cell.label)
+    equal = [labels for labels in trained.values() if len(labels) > 1]
+    assert [labels for labels in equal if not all(label in named for label in labels)] == []
+
+
+def shortened(name):
+    """A few steps."""
+    task = spaces()[name].fixed.get("task.name", "retrieval")
+    if task == "face_recognition":
+        return {"training.epochs": 6.0, "training.steps": None, "training.eval_every": 3}
+    short = {"training.epochs": None, "training.steps": 6, "training.eval_every": 3}
+    return {**short, **({"task.linear_epochs": 1} if task == "contrastive" else {"evaluation.clustering": False})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import ConfigError
@@ -12,8 +13,18 @@ from tune_dml.space import Value
 _FOLDER = "image_folder"
 
 
-def training_classes(dataset: str, settings: Mapping[str, Value]) -> int | None:
-    """Classes that a trial trains on, as many whatever the seed.
+@dataclass(frozen=True)
+class TrainingPart:
+    """What a trial trains on."""
+
+    classes: int
+    """As many whatever the seed."""
+    pictures: int
+    """Pictures of the largest class."""
+
+
+def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
+    """Sizes of the part of a folder that a trial trains on.
 
     None of other data sets, of a folder that cannot be listed or split (which is said where the data are checked), and
     where settings choose the split.
@@ -41,4 +52,5 @@ def training_classes(dataset: str, settings: Mapping[str, Value]) -> int | None:
         split = class_disjoint_split(contents.labels, test, seed=0, **chosen)  # type: ignore[arg-type]
     except (ConfigError, ValueError, OSError):
         return None
-    return len(np.unique(contents.labels[split.train]))
+    _, counts = np.unique(contents.labels[split.train], return_counts=True)
+    return TrainingPart(len(counts), int(counts.max()))

@@ -32,7 +32,8 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     if not printed or pairs is None or pairs == printed:
         return space, []
     scale = _scaler(pairs, printed)
-    before, scaled = _values(space), _scaled(space, scale, pairs)
+    # a stored space is scaled once
+    before, scaled = _values(space), replace(with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
     note = (
         f"K counts pairs: {_text(before)} of {printed} positive pairs in the printed batches are {_text(_values(scaled))} "
         f"of the {pairs} here"
@@ -63,14 +64,16 @@ def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
     return scale
 
 
-def _scaled(space: Space, scale: Callable[[Value], Value], pairs: int) -> Space:
+def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
+    """The space with `scale` applied to every value of a setting: fixed, of an arm, or in a knob's grid, each once."""
+
     def settings(given: Mapping[str, Any]) -> dict[str, Any]:
-        return {path: scale(value) if path == COUNT else value for path, value in given.items()}
+        return {name: scale(value) if name == path else value for name, value in given.items()}
 
     def knobs(given: Sequence[Knob]) -> tuple[Knob, ...]:
         return tuple(
             replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
-            if knob.path == COUNT and isinstance(knob.domain, Grid)
+            if knob.path == path and isinstance(knob.domain, Grid)
             else knob
             for knob in given
         )
@@ -80,7 +83,6 @@ def _scaled(space: Space, scale: Callable[[Value], Value], pairs: int) -> Space:
 
     return replace(
         space,
-        positive_pairs=pairs,  # a stored space is scaled once
         fixed=settings(space.fixed),
         scientific=knobs(space.scientific),
         nuisance=knobs(space.nuisance),

@@ -17,7 +17,8 @@ from trainables.option_names import option_place, option_problem, spelled
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.folder import training_classes
+from tune_dml.planning.fitting import fitting_space, untuned_notes
+from tune_dml.planning.folder import training_part
 from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.program_space import refused_options, with_margin
 from tune_dml.planning.protocol_choice import Choice, choose_protocol
@@ -101,6 +102,8 @@ def study_of(request: Request) -> Study:
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
     held = _held_sources(request.vary, seeds)
     settings = _absolute_paths({**held, **(request.settings or {})}, request.data_root)
+    part = None if space.program else training_part(dataset, settings)
+    space, fitted = fitting_space(space, part, settings)
     study = Study(
         name=request.name or _name(space, dataset, [str(request.vary)] if held else []),
         space=space,
@@ -116,7 +119,8 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
-        classes=None if space.program else training_classes(dataset, settings),
+        classes=None if part is None else part.classes,
+        notes=(*fitted, *untuned_notes(space, part, settings)),
     )
     return with_arms(study, request.arms, request.tune)
 

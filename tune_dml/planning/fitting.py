@@ -1,0 +1,104 @@
+"""A study's sizes on a folder of pictures: batches and pictures per class that the folder has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from trainables.option_names import spelled
+from tune_dml.planning.folder import TrainingPart
+from tune_dml.planning.pair_counts import COUNT, with_scaled_values
+from tune_dml.space import Grid, Space, Value
+
+_BATCH, _PER_CLASS, _KEPT = "batch.batch_size", "batch.instances_per_class", "data.pictures_per_class"
+_MEASURED = ("optim.lr", "training.steps")
+
+
+def fitting_space(
+    space: Space, part: TrainingPart | None, settings: Mapping[str, Value]
+) -> tuple[Space, tuple[str, ...]]:
+    """The space with the sizes of its grids scaled to a folder that is too small for them, and notes that say so.
+
+    A user's own sweep file and settings stay as they are.
+    """
+    if part is None or space.origin:
+        return space, ()
+    notes: list[str] = []
+    for path, fit in ((_BATCH, _fit_batches), (_PER_CLASS, _fit_instances), (_KEPT, _fit_pictures)):
+        values = _grid_values(space, path)
+        if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
+            continue
+        fitted = fit(space, values, part)
+        if fitted is not space:
+            now = _grid_values(fitted, path)
+            batch = f", in batches of {fitted.fixed[_BATCH]}" if path == _PER_CLASS else ""
+            notes.append(
+                f"{path} is {_text(now)} in place of {_text(values)}{batch}: there are {part.classes} training classes "
+                f"of at most {part.pictures} pictures"
+            )
+        space = fitted
+    return space, tuple(notes)
+
+
+def untuned_notes(space: Space, part: TrainingPart | None, settings: Mapping[str, Value]) -> tuple[str, ...]:
+    """Say where rate and steps come from if nothing was measured on the pictures."""
+    chosen = {**space.fixed, **settings}
+    missing = [path for path in _MEASURED if path not in chosen]
+    if part is None or "task.name" in chosen or not missing:
+        return ()
+    return (
+        f"{' and '.join(missing)} are those of small networks in general: nothing was measured on these pictures. "
+        f"`tune-dml init {settings['data.root']}` trains briefly, and names values for {spelled('settings')}",
+    )
+
+
+def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
+    """Whole classes, the largest batch with as many as there are."""
+    per_class = int(space.fixed.get(_PER_CLASS, 1))
+    most = part.classes * per_class
+    if max(values) <= most:
+        return space
+    return with_scaled_values(space, _BATCH, _scaler(most / max(values), per_class, 2))
+
+
+def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
+    """The batch, cut to the classes there are, with those of its divisors that lie nearest to the values."""
+    batch = int(space.fixed.get(_BATCH, 0))
+    if not batch or batch <= min(values) * part.classes:
+        return space
+
+    def nearest(size: int) -> dict[int, int]:
+        divisors = [d for d in range(2, size // 2 + 1) if size % d == 0 and size // d <= part.classes]
+        return {value: min(divisors, key=lambda d: (abs(d - value), d)) for value in values} if divisors else {}
+
+    sizes = range(2, min(values) * part.classes + 1)
+    chosen = max(sizes, key=lambda size: (len(set(nearest(size).values())), size))
+    by_value = nearest(chosen)
+    if not by_value:
+        return space
+    scaled = with_scaled_values(space, _PER_CLASS, lambda value: by_value[int(str(value))])
+    scaled = with_scaled_values(scaled, COUNT, _scaler(chosen / batch, 2, 1))
+    return replace(scaled, fixed={**scaled.fixed, _BATCH: chosen})
+
+
+def _fit_pictures(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
+    """The largest value keeps every picture; none keeps fewer than two."""
+    if max(values) <= part.pictures:
+        return space
+    return with_scaled_values(space, _KEPT, _scaler(part.pictures / max(values), 1, 2))
+
+
+def _scaler(factor: float, step: int, fewest: int) -> Callable[[Value], Value]:
+    def scale(value: Value) -> Value:
+        return step * max(fewest, round(float(str(value)) * factor / step))
+
+    return scale
+
+
+def _grid_values(space: Space, path: str) -> list[int]:
+    domains = [knob.domain for knob in space.knobs if knob.path == path]
+    return [int(str(value)) for domain in domains if isinstance(domain, Grid) for value in domain.values]
+
+
+def _text(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
