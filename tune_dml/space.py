@@ -108,6 +108,7 @@ class Protocol:
     """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()
     """The losses that it is printed for; empty for any loss."""
+    still_gains: Mapping[str, float] = field(default_factory=dict)  # loss -> points of R@1 that twice the steps add
 
     @classmethod
     def cited(

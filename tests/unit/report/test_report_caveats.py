@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from helpers.toys import STEEP, rho_space, write_sweep
 
+from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
@@ -67,6 +68,25 @@ def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
     assert sum("had not converged" in sentence for sentence in summary(results).answer.sentences) == 1
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
     assert not first_sentence(analyse(results)).startswith("Training had not converged")
+
+
+def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results):
+    plan = results.plan
+    arms = [
+        replace(arm, protocol=replace(GLYPHS_TRIPLET, still_gains={"triplet": 3.0}), base_settings=settings)
+        for arm in plan.arms
+        for settings in [{**arm.base_settings, "loss.name": "triplet", "training.steps": 400}]
+    ]
+
+    def first(**changes):
+        changed = [replace(arm, base_settings={**arm.base_settings, **changes}) for arm in arms]
+        return first_sentence(analyse(replace(results, plan=replace(plan, arms=tuple(changed)))))
+
+    assert first().startswith(
+        "Training had not converged: twice the steps of glyphs/triplet add about 3 points of R@1."
+    )
+    assert not first(**{"training.steps": 800}).startswith("Training had not converged")
+    assert not first(**{"loss.name": "semihard_triplet"}).startswith("Training had not converged")
 
 
 def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):

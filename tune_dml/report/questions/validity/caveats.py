@@ -24,6 +24,7 @@ _MOST_NAMED = 4
 _BEFORE_MORE_OF_THE_SAME = 55
 """Urgency of longer training: before wider ranges and more seeds, which would repeat what has not converged."""
 _COLLAPSED = "collapsed"
+_R_AT_1 = "val/recall_at_1"
 
 
 @question(order=94)
@@ -47,10 +48,10 @@ def below_floors(analysis: Analysis) -> Section | None:
 
 @question(order=95)
 def unfinished(analysis: Analysis) -> Section | None:
-    """Warn if a cell still gained more than the smallest difference that matters at the end of training."""
+    """Warn if a cell still gained at the end of training, or its protocol is known to be short."""
     gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
     if not gaining:
-        return None
+        return _short_protocol(analysis)
     most = max(gaining, key=lambda change: analysis.sign * change.size)
     sentence = (
         f"Training had not converged: {spaced(most.label)} gained another {analysis.metric.rough(abs(most.size))} "
@@ -58,6 +59,22 @@ def unfinished(analysis: Analysis) -> Section | None:
     )
     settles = "whether the answer is the same once training has converged"
     return replace(_said(sentence), steps=train_longer(analysis.results, settles, _BEFORE_MORE_OF_THE_SAME))
+
+
+def _short_protocol(analysis: Analysis) -> Section | None:
+    """Warn if twice the steps are known to add more than the smallest difference that matters: a decayed rate hides it."""
+    gains: dict[str, float] = {}
+    for arm in analysis.results.plan.arms:
+        settings, protocol = arm.base_settings, arm.protocol
+        gain = 0.0 if protocol is None else protocol.still_gains.get(str(settings.get("loss.name")), 0.0)
+        if protocol is None or gain <= analysis.margin or analysis.results.plan.metric != _R_AT_1:
+            continue
+        if int(str(settings.get("training.steps") or 0)) <= int(protocol.settings["training.steps"]):
+            gains[protocol.name] = gain
+    if not gains:
+        return None
+    parts = [f"twice the steps of {name} add about {gain:g} points" for name, gain in gains.items()]
+    return _said(f"Training had not converged: {joined(parts)} of R@1.")
 
 
 @question(order=96)
