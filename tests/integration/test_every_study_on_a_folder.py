@@ -119,7 +119,8 @@ def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_di
         figures = tuple(row["train/loss"] for row in rows if "train/loss" in row)
         assert figures, cell.label
         trained.setdefault(figures, []).append(cell.label)
-    equal = [labels for labels in trained.values() if len(labels) > 1]
+    # a loss that is 0 from the first step to the last has nothing to compare: the report says so
+    equal = [labels for figures, labels in trained.items() if len(labels) > 1 and any(figures)]
     assert [labels for labels in equal if not all(label in named for label in labels)] == []
 
 
