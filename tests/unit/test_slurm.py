@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.cli._slurm import gpus_of
+from tune_dml.cli._slurm import _gpus_of
 from tune_dml.running.slurm import jobs
 from tune_dml.running.slurm.jobs import Submission
-from tune_dml.running.slurm.node import Allocation, ports_of
-from tune_dml.running.slurm.processes import descendants
-from tune_dml.running.slurm.profile import TEMPLATE, Profile, read_profile, seconds_of
+from tune_dml.running.slurm.node import _Allocation, _ports_of
+from tune_dml.running.slurm.processes import _descendants
+from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
 from tune_dml.running.slurm.script import array_script, collect_script, sweep_script
 
 FAKES = {
@@ -53,7 +53,7 @@ def submission(folder, *words):
     [("5", 300), ("2:30", 150), ("01:00:00", 3600), ("1-00", 86_400), ("1-01:30", 91_800), ("2-00:00:10", 172_810)],
 )
 def test_time_is_read_as_slurm_reads_it(time, seconds):
-    assert seconds_of(time) == seconds
+    assert _seconds_of(time) == seconds
 
 
 def test_the_template_is_a_profile_and_each_of_its_examples_is_known(tmp_path):
@@ -99,7 +99,7 @@ def test_flags_override_the_profile_and_add_lines():
 
 
 def test_gpus_per_node():
-    assert [gpus_of(text) for text in ("", "gpu", "gpu:4", "gpu:a100:2", "shard:3,gpu:1")] == [0, 1, 4, 2, 1]
+    assert [_gpus_of(text) for text in ("", "gpu", "gpu:4", "gpu:a100:2", "shard:3,gpu:1")] == [0, 1, 4, 2, 1]
 
 
 @pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
@@ -187,18 +187,18 @@ def test_an_unknown_name_says_how_to_submit(fake):
 
 
 def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections():
-    ranges = [set(ports_of(str(job))) for job in range(100, 200)]
+    ranges = [set(_ports_of(str(job))) for job in range(100, 200)]
     assert len(set.union(*ranges)) == sum(map(len, ranges))
     assert max(map(max, ranges)) < 32_768
-    assert ports_of("7") != ports_of("7", attempt=1)
+    assert _ports_of("7") != _ports_of("7", attempt=1)
 
 
 def test_an_allocation_is_read_from_slurms_variables():
     given = {"SLURM_JOB_ID": "12", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "8"}
     shares = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}
-    assert Allocation.read({**given, **shares}) == Allocation("12", 1, 2, 8, 2, 0)
-    assert Allocation.read({**given, "CUDA_VISIBLE_DEVICES": "0,1"}).gpus == 0  # the machine's, not the job's
-    assert Allocation.read(given).folder("/tmp") == Path("/tmp/t12.1")  # noqa: S108
+    assert _Allocation.read({**given, **shares}) == _Allocation("12", 1, 2, 8, 2, 0)
+    assert _Allocation.read({**given, "CUDA_VISIBLE_DEVICES": "0,1"}).gpus == 0  # the machine's, not the job's
+    assert _Allocation.read(given).folder("/tmp") == Path("/tmp/t12.1")  # noqa: S108
 
 
 def test_only_descendants_end(tmp_path):
@@ -217,10 +217,10 @@ print("left")
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.endswith("left\n")
     assert stranger.poll() is None
-    assert stranger.pid in descendants(os.getpid())
+    assert stranger.pid in _descendants(os.getpid())
     stranger.kill()
     stranger.wait()
-    assert stranger.pid not in descendants(os.getpid())
+    assert stranger.pid not in _descendants(os.getpid())
 
 
 def test_files_of_a_submission_hold_no_more_than_the_command(fake):

@@ -176,7 +176,7 @@ def _refuse_array(command: Any, group: int) -> None:
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
     """Say the most that it can cost."""
-    gpus = gpus_of(profile.gres)
+    gpus = _gpus_of(profile.gres)
     unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
     wide = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {each} {unit}{'s' if each != 1 else ''}"
     seconds = profile.seconds()
@@ -251,7 +251,7 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     typer.echo(f"  go on: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
 
 
-def gpus_of(gres: str) -> int:
+def _gpus_of(gres: str) -> int:
     """Return the GPUs per node of `gpu:4`, `gpu:a100:4` or `gpu`."""
     total = 0
     for part in gres.split(","):

@@ -21,13 +21,13 @@ from tune_dml.record.ledger import LEDGER
 if TYPE_CHECKING:
     from tune_dml.record.results import Results
 
-FILE = ".answers.json"
+_FILE = ".answers.json"
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 
 
 def stored_lines(results: Results, kind: str, compute: Callable[[], list[str]]) -> list[str]:
     """Return the lines of one kind (`headline`, `answer`) about a sweep, from its file while that is current."""
-    path, digest = results.folder / FILE, _digest(results)
+    path, digest = results.folder / _FILE, _digest(results)
     stored: dict[str, list[str]] = {}
     with suppress(OSError, ValueError):
         read = json.loads(path.read_text(encoding="utf-8"))

@@ -79,8 +79,11 @@ def supervise(words: Sequence[str]) -> int:
     """Run a verb that trains to an end that was said; its exit code."""
     folder: Path | None = None
     began = float(os.environ.get(BUDGET_FROM) or time.time())
-    if BUDGET_FROM in os.environ and (words := _of_earlier_jobs(words, began)) is None:
-        return _INTERRUPTED
+    if BUDGET_FROM in os.environ:
+        rest = _of_earlier_jobs(words, began)
+        if rest is None:
+            return _INTERRUPTED
+        words = rest
     for attempt in range(1, _ATTEMPTS + 1):
         driver = _Driver(words)
         code = driver.wait()

@@ -7,7 +7,7 @@ import sys
 import pytest
 from helpers.toys import write_sweep
 
-from tune_dml.cli._stored_answers import FILE
+from tune_dml.cli._stored_answers import _FILE
 from tune_dml.cli._sweep_status_text import answer_of, headline_of
 from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state
@@ -47,7 +47,7 @@ def test_verbs_of_every_day_load_nothing_heavy(storage, words, heavy):
 
 
 def test_an_answer_is_computed_again_when_the_ledger_grows_or_its_file_is_damaged(storage):
-    results, path = load_results(storage, "toy"), storage / "toy" / FILE
+    results, path = load_results(storage, "toy"), storage / "toy" / _FILE
     answer = answer_of(results)
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, "lines": {"answer": ["another answer"]}}))

@@ -146,7 +146,7 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
         return submission, Job(number, "PENDING", ""), True
 
 
-def job_ids(submission: Submission) -> list[str]:
+def _job_ids(submission: Submission) -> list[str]:
     """Return the ids of a sweep's jobs, oldest first."""
     try:
         lines = (submission.place / "jobs").read_text().split()
@@ -157,7 +157,7 @@ def job_ids(submission: Submission) -> list[str]:
 
 def jobs_of(submission: Submission) -> list[Job]:
     """Return the jobs of a sweep that SLURM still knows, oldest first; tasks of an array together, by state."""
-    ours = job_ids(submission)
+    ours = _job_ids(submission)
     if not ours:
         return []
     shown = run_command("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--array", "--format=%i|%T|%r")
@@ -218,12 +218,12 @@ def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
 
 def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
     """Return the logs of the last job, its tasks included, or of all jobs since."""
-    ids = job_ids(submission) if all_of_them else job_ids(submission)[-1:]
+    ids = _job_ids(submission) if all_of_them else _job_ids(submission)[-1:]
     logs = [log for number in ids for log in (submission.place / f"{number}.log",) if log.exists()]
     if not logs and not all_of_them:
         logs = [
             log
-            for number in reversed(job_ids(submission))
+            for number in reversed(_job_ids(submission))
             for log in (submission.place / f"{number}.log",)
             if log.exists()
         ]

@@ -42,7 +42,7 @@ _DRIVERS_PER_NODE = 64
 
 
 @dataclass(frozen=True)
-class Allocation:
+class _Allocation:
     """What SLURM gave to this task."""
 
     job: str
@@ -53,7 +53,7 @@ class Allocation:
     restarts: int
 
     @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Allocation:
+    def read(cls, environment: Mapping[str, str]) -> _Allocation:
         """Read SLURM's variables."""
         visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         return cls(
@@ -70,17 +70,17 @@ class Allocation:
         return Path(temp) / f"t{self.job}.{self.node}"
 
 
-def ports_of(job: str, attempt: int = 0) -> range:
+def _ports_of(job: str, attempt: int = 0) -> range:
     """Return the ports of a job's head; other jobs have others, unless their numbers differ by thousands."""
     slots = (_LAST_PORT - _FIRST_PORT) // _PORTS
     first = _FIRST_PORT + (int(job) + attempt * 7) % slots * _PORTS
     return range(first, first + _PORTS)
 
 
-def free_ports(job: str) -> range:
+def _free_ports(job: str) -> range:
     """Return the first of the job's ranges of ports that nobody uses on this node."""
     for attempt in range(50):
-        ports = ports_of(job, attempt)
+        ports = _ports_of(job, attempt)
         if all(_is_free(port) for port in ports):
             return ports
     raise RuntimeError(f"no free ports between {_FIRST_PORT} and {_LAST_PORT}")
@@ -126,7 +126,7 @@ def run_node(folder: Path) -> int:
     """Run one task of a job to its end; the first one returns the sweep's exit code."""
     adopt_orphans()
     told = _Told()
-    submission, allocation = read_submission(folder), Allocation.read(os.environ)
+    submission, allocation = read_submission(folder), _Allocation.read(os.environ)
     os.environ["SLURM_CPUS_ON_NODE"] = str(allocation.cpus)
     with _own_folder(allocation.folder(submission.temp)) as temp:
         try:
@@ -145,9 +145,9 @@ def run_node(folder: Path) -> int:
             end_descendants()
 
 
-def _lead(submission: Submission, allocation: Allocation, head: Path, temp: Path, told: _Told) -> int:
+def _lead(submission: Submission, allocation: _Allocation, head: Path, temp: Path, told: _Told) -> int:
     """Start the head, run the sweep on all nodes, and tell the other tasks of its end."""
-    ports, host = free_ports(allocation.job), _address()
+    ports, host = _free_ports(allocation.job), _address()
     access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     words = ["--head", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--dashboard-port={ports[2]}"]
     words += ["--dashboard-host=127.0.0.1", f"--node-ip-address={host}"]
@@ -163,7 +163,7 @@ def _lead(submission: Submission, allocation: Allocation, head: Path, temp: Path
         head.unlink(missing_ok=True)
 
 
-def _join(allocation: Allocation, head: Path, temp: Path) -> int:
+def _join(allocation: _Allocation, head: Path, temp: Path) -> int:
     """Give this node to the job's Ray until its head file is gone."""
     if not _wait_for(head.exists):
         _say(f"node {allocation.node}: the first node of the job wrote no address into {head}")
@@ -179,7 +179,7 @@ def _join(allocation: Allocation, head: Path, temp: Path) -> int:
 
 
 def _start_ray(
-    allocation: Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
+    allocation: _Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a node of Ray's that ends with its process."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]

@@ -21,7 +21,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
     """Return the processes below one, children first."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -39,7 +39,7 @@ def end_descendants() -> None:
     """End all descendants: SIGTERM first, then SIGKILL."""
     until = time.monotonic() + _PARTING
     told: set[int] = set()
-    while left := descendants(os.getpid()):
+    while left := _descendants(os.getpid()):
         number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
         for child in left:
             if number == signal.SIGKILL or child not in told:

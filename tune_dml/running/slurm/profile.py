@@ -74,7 +74,7 @@ class Profile:
 
     def seconds(self) -> int | None:
         """Return the seconds of `time`; None without one."""
-        return seconds_of(self.time) if self.time else None
+        return _seconds_of(self.time) if self.time else None
 
     def problems(self, place: str) -> Iterator[Problem]:
         """Yield what SLURM or Ray would refuse."""
@@ -100,7 +100,7 @@ class Profile:
             yield Problem(f"{place} temp", rule, self.temp, "Example: /tmp.")
 
 
-def seconds_of(time: str) -> int:
+def _seconds_of(time: str) -> int:
     """Return the seconds of SLURM's `MINUTES`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`."""
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]

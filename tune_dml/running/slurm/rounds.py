@@ -33,7 +33,7 @@ _MOST_TASKS = 1000
 """Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
 
 
-class Rounds:
+class _Rounds:
     """Collects rounds of a sweep and prepares the next one."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Rounds:
     def prepare_within_budget(self, group: int) -> None:
         """Write the next round unless the budget is spent."""
         limit = self.session.gpu_hours
-        if limit is not None and (spent := spent_hours(self.state, self.resources)) >= limit:
+        if limit is not None and (spent := _spent_hours(self.state, self.resources)) >= limit:
             self.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable", of_session=True)
         elif trials := self.prepare(group):
             self.progress.note(f"{counted(trials, 'trial')} follow in the next array")
@@ -159,7 +159,7 @@ def execute_round(
     finished = False
     try:
         with progress:
-            rounds = Rounds(ledger, state, plan, progress, tracker, resources=resources, session=session)
+            rounds = _Rounds(ledger, state, plan, progress, tracker, resources=resources, session=session)
             finished = rounds.proposals.finished
             if not finished:
                 rounds.prepare_within_budget(group)
@@ -171,7 +171,7 @@ def execute_round(
     return not finished, report
 
 
-def spent_hours(state: SweepState, resources: Resources) -> float:
+def _spent_hours(state: SweepState, resources: Resources) -> float:
     """Return the GPU-hours, or worker-hours, of the trials that have ended."""
     seconds = sum(trial.end.seconds or 0.0 for trial in state.recorded.values() if trial.end)
     return seconds / 3600 * (resources.gpus or resources.workers)

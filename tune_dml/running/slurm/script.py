@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tune_dml.running.slurm.profile import Profile
 
-JOB_NAME = "tune-dml-"
+_JOB_NAME = "tune-dml-"
 """Begins the name of each job; the sweep's name follows."""
 ROUND_FOLLOWS = 75
 """Exit code of the collecting job where an array of trials is to run before it continues."""
@@ -106,7 +106,7 @@ def array_script(profile: Profile, name: str, folder: Path) -> str:
 def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
     """Return the lines `#SBATCH` and the site's prologue."""
     options = [
-        f"--job-name={JOB_NAME}{name}",
+        f"--job-name={_JOB_NAME}{name}",
         f"--output={folder}/slurm/{log}.log",
         "--open-mode=append",
         f"--nodes={profile.nodes}",
