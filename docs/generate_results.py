@@ -64,11 +64,11 @@ class Study:
 STUDIES = tuple(
     Study(name, *rest)
     for name, *rest in (
-        ("sec_eta", 5),
-        ("sec_rho", 5),
+        ("sec_eta", 10),
+        ("sec_rho", 10),
         ("sec_losses",),
         ("sec_mu",),
-        ("sec_tml", 5),
+        ("sec_tml", 10),
         ("sec_head",),
         ("sec_l2",),
         ("npair_scale",),
