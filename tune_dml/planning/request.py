@@ -62,7 +62,8 @@ class Request:
     protocol: Annotated[str | None, "Protocol that trains every arm; by default the one printed for its loss."] = None
     tune: Annotated[
         Mapping[str, Sequence[Value]] | None,
-        "Tune a setting in every arm: the given values, or a third, one and three times its default; repeatable.",
+        "Tune a setting in every arm: the given values, in place of a space's own grid, or a third, one and three times its "
+        "default; repeatable.",
     ] = None
 
     stopping: Annotated[

@@ -30,7 +30,7 @@ def with_tuned_knobs(
             "tune",
             f"{space.name} searches {path} already",
             None,
-            "Leave it out, or add values with `extend --add`.",
+            f"Give values to search in place of its own: {spelled('tune', {path: ['A', 'B']})}.",
         )
         for path in tuned
         if path in searched

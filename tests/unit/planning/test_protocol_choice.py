@@ -140,6 +140,16 @@ def test_a_value_that_is_set_is_what_is_tuned_around():
     assert whole[""]["model.embedding_dim"] == (5, 16, 48)
 
 
+def test_values_for_a_searched_knob_take_the_place_of_its_grid_and_keep_what_was_published():
+    own = {"regularizer.rho": (0.1, 1.0), "optim.lr": (0.001, 0.002)}
+    plan = make_plan(study_of(Request("sec_rho", "glyphs", tune=own)))
+    (rho,) = plan.space.scientific
+    assert (rho.domain, rho.origin, rho.symbol) == (Grid((0.1, 1.0), "log"), "user", "rho")
+    searched = [cell.config.settings()["regularizer.rho"] for cell in plan.cells if not cell.baseline]
+    assert searched == [0.1, 0.1, 1.0, 1.0]
+    assert plan.space.published
+
+
 @pytest.mark.parametrize(
     ("tune", "words"),
     [
