@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY_FEW
+from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
 from search_spaces.protocols.proxy_anchor import (
     PROXY_ANCHOR_CARS196,
     PROXY_ANCHOR_CUB200,
@@ -13,7 +13,7 @@ from search_spaces.protocols.recipes import PAIRS, PROXIES
 from search_spaces.protocols.sec import SEC_MS_PLAIN
 from tune_dml.space import Arm, Grid, Knob, Space
 
-_PROXIES = (GLYPHS_PROXY_FEW, PROXY_ANCHOR_CUB200, PROXY_ANCHOR_CARS196, PROXY_ANCHOR_SOP, PROXY_ANCHOR_INSHOP)
+_PROXIES = (GLYPHS_PROXY, PROXY_ANCHOR_CUB200, PROXY_ANCHOR_CARS196, PROXY_ANCHOR_SOP, PROXY_ANCHOR_INSHOP)
 _PAIRS = ("multi-similarity",)
 
 SPACE = Space(
@@ -41,7 +41,7 @@ SPACE = Space(
     stated=(PAIRS.stated,),
     protocols=(GLYPHS_DRO, *SEC_MS_PLAIN),
     margin=1.0,
-    differs="proxy losses draw batches at random and train as Proxy-Anchor; pair losses draw "
+    differs="proxy losses draw batches at random and train as Proxy-Anchor, on glyphs for twice the steps; pair losses draw "
     "five pictures a class and train as plain multi-similarity",
     notes=("Each with the values of its own paper; `--tune optim.lr` gives each its own rate.",),
 )

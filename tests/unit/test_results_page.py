@@ -98,3 +98,24 @@ def test_a_claim_names_cells_of_its_study(claim):
     if not generate_results.has_result(study):
         pytest.skip("no result yet")
     assert claim.test.judge(generate_results.verdicts_of(study)).verdict != "not tested"
+
+
+def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_path, monkeypatch):
+    kept, ran = [], []
+
+    def command(words, **options):
+        ran.append((words, options["cwd"]))
+        return generate_results.subprocess.CompletedProcess(words, 3)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(generate_results.subprocess, "run", command)
+    monkeypatch.setattr(generate_results, "keep", lambda sweep, study: kept.append(sweep))
+    generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
+    (words, cwd), storage = *ran, tmp_path / "studies"
+    assert (words[-1], cwd, kept) == (str(storage), storage, [storage / "sec_eta"])
+
+    monkeypatch.setattr(
+        generate_results.subprocess, "run", lambda words, **_: generate_results.subprocess.CompletedProcess(words, 2)
+    )
+    with pytest.raises(SystemExit, match="status 2"):
+        generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
