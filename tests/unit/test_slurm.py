@@ -165,6 +165,20 @@ def test_a_second_submission_returns_the_job_that_waits(fake):
     assert jobs.find_submission("eta1").place == fake / "eta1" / "slurm"
 
 
+def test_the_status_of_a_sweep_that_has_not_begun_is_slurms(fake, command_line):
+    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (fake / "queue").write_text("101|PENDING|Priority\n")
+    code, out, _ = command_line("status", "eta1", "--storage", fake)
+    assert (code, out) == (0, "eta1 waits for SLURM: job 101 is pending (Priority). No trial has begun.\n")
+    _, out, _ = command_line("status", "eta1", "--storage", fake, "--json")
+    said = json.loads(out)
+    assert (said["state"], said["waits_for"], said["trials"]) == ("submitted", "job 101 is pending (Priority)", [])
+    (fake / "queue").write_text("101|FAILED|NonZeroExitCode\n")
+    code, out, _ = command_line("status", "eta1", "--storage", fake, "--wait")
+    assert code == 130
+    assert "no job waits or runs, and no trial has begun. See: tune-dml logs slurm eta1" in out
+
+
 def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("101|RUNNING|None\n")

@@ -207,14 +207,39 @@ def write_profile(path: Path | None, as_json: bool) -> None:
 
 def jobs_line(folder: Path) -> list[str]:
     """Return a line for a sweep's jobs that wait or run; none where SLURM cannot be asked."""
+    return [f"SLURM: {'; '.join(shown)}"] if (shown := _open_jobs(folder)) else []
+
+
+def _open_jobs(folder: Path) -> list[str]:
     from tune_dml.running.slurm import jobs
 
     try:
         known = jobs.jobs_of(jobs.read_submission(folder))
     except (ConfigError, OSError, ValueError, TypeError):
         return []
-    open_jobs = [job.text() for job in known if not job.over]
-    return [f"SLURM: {'; '.join(open_jobs)}"] if open_jobs else []
+    return [job.text() for job in known if not job.over]
+
+
+class NotBegun:
+    """A sweep that was submitted to SLURM, before its job has begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jobs = _open_jobs(folder)
+
+    def data(self) -> dict[str, Any]:
+        """What `status` says of a sweep, with nothing done yet."""
+        nothing = {"counts": {}, "answer": [], "next": [], "unjudged": "", "race": None, "trial_files": None}
+        state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
+        return {**state, **nothing, "notes": [], "unfetched": 0, "trials": []}
+
+    def text(self) -> Iterable[RenderableType]:
+        """The jobs with SLURM's reason, or where to look if none is left."""
+        name = self.folder.name
+        if self.jobs:
+            yield f"{name} waits for SLURM: {'; '.join(self.jobs)}. No trial has begun."
+        else:
+            yield f"{name}: no job waits or runs, and no trial has begun. See: tune-dml logs slurm {name}"
 
 
 def slurm_logs(name: str, follow: bool, as_json: bool) -> None:

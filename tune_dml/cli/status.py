@@ -31,6 +31,8 @@ tune-dml status rho1 --trials                         # every trial with its id
 """
 _LOOK, _RESTART = 0.5, 5.0
 """Seconds between two looks at a sweep that is waited for, and that a lost driver may take to begin again."""
+_SLURM_LOOK = 5.0
+"""Seconds between two questions to SLURM, which answers many users."""
 _STATUSES = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 
@@ -53,6 +55,16 @@ def status(
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
 
+    folder = storage.absolute() / sweep_name
+    if _waits_for_slurm(folder):
+        from tune_dml.cli._slurm import NotBegun
+
+        until = time.monotonic() + (math.inf if timeout is None else timeout)
+        while wait and _waits_for_slurm(folder) and NotBegun(folder).jobs and time.monotonic() < until:
+            time.sleep(_SLURM_LOOK)
+        if _waits_for_slurm(folder):
+            show(NotBegun(folder), as_json)
+            raise typer.Exit(130 if wait else 0)
     state = load_state(storage.absolute(), sweep_name)
     if wait:
         _wait_for_end(state.folder, timeout)
@@ -63,6 +75,13 @@ def status(
         from tune_dml.sweep import Sweep
 
         raise typer.Exit(130 if results.incomplete else Sweep(results, state=state).exit_code)
+
+
+def _waits_for_slurm(folder: Path) -> bool:
+    """Return whether a sweep was submitted to SLURM and no job has written its plan."""
+    from tune_dml.record.state import is_sweep
+
+    return (folder / "slurm" / "submission.json").exists() and not is_sweep(folder)
 
 
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:

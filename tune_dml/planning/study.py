@@ -173,9 +173,7 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     )
 
 
-def _with_own_values(
-    study: Study, tune: Mapping[str, Sequence[Value]]
-) -> tuple[Study, Mapping[str, Sequence[Value]]]:
+def _with_own_values(study: Study, tune: Mapping[str, Sequence[Value]]) -> tuple[Study, Mapping[str, Sequence[Value]]]:
     """Return the study with the user's grids of its scientific knobs, and what else is to be tuned."""
     own = {knob.path: tune[knob.path] for knob in study.space.scientific if tune.get(knob.path)}
     if not own:

@@ -344,17 +344,17 @@ def packages_of(state: SweepState) -> Mapping[str, str]:
 def sweep_names(storage: Path) -> list[str]:
     """Return the names of the sweeps under a folder, those without a plan included."""
     folders = {path.parent for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")}
-    return sorted(folder.name for folder in folders if _is_sweep(folder))
+    return sorted(folder.name for folder in folders if is_sweep(folder))
 
 
-def _is_sweep(folder: Path) -> bool:
+def is_sweep(folder: Path) -> bool:
     """Whether the folder holds a sweep; a session interrupted before its first event leaves an empty ledger."""
     return (folder / "plan.json").exists() or GrowingFile(folder / LEDGER).grown
 
 
 def load_state(storage: Path, name: str) -> SweepState:
     """Return the state of a sweep. Raise ConfigError if there is none of that name."""
-    if not _is_sweep(storage / name):
+    if not is_sweep(storage / name):
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
         raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))
