@@ -229,7 +229,14 @@ class NotBegun:
 
     def data(self) -> dict[str, Any]:
         """What `status` says of a sweep, with nothing done yet."""
-        nothing = {"counts": {}, "answer": [], "next": [], "unjudged": "", "race": None, "trial_files": None}
+        nothing: dict[str, object] = {
+            "counts": {},
+            "answer": [],
+            "next": [],
+            "unjudged": "",
+            "race": None,
+            "trial_files": None,
+        }
         state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
         return {**state, **nothing, "notes": [], "unfetched": 0, "trials": []}
 
