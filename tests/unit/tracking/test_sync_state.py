@@ -30,6 +30,30 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
     assert mlflow_has().snapshot() == before
 
 
+def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker, mlflow_has):
+    for trial in driver.trials:
+        driver.run(trial)
+        tracker().sync()  # each is a new process: the one before died without a word
+        tracker().sync()
+    stored = mlflow_has()
+    (parent,) = stored.parents
+    steps = [step for step, _, _ in stored.history(parent, "trials_finished")]
+    assert steps == list(range(1, len(driver.trials) + 1))
+
+
+def test_after_a_session_a_copy_of_the_database_alone_has_every_run(driver, tracker, mlflow_has, uri, tmp_path):
+    one = tracker()
+    one.start()
+    for trial in driver.trials:
+        driver.run(trial)
+    assert one.stop().error is None
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / "elsewhere" / "copy.db")
+    copied = StoredRuns(f"sqlite:///{tmp_path / 'elsewhere' / 'copy.db'}")
+    assert copied.states() == mlflow_has().states()
+    assert len(copied.children) == len(driver.trials)
+
+
 @pytest.mark.parametrize("calls", slow_after(3, [4, 10, 16, 1, 7, 13, 19, *range(2, 20, 3), *range(3, 20, 3)]))
 def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_has, monkeypatch, calls):
     for trial in driver.trials[:2]:

@@ -48,16 +48,16 @@ class Output:
         self._held = 0
 
     def take(self, chunk: bytes) -> None:
-        """Keep a chunk."""
-        self.size += len(chunk)
+        """Keep a chunk. `size` counts it once it is kept: another thread reads it."""
         if self._file.tell() < _FIRST_BYTES:
             self._file.write(chunk)
             self._file.flush()
-            return
-        self._end.append(chunk)
-        self._held += len(chunk)
-        while self._held - len(self._end[0]) > _LAST_BYTES:
-            self._held -= len(self._end.popleft())
+        else:
+            self._end.append(chunk)
+            self._held += len(chunk)
+            while self._held - len(self._end[0]) > _LAST_BYTES:
+                self._held -= len(self._end.popleft())
+        self.size += len(chunk)
 
     def close(self) -> None:
         """Append the end, after a line that says how much is left out."""
