@@ -67,6 +67,8 @@ def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller
         if cut == 0:
             slurm.out("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
         if cut == 1:
+            done = ended(folder)
+            slurm.wait_for(lambda done=done: ended(folder) > done, seconds=400)  # by then SLURM has stored the new job
             slurm.kill_controller()
             slurm.start_controller()
     slurm.wait_for(lambda: ended(folder) >= 32, seconds=400)
