@@ -73,6 +73,7 @@ def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller
             slurm.start_controller()
     slurm.wait_for(lambda: ended(folder) >= 32, seconds=400)
     (last,) = jobs(slurm, "cut")
+    slurm.out("scontrol", "update", f"JobId={last}", "Requeue=1")  # the profile has `requeue = false`
     slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it begins again
     slurm.wait_for(lambda: ended(folder) == 60 and not jobs(slurm, "cut"), seconds=900)
     slurm.out("scontrol", "update", "NodeName=n1", "State=RESUME")
