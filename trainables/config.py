@@ -79,7 +79,7 @@ class ConfigSection(NoBooleanNumbers):
         return tuple(name for name in cls.model_fields if name != "parameters")
 
     @cached_property
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, Value]:
         """The section's settings by name."""
         return {name: _plain(getattr(self, name)) for name in self.own_fields()}
 
@@ -95,7 +95,7 @@ class MethodSection(ConfigSection):
         return dict(self.parameters.get(chooser, {}))
 
     @cached_property
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, Value]:
         """The section's settings and its methods' knobs by name."""
         names = flat_names(type(self), self.parameters)
         return super().flat | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
@@ -345,7 +345,7 @@ class TrialConfig(ConfigSection):
         """Yield each section with its name."""
         return ((name, getattr(self, name)) for name in SECTIONS)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Value]:
         """Return the flat dotted form with all defaults; resolving it gives an equal object."""
         flat = {f"{name}.{key}": value for name, section in self.sections() for key, value in section.flat.items()}
         return {**flat, "seed": self.seed}

@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
@@ -87,7 +87,7 @@ def _missing_trait(cls: Any, base: type) -> str:
     return "" if isinstance(cls.__dict__.get("name"), str) else "a class with an attribute `name` of its own"
 
 
-def _add(classes: dict[str, Any], cls: type) -> None:
+def _add(classes: dict[str, type[T]], cls: Any) -> None:
     name = cls.__dict__["name"]
     if classes.get(name, cls) is not cls:
         other = classes[name]
@@ -129,6 +129,11 @@ class Parameter:
     """Legal values, if they are a list."""
     numbers: KnobDomain = field(default=KnobDomain(), repr=False)
     """Rules in numbers; unbounded without rules."""
+
+    @property
+    def rule(self) -> str:
+        """The rules as text, or the choices: `euclidean or cosine`."""
+        return self.domain or " or ".join(map(str, self.choices))
 
 
 def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
@@ -230,7 +235,7 @@ def _written(rule: object) -> str:
     return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 
-def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, Any], list[Problem]]:
+def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, object], list[Problem]]:
     """Fill in defaults and check every value; return (knobs, problems), raising nothing.
 
     `place` prefixes the knob's name in messages (`loss`). A class may relate several knobs in a classmethod
@@ -279,7 +284,7 @@ _RULES = {
 }
 
 
-def rule_of(complaint: Mapping[str, Any]) -> str:
+def rule_of(complaint: ErrorDetails) -> str:
     """Return the rule that one error of pydantic states: `must be greater than 0`."""
     if (rule := _RULES.get(complaint["type"])) is not None:
         return rule

@@ -18,7 +18,7 @@ from trainables.arithmetic import uncompiled
 from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
 
-Groups = list[dict[str, Any]]
+Groups = list[dict[str, object]]
 Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
 Epsilon = Annotated[float, Field(gt=0, description="added to the root of the second moment")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum")]

@@ -280,7 +280,7 @@ def _unknown_in(part: _SectionSettings, key: str, known: Sequence[str]) -> Probl
 
 def _chosen_knobs(
     part: _SectionSettings, model: type[MethodSection]
-) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+) -> tuple[dict[str, dict[str, object]], list[Problem]]:
     """Return the checked knobs of each method that a section chooses."""
     names = flat_names(model, {chooser: knob_names(method) for chooser, method in part.methods.items()})
     parameters = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from trainables.errors import Problem, nearest
 from tune_dml.papers.fidelity import Decision as Decision
@@ -24,6 +24,7 @@ from tune_dml.papers.paper import Part as Part
 from tune_dml.papers.paper import PrintedMethod as PrintedMethod
 from tune_dml.papers.paper import Published as Published
 from tune_dml.papers.paper import Selection as Selection
+from tune_dml.papers.paper import Settings
 from tune_dml.papers.paper import Value as Value
 from tune_dml.papers.stated import Recipe as Recipe
 from tune_dml.papers.stated import Stated as Stated
@@ -99,7 +100,7 @@ class Protocol:
 
     name: str
     dataset: str
-    settings: Mapping[str, Any]
+    settings: Settings
     origin: Origin = "ours"
     note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +141,7 @@ class Arm:
     """A named method of a study, with the settings that distinguish it."""
 
     name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     knobs: tuple[str, ...] | None = None
     """Paths of the space's knobs that it has; None for all."""
     own_knobs: tuple[Knob, ...] = ()
@@ -154,7 +155,7 @@ class Arm:
     """Settings for every data set; a protocol overrides them."""
 
 
-def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
+def Baseline(name: str, settings: Settings) -> Arm:  # noqa: N802 - reads as a type in a declaration
     """Declare the arm that the others are compared with; it has no knobs."""
     return Arm(name, settings, knobs=())
 
@@ -168,7 +169,7 @@ class Space:
     question: str
     citation: Citation | None
     scientific: tuple[Knob, ...]
-    fixed: Mapping[str, Any]
+    fixed: Settings
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()
@@ -293,8 +294,7 @@ class Space:
             for name in _repeated(names)
         ]
         if self.baseline_name is not None and self.baseline_name not in names:
-            remedy = nearest(self.baseline_name, names, what="arm")
-            rule = "the baseline must be one of the arms"
+            rule, remedy = "the baseline must be one of the arms", nearest(self.baseline_name, names, what="arm")
             problems.append(Problem(self.place("baseline"), rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)

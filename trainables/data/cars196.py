@@ -108,11 +108,11 @@ def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists
     return Listing(names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists))
 
 
-def _mat(path: Path) -> dict[str, Any]:
+def _mat(path: Path) -> dict[str, object]:
     from scipy.io import loadmat
 
     try:
-        data: dict[str, Any] = loadmat(path, simplify_cells=True)
+        data: dict[str, object] = loadmat(path, simplify_cells=True)
     except Exception as error:  # damaged files raise whatever they like
         rule = "must be there" if not path.exists() else "must be a readable MATLAB file"
         reason = None if not path.exists() else str(error)
@@ -120,7 +120,7 @@ def _mat(path: Path) -> dict[str, Any]:
     return data
 
 
-def _structs(data: dict[str, Any], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, Any]]:
+def _structs(data: dict[str, object], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, object]]:
     rows: list[Any] = np.atleast_1d(np.asarray(data.get(key, []), dtype=object)).tolist()
     if not rows or any(field not in rows[0] for field in fields):
         has = sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
@@ -130,7 +130,7 @@ def _structs(data: dict[str, Any], key: str, path: Path, fields: tuple[str, ...]
     return rows
 
 
-def _names(data: dict[str, Any]) -> list[str]:
+def _names(data: dict[str, object]) -> list[str]:
     return [str(name) for name in np.atleast_1d(np.asarray(data.get("class_names", []), dtype=object)).tolist()]
 
 

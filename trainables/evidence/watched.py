@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +52,7 @@ def seen(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None
     return WatchedPictures(tuple(own.tolist()), tuple(snapshots)) if snapshots else None
 
 
-def to_plain(snapshots: list[Snapshot]) -> list[dict[str, Any]]:
+def to_plain(snapshots: list[Snapshot]) -> list[dict[str, object]]:
     """Return the snapshots as plain values for a checkpoint."""
     return [asdict(snapshot) for snapshot in snapshots]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from tune_dml.planning.request import Session
+
+if TYPE_CHECKING:
+    from tune_dml.space import Value
 
 
 def spaces(incomplete: str) -> list[str]:
@@ -34,7 +37,7 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     given = dict(pair.split("=", 1) for pair in ctx.params.get("settings") or () if "=" in pair)
     names: dict[str, None] = {}
     for section, model in SECTIONS.items():
-        own: dict[str, Any] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
+        own: dict[str, Value] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
         knobs = [knob for method in methods_chosen(section, own).values() for knob in sorted(knob_names(method))]
         names |= dict.fromkeys(f"{section}.{name}=" for name in [*model.own_fields(), *knobs])
     return _beginning(incomplete, names)

@@ -25,9 +25,9 @@ def as_json(value: Any) -> str:
     return json.dumps(_strict(value), indent=1, default=str, allow_nan=False)
 
 
-def schemas() -> dict[str, Any]:
+def schemas() -> dict[str, dict[str, object]]:
     """Return verb -> JSON schema of its `--json`; `error` is that of exit codes 1 and 2."""
-    read: dict[str, Any] = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
+    read: dict[str, dict[str, object]] = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
     return read
 
 

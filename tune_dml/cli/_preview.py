@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tune_dml.cli.screen import console_for, table
 from tune_dml.text import between, counted, duration, one_line, shortened
@@ -104,7 +104,7 @@ class Preview:
         held = self.trials if self.plan.search.stopping else at_once
         return self.cost.checkpoint_bytes * (2 * held + at_once)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         plan = self.plan
         return {
@@ -229,7 +229,7 @@ class FullPreview:
 
     preview: Preview
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The same as the preview's."""
         return self.preview.data()
 

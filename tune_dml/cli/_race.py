@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tune_dml.record.race import Race
@@ -31,7 +31,7 @@ def race_lines(results: Results) -> Iterator[str]:
     yield f"{line}; still open: {', '.join(open_cells[:_CELLS_SHOWN])}" if open_cells else line
 
 
-def race_data(results: Results) -> dict[str, Any] | None:
+def race_data(results: Results) -> dict[str, object] | None:
     """Return the same as JSON; None if the sweep is no race."""
     race = results.race
     if race is None:

@@ -77,7 +77,7 @@ class _Atlas:
     page: Path
     table: Path | None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         from tune_dml.report.several.atlas_page import atlas_data
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -74,7 +74,7 @@ class _Planned:
 
     audit: Audit
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         return {
             "run": self.audit.run,
@@ -120,7 +120,7 @@ class _Unfinished:
 
     sweep: str
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The sweep that is not complete."""
         return {"incomplete": self.sweep}
 
@@ -136,7 +136,7 @@ class _Finished:
     report: AuditReport
     files: tuple[Path, Path]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         from tune_dml.report.several.audit_page import audit_data
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -142,7 +142,7 @@ class _ShownComparison:
     comparison: SweepComparison
     page: Path | None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         from tune_dml.report.several import comparison_data
 

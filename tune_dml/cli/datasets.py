@@ -137,7 +137,7 @@ def paragraph(row: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, lines))
 
 
-def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
+def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
     """What is known of a data set without its files."""
     return {
         "data set": name,
@@ -169,7 +169,7 @@ class _VerifiedDataSet:
     prepared: bool = False
     prepare_command: str = ""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """What was looked at, with every problem."""
         return {
             "dataset": self.name,

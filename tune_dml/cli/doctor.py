@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -85,7 +85,7 @@ class _Diagnosis:
         """Nothing stands in the way of a sweep on the embedded data."""
         return all(finding.level != "problem" for finding in self.findings)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The findings."""
         return {"healthy": self.healthy, "findings": [vars(finding) for finding in self.findings]}
 

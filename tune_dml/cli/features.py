@@ -118,7 +118,7 @@ class _Stored:
     digest: StoreDigest
     seconds: float
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return the digest, the folder and the seconds."""
         return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
 

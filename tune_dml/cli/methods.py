@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import WIDTH, Listing, show
@@ -46,7 +46,7 @@ class _Methods(Listing):
         yield "One of them: tune-dml show NAME"
 
 
-def _row(kind: str, name: str, cls: type) -> dict[str, Any]:
+def _row(kind: str, name: str, cls: type) -> dict[str, object]:
     from trainables.methods import parameters_of
 
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,7 +57,7 @@ class _OpenedSweep:
         """Whether they were open before; MLflow was not called then."""
         return self.sweep.tracking is None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         opening, tracking = self.sweep.results.opening, self.sweep.tracking
         refusal = tracking.error if tracking else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -19,6 +19,9 @@ from trainables.option_names import Flags, naming
 from tune_dml.cli import _complete
 from tune_dml.cli._command import USAGE_ERROR
 from tune_dml.planning.request import Engine, OwnCommand, Racing, Request, Resources, Session, folder_problems
+
+if TYPE_CHECKING:
+    from tune_dml.space import Value
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
@@ -80,9 +83,9 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
 
 
-def values_read(given: Mapping[str, Any]) -> dict[str, Any]:
+def values_read(given: Mapping[str, object]) -> dict[str, Any]:
     """Read the text of declared options. Raise ConfigError with every text that an option does not accept."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     problems: list[Problem] = []
     for name, text in given.items():
         try:
@@ -126,11 +129,11 @@ def requested(request: Request, own: OwnCommand) -> Request:
     return command_request(request, own)
 
 
-def settings_of(pairs: list[str] | None) -> dict[str, Any]:
+def settings_of(pairs: list[str] | None) -> dict[str, Value]:
     """Read `KEY=VALUE` of --set. Raise ConfigError for any other text."""
     from trainables.config import parse_value
 
-    settings: dict[str, Any] = {}
+    settings: dict[str, Value] = {}
     problems = []
     for pair in pairs or []:
         key, equals, value = pair.partition("=")

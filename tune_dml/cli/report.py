@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -209,7 +209,7 @@ class WrittenReport:
         """The verdicts."""
         return self.files.summary
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         tracking = self.sweep.tracking
         return {
@@ -292,7 +292,7 @@ class _WrittenStudyReport:
     study: StudyAnalysis
     files: tuple[Path, Path]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         from tune_dml.report.several import study_data
 

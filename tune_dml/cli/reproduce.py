@@ -74,7 +74,7 @@ class _Reproduction:
     rows: tuple[ReproducedNumber, ...]
     files: tuple[Path, Path]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         return {
             "table": self.printed.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,7 +56,7 @@ class _ShownRescoring:
     places: dict[str, str | None]
     """Flags of this line."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         trials = [vars(trial) for trial in self.rescored.trials]
         return {

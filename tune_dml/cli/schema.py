@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,7 +40,7 @@ def schema(
     typer.echo(f"Wrote {path}. First line of a sweep file: # yaml-language-server: $schema={path.name}")
 
 
-def _schema_of(verb_name: str | None) -> dict[str, Any]:
+def _schema_of(verb_name: str | None) -> dict[str, object]:
     from tune_dml.planning.sweep_file import sweep_file_schema
 
     if verb_name is None:
@@ -49,5 +49,4 @@ def _schema_of(verb_name: str | None) -> dict[str, Any]:
     if verb_name not in known:
         remedy = nearest(verb_name, list(known), what="verb")
         raise ConfigError(Problem("VERB", "unknown verb with JSON", verb_name, remedy))
-    found: dict[str, Any] = known[verb_name]
-    return found
+    return known[verb_name]

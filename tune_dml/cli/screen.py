@@ -42,7 +42,7 @@ class Listing:
     title: str
     rows: tuple[dict[str, Any], ...]
 
-    def data(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, object]]:
         """The rows."""
         return list(self.rows)
 

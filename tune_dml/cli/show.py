@@ -110,7 +110,7 @@ class _ShownSpace:
 
     space: Space
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """What it declares."""
         space = self.space
         return {
@@ -169,7 +169,7 @@ class _ShownMethod:
     name: str
     method: type
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Its formula, knobs and citation."""
         return {
             "kind": self.kind,
@@ -183,12 +183,11 @@ class _ShownMethod:
         """Its docstring, a table of knobs, and how to choose it."""
         import inspect
 
-        data, setting = self.data(), _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
-        section = setting.partition(".")[0]
-        yield f"{self.kind} {self.name}: {inspect.cleandoc(data['formula'])}"
-        if data["citation"]:
-            yield str(data["citation"])
-        yield from _knob_table(section, data["knobs"])
+        setting = _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
+        yield f"{self.kind} {self.name}: {inspect.getdoc(self.method) or ''}"
+        yield from filter(None, [str(getattr(self.method, "citation", ""))])
+        if self.kind != "sampler":
+            yield from _knob_table(setting.partition(".")[0], self.method)
         yield f"Choose it: --set {setting}={self.name}"
 
 
@@ -199,7 +198,7 @@ class _ShownDataSet:
     name: str
     dataset: type[DataSet]
 
-    def data(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, object]]:
         """As it is listed, and its knobs."""
         from tune_dml.cli.datasets import row_of
 
@@ -207,16 +206,15 @@ class _ShownDataSet:
 
     def text(self) -> Iterable[RenderableType]:
         """What is known of it, a table of knobs, and what to do with one's copy where it takes one."""
-        from tune_dml.cli.datasets import paragraph, with_ones_copy
+        from tune_dml.cli.datasets import paragraph, row_of, with_ones_copy
 
-        (row,) = self.data()
-        yield paragraph(row)
-        yield from _knob_table("data", row["knobs"])
+        yield paragraph(row_of(self.name, self.dataset))
+        yield from _knob_table("data", self.dataset)
         if self.dataset.needs_root:
             yield with_ones_copy(self.name)
 
 
-def _knobs_of(method: type) -> list[dict[str, Any]]:
+def _knobs_of(method: type) -> list[dict[str, object]]:
     from trainables.methods import parameters_of
 
     return [
@@ -224,23 +222,27 @@ def _knobs_of(method: type) -> list[dict[str, Any]]:
             "name": k.name,
             "default": k.default,
             "required": k.required,
-            "rule": k.domain or " or ".join(map(str, k.choices)),
+            "rule": k.rule,
             "meaning": k.description,
         }
         for k in parameters_of(method)
     ]
 
 
-def _knob_table(section: str, knobs: list[dict[str, Any]]) -> Iterator[RenderableType]:
-    """What is written before a knob's name is the section of the configuration that it stands in."""
+def _knob_table(section: str, method: type) -> Iterator[RenderableType]:
+    """Yield the table of a method's knobs; `section` is their section of the configuration."""
+    from trainables.methods import parameters_of
     from tune_dml.text import value_text
 
-    def default(knob: dict[str, Any]) -> Any:
-        if knob["required"]:
-            return "(required)"
-        return value_text(None) if knob["default"] is None else knob["default"]
-
-    rows = [(f"{section}.{knob['name']}", default(knob), knob["rule"], knob["meaning"]) for knob in knobs]
+    rows = [
+        (
+            f"{section}.{k.name}",
+            "(required)" if k.required else value_text(None) if k.default is None else k.default,
+            k.rule,
+            k.description,
+        )
+        for k in parameters_of(method)
+    ]
     if rows:
         yield table("", ("knob", "default", "rule", "meaning"), rows)
 
@@ -251,7 +253,7 @@ class _ShownSweep:
 
     results: Results
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """State, answer, next step, where things are."""
         results, summary = self.results, summary_of(self.results)
         return {

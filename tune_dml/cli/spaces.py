@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import WIDTH, show
@@ -31,7 +31,7 @@ class _StudyList:
 
     spaces: tuple[Space, ...]
 
-    def data(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, object]]:
         """Everything that is declared."""
         return [
             {

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -111,7 +111,7 @@ class _SweepStatus:
     unfetched: int = 0
     """Ended trials that have left something there."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Counts, the answer of the last look, and one entry a trial."""
         from tune_dml.record.commands import as_typed_here
 

@@ -244,7 +244,7 @@ class _Announcement:
     upload: Upload
     ceiling: str
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Size, files, what was kept back or left out, the ceiling."""
         kept_back = list(self.upload.kept_back)
         size, number = self.upload.size, len(self.upload.files)
@@ -274,7 +274,7 @@ class _SubmittedJob:
     upload: Upload
     ceiling: str
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Its name and what was sent."""
         return {
             "job": self.job.id,

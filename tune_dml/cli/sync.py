@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -52,7 +52,7 @@ class _SyncedSweep:
     places: dict[str, str | None]
     """Flags of this line."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Everything as JSON."""
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -83,7 +83,7 @@ class SingleTrial:
     pictures: Path | None = None
     """Where what the trial leaves to look at goes; nowhere when None."""
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, dict[str, Value]]:
         """Every setting with its origin."""
         settings = self.config.settings()
         return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
@@ -115,7 +115,7 @@ class TrainedTrial:
             if now != then and not (math.isnan(now) and math.isnan(then))
         }
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Status, metrics and, for a rerun, whether they agree with the record."""
         seen = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
         agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Value = float | int | str | bool | None
+Settings = Mapping[str, Any]
+"""Dotted name -> value, also a list of numbers; `TrialConfig` checks each value."""
 
 METHOD = "method"
 """In place of a hyperparameter: a printed curve that goes from method to method, to be met by arms of their names."""

@@ -14,10 +14,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from trainables.errors import Problem, nearest, raise_if_any
-from tune_dml.papers.paper import METHOD, Published
+from tune_dml.papers.paper import METHOD, Published, Value
 from tune_dml.text import is_number
 
 
@@ -29,7 +28,7 @@ class PublishedRow:
     table: str
     dataset: str
     method: str
-    hyperparameters: Mapping[str, Any]
+    hyperparameters: Mapping[str, Value]
     metric: str
     value: float
     note: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tune_dml.papers.paper import Settings
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Stated:
 
     source: str
     """`paper: ...`, `code: ...`, or `open: ...` where neither says it and the choice is ours."""
-    settings: Mapping[str, Any]
+    settings: Settings
 
 
 @dataclass(frozen=True)

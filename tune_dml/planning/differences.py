@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identifying
 from trainables.errors import ConfigError, Problem, nearest
@@ -49,7 +48,7 @@ class Differences:
     unscreened: tuple[str, ...] = ()
     """Settings that differ and choose other pictures: no run can mix them."""
 
-    def settings(self, chosen: Iterable[Factor]) -> dict[str, Any]:
+    def settings(self, chosen: Iterable[Factor]) -> dict[str, Value]:
         """Return the protocol's settings with the user's values of some factors."""
         return _settings(self.reference, chosen)
 
@@ -94,14 +93,14 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
 
 
-def is_trial_file(content: Mapping[str, Any]) -> bool:
+def is_trial_file(content: Mapping[str, object]) -> bool:
     """Whether a mapping holds the settings of one run rather than a sweep."""
     return bool(content) and all(key == "seed" or key.partition(".")[0] in SECTIONS for key in content)
 
 
-def _trial_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+def _trial_settings(content: Settings) -> dict[str, Value]:
     """Return dotted settings of a mapping of sections or of dotted settings, without the seed."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, Value] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
             flat |= {f"{key}.{name}": inner for name, inner in value.items()}
@@ -133,7 +132,7 @@ def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
     return Differences(reference, tuple(factors), tuple(idle), unscreened)
 
 
-def _identity(config: TrialConfig) -> dict[str, Any]:
+def _identity(config: TrialConfig) -> dict[str, Value]:
     settings = identifying(config.settings())
     full = config.settings()
     left_out = {"seed", "data.root", "task.evaluation_root"}
@@ -245,7 +244,7 @@ def _is_valid(reference: TrialConfig, chosen: Sequence[Factor]) -> bool:
     return True
 
 
-def _settings(reference: TrialConfig, chosen: Iterable[Factor]) -> dict[str, Any]:
+def _settings(reference: TrialConfig, chosen: Iterable[Factor]) -> dict[str, Value]:
     settings = dict(reference.settings())
     for factor in chosen:
         for path in factor.protocol:

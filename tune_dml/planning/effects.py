@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from trainables.config import Settings, canonical
 from trainables.errors import Problem
@@ -19,7 +18,7 @@ _SINGLE_PROXY = ("loss.tau", "loss.gamma")
 _FAR = 3.0  # times the rate at which proxies are known to learn
 
 
-def effective_settings(settings: Settings) -> dict[str, Any]:
+def effective_settings(settings: Settings) -> dict[str, object]:
     """The settings without those that change nothing beside the others: equal ones train equal trials."""
     left = dict(settings)
     if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
@@ -116,7 +115,7 @@ def _most_pairs(settings: Settings) -> int | None:
     return None if positive is None else 2 * positive
 
 
-def _without(settings: Settings, *beginnings: str) -> dict[str, Any]:
+def _without(settings: Settings, *beginnings: str) -> dict[str, object]:
     return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
 
 

@@ -16,7 +16,7 @@ _PLAIN = (int, float, str, bool, type(None), Path)
 _OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
 
 
-def keyword_problems(annotations: Mapping[str, Any], given: Mapping[str, object]) -> list[Problem]:
+def keyword_problems(annotations: Mapping[str, object], given: Mapping[str, object]) -> list[Problem]:
     """One for each keyword whose value is not of its type; types of this program's own are left to whom they are given to."""
     checked = {name: value for name, value in given.items() if _is_plain(annotations[name])}
     found = ((name, value, _rule(annotations[name], value)) for name, value in checked.items())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from trainables.config import Settings
 from trainables.errors import ConfigError
@@ -67,7 +66,7 @@ def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
 def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
     """The space with `scale` applied to every value of a setting: fixed, of an arm, or in a knob's grid, each once."""
 
-    def settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(given: Settings) -> dict[str, Value]:
         return {name: scale(value) if name == path else value for name, value in given.items()}
 
     def knobs(given: Sequence[Knob]) -> tuple[Knob, ...]:

@@ -71,7 +71,7 @@ class Plan:
         return tuple(arm for arm in self.arms if not arm.baseline) or self.arms
 
     @cached_property
-    def base_settings(self) -> dict[str, Any]:
+    def base_settings(self) -> dict[str, Value]:
         """What the cells of every arm share, the baseline excepted."""
         first, *others = self.main_arms
         return {
@@ -237,7 +237,7 @@ def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
     }
 
 
-def _upgraded(body: dict[str, Any]) -> dict[str, Any]:
+def _upgraded(body: dict[str, Any]) -> dict[str, object]:
     """Return the JSON of a stored plan in today's form; a plan from before arms gets a baseline and one arm."""
     citation = body["space"].get("citation")
     if citation and "place" in citation:

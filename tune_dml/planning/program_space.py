@@ -26,12 +26,12 @@ SEED = "seed"
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
 
-def is_program(raw: Mapping[str, Any]) -> bool:
+def is_program(raw: Mapping[str, object]) -> bool:
     """Whether a sweep file runs a program."""
     return "program" in raw or "command" in raw
 
 
-def adapted(path: Path, raw: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...], list[Problem]]:
+def adapted(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...], list[Problem]]:
     """Return a program's sweep file with W&B's forms in ours, what was changed, and its problems.
 
     The parameter `seed` becomes the sweep's seeds, nested parameters get dotted names, lists become JSON text.
@@ -52,8 +52,8 @@ def adapted(path: Path, raw: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[s
         if SEED in flat and "seeds" not in given:
             rule = "the seed is no parameter: it pairs the trials of all cells"
             problems.append(Problem(f"{path}, parameters.seed", rule, None, "Write `seeds: 3` beside `parameters`."))
-        given["parameters"] = {name: _plain(value) for name, value in flat.items() if name != SEED}
-        problems += _scale_problems(path, given["parameters"])
+        given["parameters"] = plain = {name: _plain(value) for name, value in flat.items() if name != SEED}
+        problems += _scale_problems(path, plain)
     return given, tuple(notes), problems
 
 
@@ -153,7 +153,7 @@ def metric_problems(metric: str, place: str) -> list[Problem]:
     return [Problem(place, rule, metric, "Report a validation metric as val/..., and name that.")]
 
 
-def _metric_problems(path: Path, raw: Mapping[str, Any]) -> list[Problem]:
+def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
     """A program's metric and its direction have no default."""
     metric = raw.get("metric")
     example = "Example: metric: {name: val/accuracy, goal: maximize}."
@@ -166,7 +166,7 @@ def _metric_problems(path: Path, raw: Mapping[str, Any]) -> list[Problem]:
     return [Problem(f"{path}, metric.{key}", f"must be given for a program{meant}", None, example) for key in lacking]
 
 
-def _scale_problems(path: Path, parameters: Mapping[str, Any]) -> list[Problem]:
+def _scale_problems(path: Path, parameters: Mapping[str, object]) -> list[Problem]:
     """W&B's `log_uniform` takes exponents."""
     places = [
         name
@@ -177,9 +177,9 @@ def _scale_problems(path: Path, parameters: Mapping[str, Any]) -> list[Problem]:
     return [Problem(f"{path}, parameters.{name}", rule, None, remedy) for name in places]
 
 
-def _flat(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def _flat(parameters: Mapping[str, object], before: str = "") -> dict[str, object]:
     """Return nested parameters under dotted names."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in parameters.items():
         if isinstance(value, dict) and isinstance(value.get("parameters"), dict):
             flat |= _flat(value["parameters"], f"{before}{name}.")

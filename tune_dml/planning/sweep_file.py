@@ -181,7 +181,7 @@ class _File(_Part):
         return self
 
 
-def sweep_file_schema() -> dict[str, Any]:
+def sweep_file_schema() -> dict[str, object]:
     """The JSON schema of a sweep file; dotted names are those of every section and method, and of methods yet unknown."""
     schema = _File.model_json_schema()
     dotted = {"anyOf": [{"enum": every_setting()}, {"pattern": r"^\w+(\.\w+)+$"}]}
@@ -221,7 +221,7 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
     return _request(path, file, problems, notes), problems
 
 
-def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
+def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, object]:
     """The mapping without these keys; of `parameters`, `arms` and `fixed` only single ones are left out."""
     several = {"parameters", "arms", "fixed"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
@@ -256,7 +256,7 @@ def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str,
 
 
 def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
-    fixed: dict[str, Any] = {**file.fixed, **_fixed(file.parameters)}
+    fixed: Settings = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters, [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed])
     name = file.name or path.stem
     listed = [knob.path for knob in knobs] + list(file.arms)

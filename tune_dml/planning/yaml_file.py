@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from trainables.config import SECTIONS
 from trainables.errors import ConfigError, Problem, nearest
@@ -60,7 +61,7 @@ _Loader.add_implicit_resolver(
 
 def read_mapping(
     path: Path, what: str = "sweep file", example: str = "`tune-dml init FOLDER` writes one."
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Read a YAML file that holds a mapping.
 
     Args:
@@ -104,10 +105,10 @@ def _no_yaml(path: Path, what: str, error: yaml.YAMLError) -> Problem:
 
 
 def problems_of_file(
-    error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]
+    error: ValidationError, path: Path, raw: Mapping[str, object], model: type[BaseModel]
 ) -> list[Problem]:
     """Return a problem for each key that the model refuses; one for all forms that a value may have."""
-    by_keys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    by_keys: dict[tuple[str, ...], list[ErrorDetails]] = {}
     for item in error.errors():
         by_keys.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
     problems = []
@@ -121,7 +122,7 @@ def problems_of_file(
 
 
 def _problem_at(
-    path: Path, keys: tuple[str, ...], complaints: Sequence[Mapping[str, Any]], model: type[BaseModel]
+    path: Path, keys: tuple[str, ...], complaints: Sequence[ErrorDetails], model: type[BaseModel]
 ) -> Problem:
     place = f"{path}, {'.'.join(keys)}" if keys else str(path)
     kind, value = complaints[0]["type"], complaints[0]["input"]

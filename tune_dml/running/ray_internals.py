@@ -308,14 +308,14 @@ def cluster_file_schema() -> dict[str, Any]:
     return schema
 
 
-def validate_cluster_file(config: Mapping[str, Any]) -> None:
+def validate_cluster_file(config: Mapping[str, object]) -> None:
     """Raise whatever Ray's cluster launcher raises for a file; it prints first."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     validate_config(prepare_config(dict(config)))
 
 
-def kuberay_limits(namespace: str, cluster: str) -> dict[str, Any] | None:
+def kuberay_limits(namespace: str, cluster: str) -> dict[str, object] | None:
     """Return the autoscaler configuration of a KubeRay cluster; None where its size is fixed. Raises RequestException."""
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
@@ -323,11 +323,11 @@ def kuberay_limits(namespace: str, cluster: str) -> dict[str, Any] | None:
     resource = KubernetesHttpApiClient(namespace).get(f"rayclusters/{cluster}")
     if not resource["spec"].get("enableInTreeAutoscaling"):
         return None
-    limits: dict[str, Any] = _derive_autoscaling_config_from_ray_cr(resource)
+    limits: dict[str, object] = _derive_autoscaling_config_from_ray_cr(resource)
     return limits
 
 
-def preload_argument(module: str) -> dict[str, Any]:
+def preload_argument(module: str) -> dict[str, object]:
     """Return the argument of `ray.init` that makes each process import a module when it starts."""
     return {"_system_config": {"preload_python_modules": [module]}}
 

@@ -108,7 +108,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.processes: dict[str, Any] = {}
+        self.processes: dict[str, object] = {}
         """Key -> the Ray actor that runs the trial, or will."""
         self.hosts = _Hosts()
         self.micro_batch = resources.micro_batch
@@ -138,7 +138,7 @@ class Recorder(Callback):  # type: ignore[misc]
         )
         self.groups = TrialGroups(self.proposals)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return nothing; see `CellSearcher.__getstate__`."""
         return {}
 
@@ -161,7 +161,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.started(key, request["label"], request["seed"], steps)
 
     def on_trial_result(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, object], **info: Any
     ) -> None:
         """Record rows, notes and the ends of a call's trials."""
         call, message = trial.config["key"], read_message(result)

@@ -109,7 +109,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             self._is_waiting = is_waiting
             self.on_wait("room: the nodes that are there have none for a trial" if is_waiting else "")
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, object]) -> str:
         """End a trial with its closing report; Tune would ask its actor for one more result."""
         message = read_message(result)
         if "spent" in message:
@@ -140,7 +140,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
         self.room = int(limiter.max_concurrent)
         self._over = threading.Event()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {}
 
     def __enter__(self) -> Self:

@@ -54,7 +54,7 @@ def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[st
     return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), _MOST_NODES)))
 
 
-def _limits_on_kubernetes() -> dict[str, Any] | None:
+def _limits_on_kubernetes() -> dict[str, object] | None:
     """Return KubeRay's autoscaler configuration; None outside its head's pod or for a fixed size."""
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), _POD / "namespace"
     if not name or not namespace.exists():

@@ -271,7 +271,7 @@ class Connection:
         return self._ray.enter_context(connected(self._address, engine=self._resources.engine, preload=needed))
 
 
-def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str, Any]:
+def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str, object]:
     if engine == "train":
         os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

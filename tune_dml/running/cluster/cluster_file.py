@@ -87,7 +87,7 @@ def cluster_file_gaps(path: Path) -> list[Problem]:
 
 def cluster_file_notes(path: Path) -> list[str]:
     """Return notes on a correct file."""
-    config = read_mapping(path, "cluster file", _EXAMPLES)
+    config: _ClusterConfig = read_mapping(path, "cluster file", _EXAMPLES)
     if "apiVersion" in config:
         return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
     notes = []

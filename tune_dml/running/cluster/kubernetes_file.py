@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.errors import Problem
 
-_Part = Mapping[str, Any]
+_Part = Mapping[str, object]
 """A mapping of the file, whose schema KubeRay checks."""
 _GPU = "nvidia.com/gpu"
 _CLUSTER = "spec.rayClusterSpec"

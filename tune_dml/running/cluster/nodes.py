@@ -10,20 +10,38 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from trainables.bucket import Address
 
 _Node = Mapping[str, Any]
 """A node as `ray.nodes()` lists it."""
-_Answer = dict[str, Any]
-"""What a node found: plain values, since a class of ours would not travel to a node without the project."""
 _SECONDS = 60.0
 _SKEW = 5.0
 """Seconds by which a node's clock may differ before it is reported."""
 _NOT_TRIED = "the project is not there, so the bucket was not tried"
 _MIN_SHM = 1.0
 """GiB of /dev/shm below which Ray's object store and data loaders run short."""
+
+
+class _Answer(TypedDict, total=False):
+    """What a node found: a plain dictionary, since a class of ours would not travel to a node without the project."""
+
+    host: str
+    time: float
+    versions: dict[str, str]
+    store: list[str]
+    storage: str
+    storage_error: str
+    shm: float | None
+    gpus: int
+    usable: int | None
+    pictures: tuple[str, bool] | None
+    """Folder, and whether it is there."""
+    cache: list[str] | None
+    cache_free: float
+    skew: float
+    node_id: str
 
 
 @dataclass(frozen=True)
@@ -102,14 +120,14 @@ def _ask(node_id: str, asked: _Asked, *, writes: bool) -> _Answer:
     # A node without the project could not unpickle our class.
     mark, cache, store, pictures = asked.mark, asked.cache, asked.store, asked.pictures
 
-    def probe() -> dict[str, Any]:
+    def probe() -> _Answer:
         import os
         import platform
         import shutil
         import time
         from pathlib import Path
 
-        found: dict[str, Any] = {"host": platform.node(), "time": time.time(), "versions": versions_here()}
+        found: _Answer = {"host": platform.node(), "time": time.time(), "versions": versions_here()}
         if store is not None:
             try:
                 from trainables.bucket import bucket_problems
@@ -189,13 +207,14 @@ def _stored(answers: Sequence[_Answer]) -> Iterator[Fact]:
 def _pictures(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
     """Check the nodes that run trials."""
     trains = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
-    asked = [answer for answer in answers if answer["pictures"] and answer["node_id"] in trains]
-    for answer in asked:
-        folder, is_there = answer["pictures"]
+    asked = [
+        (answer["host"], *found) for answer in answers if (found := answer["pictures"]) and answer["node_id"] in trains
+    ]
+    for host, folder, is_there in asked:
         if not is_there:
-            yield Fact("pictures", f"{folder} is not on {answer['host']}", "Copy or mount them there.", wrong=True)
-    if asked and all(answer["pictures"][1] for answer in asked):
-        yield Fact("pictures", f"{asked[0]['pictures'][0]}: on {len(asked)} that run trials")
+            yield Fact("pictures", f"{folder} is not on {host}", "Copy or mount them there.", wrong=True)
+    if asked and all(is_there for _, _, is_there in asked):
+        yield Fact("pictures", f"{asked[0][1]}: on {len(asked)} that run trials")
 
 
 def _clocks(answers: Sequence[_Answer]) -> Iterator[Fact]:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -190,7 +190,7 @@ class Progress:
         if not again:
             self._say("started", f"{label}, seed {seed}")
 
-    def report(self, key: str, row: Mapping[str, Any]) -> None:
+    def report(self, key: str, row: Mapping[str, float]) -> None:
         """Show a trial's latest row."""
         with self._lock:
             if (trial := self._counts.running.get(key)) is not None:
@@ -203,7 +203,7 @@ class Progress:
             if (trial := self._counts.running.pop(key, None)) is not None:
                 self._counts.paused[key] = trial
 
-    def ended(self, key: str, status: str, metrics: Mapping[str, Any], reason: str) -> None:
+    def ended(self, key: str, status: str, metrics: Mapping[str, object], reason: str) -> None:
         """Show a trial's end; failures are printed on a terminal too."""
         with self._lock:
             trial = self._counts.running.pop(key, None)
@@ -253,7 +253,7 @@ class Progress:
         left = self.seconds_left()
         return "" if left is None else f", {duration(left)} left"
 
-    def _visible(self, metrics: Mapping[str, Any]) -> float | None:
+    def _visible(self, metrics: Mapping[str, object]) -> float | None:
         """Return the sweep's metric, unless it is sealed."""
         value = metrics.get(self.plan.metric)
         return float(value) if is_number(value) and not self.plan.metric.startswith("test/") else None

@@ -19,7 +19,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from ray.tune.search import Searcher
@@ -255,7 +255,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         self.running: dict[str, tuple[int, list[str]]] = {}
         """Tune's trial -> number of the group, and keys of our trials."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return nothing: Tune pickles its parts for a restore that we do not use."""
         return {}
 

@@ -83,7 +83,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Draw from the present generation; empty where no knob has a range."""
         from cmaes import CMA  # type: ignore[import-untyped] # loads scipy, which no other sampler needs
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError
 from trainables.option_names import option_problem, spelled
@@ -20,9 +20,10 @@ from trainables.resolve import read_settings
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.failures import classify
-from tune_dml.running.trials.probe import Settings, kinds_of, probed
+from tune_dml.running.trials.probe import kinds_of, probed
 
 if TYPE_CHECKING:
+    from trainables.config import Settings
     from tune_dml.planning.plan import Plan
     from tune_dml.planning.request import Resources, Session
 
@@ -147,7 +148,7 @@ def _meet(barrier: Barrier) -> None:
     _meeting = barrier
 
 
-def _count(settings: dict[str, Any], seconds: float, threads: int, cache_dir: Path | None) -> float:
+def _count(settings: Settings, seconds: float, threads: int, cache_dir: Path | None) -> float:
     from trainables.probe import steps_per_second
 
     config = read_settings(settings)

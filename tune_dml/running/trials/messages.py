@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
     from trainables.context import Row
@@ -31,7 +31,7 @@ class Message(TypedDict, total=False):
     note: str
     resumed: int
     """The step of the checkpoint that the trial continues from."""
-    ended: dict[str, Any]
+    ended: dict[str, object]
     """`TrialEnd.to_json`."""
     spent: bool
     """Whether the process can train no other trial."""

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from tune_dml.programs.client import append
+from tune_dml.record.events import JsonRow
 
 _PREFIX = "/api/2.0/mlflow/"
 _EXPERIMENT = {"experiment_id": "0", "name": "trial", "lifecycle_stage": "active"}
@@ -58,7 +59,7 @@ class MlflowRun:
             "MLFLOW_EXPERIMENT_ID": "0",
         }
 
-    def answer(self, call: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    def answer(self, call: str, body: JsonRow) -> JsonRow | None:
         """Answer a call of MLflow's client; None for one that is not supported."""
         if call == "runs/log-metric":
             self._keep([body])
@@ -74,7 +75,7 @@ class MlflowRun:
             return None
         return {}
 
-    def _keep(self, metrics: list[Mapping[str, Any]]) -> None:
+    def _keep(self, metrics: list[JsonRow]) -> None:
         for metric in metrics:
             row = {metric["key"]: float(metric["value"])}  # JSON has "NaN" as text
             step = int(metric.get("step", 0))
@@ -86,7 +87,7 @@ class MlflowRun:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    answer: Callable[[str, Mapping[str, Any]], dict[str, Any] | None]
+    answer: Callable[[str, JsonRow], JsonRow | None]
     token: str
 
     def do_GET(self) -> None:
@@ -119,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(200, found)
 
-    def _send(self, status: int, body: Mapping[str, Any]) -> None:
+    def _send(self, status: int, body: Mapping[str, object]) -> None:
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.resolve import read_settings
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
+    from trainables.config import Settings
     from trainables.probe import Probe
     from tune_dml.planning.plan import Plan
     from tune_dml.planning.request import Resources
 
-Settings = Mapping[str, Any]
 _Shape = tuple[object, ...]
 
 _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
@@ -82,7 +82,7 @@ def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: 
         return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
 
 
-def _probe(settings: dict[str, Any], threads: int, cache_dir: Path | None, on_gpu: bool) -> Probe:
+def _probe(settings: Settings, threads: int, cache_dir: Path | None, on_gpu: bool) -> Probe:
     if not on_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by torch at its first use
     from trainables.probe import probe

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.errors import Diverged
 from trainables.files import existing, patiently
@@ -43,6 +43,7 @@ from tune_dml.running.trials.messages import (
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
+    from trainables.config import Settings
     from trainables.context import Row, TrialContext
 
 _SILENCE = 5.0
@@ -51,7 +52,7 @@ _TRACEBACK = 8000
 """Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
 
 
-def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> TrialEnd:
+def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None) -> TrialEnd:
     """Train one trial and return how it ended.
 
     The status is `paused` if the context stops the trial before its last step. Test metrics stay with the context.

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
+_Loop = Callable[[Mapping[str, Any]], None]
+"""What Ray Train runs in each worker, with {"mailbox": the group's actor}."""
 """Called in each worker with a trial's configuration and a function that posts messages, the end among them."""
 
 _LOOK = 1.0
@@ -230,8 +232,8 @@ class WorkerGroup:
         )
 
 
-def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
-    def work(config: dict[str, Any]) -> None:
+def _worker(train_one: TrainOne) -> _Loop:
+    def work(config: Mapping[str, Any]) -> None:
         import ray
         import ray.train
 
@@ -252,13 +254,13 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
     return work
 
 
-def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+def _refusing(work: _Loop) -> _Loop:
     """Report what a node lacks and leave; Ray Train would retry an error for ever.
 
     The function is pickled by value, for nodes without this project.
     """
 
-    def run(config: dict[str, Any]) -> None:
+    def run(config: Mapping[str, Any]) -> None:
         import ray
         import ray.train
 
