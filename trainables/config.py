@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -42,7 +42,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
 # Later settings with their neutral values, which a cell's identity leaves out, so that older cells keep theirs.
-CAME_LATER: Mapping[str, object] = {
+_CAME_LATER: Mapping[str, object] = {
     "data.label_noise": 0.0,
     "data.pictures_per_class": None,
     "data.long_tail": None,
@@ -362,12 +362,12 @@ SECTIONS: dict[str, type[ConfigSection]] = {
 }
 
 
-def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
+def identifying(settings: Mapping[str, Value], left_out: Set[str] = _NOT_IDENTITY) -> dict[str, Value]:
     """Return the settings that identify a cell; later settings at their default are left out."""
     return {
         path: value
         for path, value in settings.items()
-        if path not in _NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
+        if path not in left_out and not (path in _CAME_LATER and value == _CAME_LATER[path])
     }
 
 

@@ -216,5 +216,5 @@ def test_a_path_that_names_no_setting_is_refused(path, remedy):
     ],
 )
 def test_cells_planned_long_ago_keep_their_identity(settings, digest):
-    """Changes only together with PROTOCOL_VERSION; a new setting has a default that leaves trials as they are (CAME_LATER)."""
+    """Changes only together with PROTOCOL_VERSION; a new setting has a default that leaves trials as they are (_CAME_LATER)."""
     assert resolve(Layer("test", settings)).config.digest() == digest

@@ -1,4 +1,4 @@
-"""The cells of a space on a data set: each arm with what its cells share, its grid, and points that a searcher proposes."""
+"""Make cells: an arm's shared settings, with the knobs of a grid point or of a proposed point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of one arm on one data set, without the seed. Stored by its fields."""
+    """One point of one arm on one data set, without the seed. Stored as its fields."""
 
     index: int
     label: str
@@ -29,34 +29,32 @@ class Cell:
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
-    """Of the arm that the others are compared with."""
+    """Whether it belongs to the baseline."""
     arm: str = ""
-    """The name of its arm; empty for that of a space without arms."""
+    """The name of its arm; empty if the space has no arms."""
 
     def __post_init__(self) -> None:
-        if self.baseline and not self.arm:  # as stored before there were arms: a baseline was known by its label
+        if self.baseline and not self.arm:  # older files name the baseline by its label
             object.__setattr__(self, "arm", self.label)
 
     @classmethod
     def of(
         cls, index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, arm: str, baseline: bool
     ) -> Cell:
-        """The cell of a resolved configuration."""
+        """Return the cell of a resolved configuration."""
         settings = {key: value for key, value in config.settings().items() if key != "seed"}
         cell = cls(index, label, dict(knobs), settings, config.digest(), baseline, arm)
-        vars(cell)["config"] = config.model_copy(
-            update={"seed": 0}
-        )  # resolved once: not to be read back from its settings
+        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
         return cell
 
     @property
     def is_whole(self) -> bool:
-        """Whether its settings and knobs are those that it is known by; else somebody has changed the file it was read from."""
+        """Whether settings and knobs match the digest; they do not if the stored file was edited."""
         alike = all(self.settings.get(path, value) == value for path, value in self.knobs.items())
         return alike and settings_digest(self.settings) == self.digest
 
     def numbered(self, index: int) -> Cell:
-        """The same cell at another place."""
+        """Return this cell with another index."""
         cell = replace(self, index=index)
         if "config" in vars(self):
             vars(cell)["config"] = self.config
@@ -66,77 +64,76 @@ class Cell:
     def config(self) -> TrialConfig:
         """The resolved configuration, under seed 0.
 
-        A cell that was read from a file makes it when first asked, from its settings: a report of a sweep needs none, and
-        can be made where the methods of that sweep are no longer known.
+        A stored cell reads it from its settings at first use: a report needs none, so the sweep's methods may be missing.
         """
         return read_settings(self.settings)
 
 
 @dataclass(frozen=True)
 class StudyArm:
-    """An arm of a study on its data set: everything is decided, nothing resolved."""
+    """An arm of a study on its data set, before its settings are resolved."""
 
     name: str
     knobs: tuple[Knob, ...]
     """Scientific first."""
     ties: tuple[Tie, ...]
     layers: tuple[Layer, ...]
-    """Its settings by source, the later one wins."""
+    """Its settings by source; later ones win."""
     protocol: Protocol | None
     baseline: bool
 
     @cached_property
     def resolved(self) -> Resolved:
-        """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
+        """Its settings with each knob at its first value. Raises ConfigError with every problem."""
         return resolve(*self.layers, Layer("knob", _point(self.knobs, self.ties)))
 
     @property
     def settings(self) -> Settings:
-        """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
+        """Its settings with each knob at its first value. Raises ConfigError with every problem."""
         layers = (*self.layers, Layer("knob", _point(self.knobs, self.ties)))
         given = {path: value for layer in layers for path, value in layer.settings.items()}
         return given if SETTING in given else self.resolved.config.settings()
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Origin of each of these settings."""
+        """The origin of each of these settings."""
         given = {path: layer.origin_of(path) for layer in self.layers for path in layer.settings}
         return given if SETTING in given else self.resolved.origins
 
 
 @dataclass(frozen=True)
 class PlannedArm:
-    """An arm on a data set: what its cells share, and where each setting comes from."""
+    """An arm on a data set: the settings that its cells share, with their origins."""
 
     name: str
     base_settings: Settings
-    """A cell is these settings with its knobs and ties laid over them."""
+    """A cell's settings without its knobs and ties."""
     origins: Mapping[str, str]
     protocol: Protocol | None = None
     baseline: bool = False
     knobs: tuple[Knob, ...] = ()
-    """Scientific first. A stored plan has them, and ties, in its space."""
+    """Scientific first. A stored plan keeps knobs and ties in its space."""
     ties: tuple[Tie, ...] = ()
 
     def searching(self, space: Space) -> PlannedArm:
-        """This arm with the knobs and ties that a space declares for it."""
+        """Return this arm with the knobs and ties that a space declares for it."""
         declared = space.arm(self.name)
         return replace(self, knobs=space.knobs_of(declared), ties=space.ties_of(declared))
 
     @cached_property
     def config(self) -> TrialConfig:
-        """The configuration with each knob at one of its values."""
+        """The configuration with each knob at its first value."""
         return self.tried[0]
 
     @cached_property
     def tried(self) -> tuple[TrialConfig, ...]:
-        """What a search may propose, as far as is known. Raises ConfigError with every problem.
+        """Configurations to check before a search: each knob at its first value, then one knob at a time at its others.
 
-        Each knob at one of its values, then one knob after the other at its other values, or at the end of its range.
+        The values of a range are its ends. Raises ConfigError with every problem.
         """
         first = {knob.path: _values(knob)[0] for knob in self.knobs}
         others = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
-        if SETTING in self.base_settings:  # nothing is known of what a program may train with
+        if SETTING in self.base_settings:  # a program checks its parameters itself
             return ()
         base = Layered().over(Layer("plan", self.base_settings))
         configs, problems = [], dict[Problem, None]()
@@ -151,25 +148,26 @@ class PlannedArm:
 
 
 def is_searched(arm: StudyArm | PlannedArm) -> bool:
-    """Whether a search that is no grid proposes points in an arm: it has knobs, and is not what the others are held to."""
+    """Whether an adaptive search proposes points in an arm: it has knobs and is not the baseline."""
     return bool(arm.knobs) and not arm.baseline
 
 
 def planned_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
-    """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
+    """Resolve the settings that each arm's cells share. Raise ConfigError with every problem and its arms."""
     return _of_each(arms, lambda arm: [_planned(arm, space)])
 
 
 def planned_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
-    """The cells known in advance, each once: the grid of every arm, or, in a search, of those that have nothing to search.
+    """Return the cells that need no searcher, each once: the grids of all arms, or of the arms without a search.
 
-    Raises ConfigError with the problems of all, of what a search may propose too, each with the arms that have it.
+    Raises:
+        ConfigError: Lists every problem with its arms, also of points that a search may propose.
     """
 
     def known(arm: PlannedArm) -> list[Cell]:
         if method == "grid" or not is_searched(arm):
             return _grid_cells(arm)
-        _ = arm.tried  # raises where a value cannot be trained with
+        _ = arm.tried  # raises for invalid values
         return []
 
     first: dict[str, Cell] = {}
@@ -179,7 +177,7 @@ def planned_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cel
 
 
 def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> tuple[_Made, ...]:
-    """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
+    """Concatenate what `make` returns for each arm. Raise ConfigError with every problem, and its arms unless all have it."""
     made: list[_Made] = []
     wrong: dict[tuple[str, ...], Problem] = {}
     names: dict[tuple[str, ...], list[str]] = {}
@@ -191,7 +189,7 @@ def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> t
                 same = problem.place, problem.rule, repr(problem.value)
                 wrong[same] = problem
                 names.setdefault(same, []).append(arm.name)
-    every = len(arms) > 1  # a problem of all arms needs no names
+    every = len(arms) > 1
     if wrong:
         raise ConfigError(
             problem
@@ -203,13 +201,13 @@ def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> t
 
 
 def _of_arms(place: str, names: Sequence[str]) -> str:
-    """Which arms a problem is about, unless its place says so."""
+    """Return the arms of a problem as text, unless its place names them."""
     named = [name for name in names if name and f"(arm {name})" not in place]
     return f" of {', '.join(named)}" if named else ""
 
 
 def _planned(arm: StudyArm, space: str) -> PlannedArm:
-    """What an arm's cells share: resolved with each knob at one of its values, which are then taken out."""
+    """Resolve an arm with each knob at its first value; return it without its knobs and ties."""
     settings, origins = arm.settings, arm.origins
     searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
@@ -230,7 +228,7 @@ def _with_ties(point: Mapping[str, Value], ties: Sequence[Tie]) -> dict[str, Val
 
 
 def _values(knob: Knob) -> tuple[Value, ...]:
-    """The listed values, or the ends of the range."""
+    """Return the listed values, or the ends of the range."""
     if isinstance(knob.domain, Grid):
         return knob.domain.values
     ends = (knob.domain.low, knob.domain.high)
@@ -238,9 +236,9 @@ def _values(knob: Knob) -> tuple[Value, ...]:
 
 
 def _grid_cells(arm: PlannedArm) -> list[Cell]:
-    """Every combination of an arm's listed values, one cell where it has no knobs, numbered from 0.
+    """Return a cell for each combination of an arm's listed values; one cell if it has no knobs.
 
-    Raises ConfigError with the problems of all of them.
+    Raises ConfigError with the problems of all cells.
     """
     cells: list[Cell] = []
     problems: list[Problem] = []
@@ -258,7 +256,7 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
 
 
 def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: PlannedArm) -> Cell:
-    """The cell at a point of an arm, over what its cells share. Raises ConfigError where the point is not allowed."""
+    """Return the cell at a point of an arm. Raise ConfigError if the point is invalid."""
     ties = {tie.path: tie.value(knobs) for tie in arm.ties}
     if SETTING in arm.base_settings:
         settings = {**arm.base_settings, **knobs, **ties}
@@ -269,7 +267,7 @@ def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: Planne
 
 
 def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:
-    """The arm's name, where it has one, and the value of each knob."""
+    """Return the arm's name, if any, and the value of each knob."""
     values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in arm.knobs)
     point = ", ".join(values)
     return ": ".join(part for part in (arm.name, point) if part)

@@ -1,4 +1,4 @@
-"""A study resolved into arms and cells: everything that is known before a worker starts."""
+"""Resolve a study into a plan of arms and cells, before any worker starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.config import CAME_LATER, PROTOCOL_VERSION, Settings, TrialConfig, canonical
+from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identifying
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spelled
@@ -45,34 +45,34 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class Plan:
-    """A named, frozen statement of what a sweep is: enough to run, resume or extend it."""
+    """Everything that defines a sweep: enough to run, resume or extend it."""
 
     name: str
     space: Space
     dataset: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
-    """The cells known in advance: arms without knobs, and the grid."""
+    """The cells that need no searcher: the grid, and arms without knobs."""
     search: Search
     arms: tuple[PlannedArm, ...]
-    """Those of the space's arms that are compared."""
+    """The compared arms of the space."""
     data_digest: str
     protocol_version: int = PROTOCOL_VERSION
     stated_margin: Number | None = None
-    """The margin that was given when the sweep was planned; None where the space's holds."""
+    """The margin that the user stated; None means the space's margin."""
     settings: Settings = field(default_factory=dict)
-    """What the user set over space and protocol; an arm that is added later follows it too."""
+    """The user's settings, which override space and protocol, also for arms added later."""
     protocol: str | None = None
-    """The protocol that was asked for, for all arms, also those that are added later."""
+    """The requested protocol of all arms, also of those added later."""
 
     @property
     def main_arms(self) -> tuple[PlannedArm, ...]:
-        """The arms that are no baseline; the baseline where there is no other."""
+        """The arms without the baseline; the baseline if it is the only arm."""
         return tuple(arm for arm in self.arms if not arm.baseline) or self.arms
 
     @cached_property
     def base_settings(self) -> dict[str, Value]:
-        """What the cells of every arm share, the baseline excepted."""
+        """The settings that the cells of all arms share, apart from the baseline."""
         first, *others = self.main_arms
         return {
             path: value
@@ -82,30 +82,30 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each of these settings comes from; of the first arm where they come from several places."""
+        """The origin of each of these settings, as the first arm has it."""
         return self.main_arms[0].origins
 
     def knobs_of(self, arm: str) -> tuple[Knob, ...]:
-        """The knobs of an arm, scientific first."""
+        """Return the knobs of an arm, scientific first."""
         return self.arm(arm).knobs
 
     def arm(self, name: str) -> PlannedArm:
-        """The arm of a name. Raises KeyError where there is none."""
+        """Return the arm of a name. Raise KeyError if it does not exist."""
         return {arm.name: arm for arm in self.arms}[name]
 
     @property
     def margin(self) -> Number:
-        """Differences below this were planned not to matter."""
+        """The equivalence margin: smaller differences do not matter."""
         return self.space.margin if self.stated_margin is None else self.stated_margin
 
     @property
     def metric(self) -> str:
-        """The validation metric the sweep is about."""
+        """The validation metric that the sweep compares."""
         return self.space.metric
 
     @cached_property
     def alterations(self) -> str:
-        """What somebody has changed in the file that it was stored in, in words; empty where nobody has."""
+        """How the stored file was edited by hand, in words; empty if it was not."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
         if not altered:
             return ""
@@ -113,27 +113,27 @@ class Plan:
         return f"was changed since it was stored: {which} other settings than those that its trials are known by"
 
     def trials(self) -> list[PlannedTrial]:
-        """The trials of the known cells, seed by seed: an early stop leaves whole replicates."""
+        """Return the trials of the known cells, ordered by seed: an early stop leaves complete replicates."""
         return [self.trial(cell, seed) for seed in self.seeds for cell in self.cells]
 
     def trial(self, cell: Cell, seed: int) -> PlannedTrial:
-        """One cell under one seed, with its identity."""
+        """Return the trial of a cell and a seed."""
         return PlannedTrial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
-        """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
+        """Return the cell at a proposed point. Raise ConfigError if the point is invalid."""
         planned = self.arm(arm)
         return cell_at(index, knobs, Layered().over(Layer("plan", planned.base_settings)), planned)
 
     def with_data_root(self, root: str) -> Plan:
-        """This plan with its pictures in another folder; which trials it has does not depend on where they lie."""
+        """Return this plan with its pictures in another folder; its trials keep their identities."""
         moved = {"data.root": root}
         arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in self.arms)
         plan = replace(self, arms=arms, settings={**self.settings, **moved})
         return replace(plan, cells=tuple(map(plan.relocated, self.cells)))
 
     def relocated(self, cell: Cell) -> Cell:
-        """A stored cell with its pictures where the plan has them."""
+        """Return a stored cell with the plan's picture folder."""
         root = self.base_settings.get("data.root")
         return (
             cell
@@ -142,18 +142,18 @@ class Plan:
         )
 
     def identity(self) -> str:
-        """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
+        """Return the digest of everything that determines the trials; plans of one sweep name must share it."""
         search = {name: value for name, value in asdict(self.search).items() if value is not None}
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), search]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
-        shared = _decisive(self.base_settings)
+        shared = identifying(self.base_settings, _SHOWN_LATER)
         body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in arm.knobs], _decisive(arm.base_settings)]
+        return [arm.name, [asdict(knob) for knob in arm.knobs], identifying(arm.base_settings, _SHOWN_LATER)]
 
     def extended(
         self,
@@ -163,9 +163,12 @@ class Plan:
         num_samples: int = 0,
         arms: Sequence[str] = (),
     ) -> Plan:
-        """This plan with more seeds, more values of a listed knob, more cells to propose, or further arms of its space.
+        """Return this plan with more seeds, values of a listed knob, proposed cells or arms of its space.
 
-        Every trial of this plan is a trial of the extended one. Raises ConfigError when nothing can be extended so.
+        The extended plan keeps every trial of this one.
+
+        Raises:
+            ConfigError: The plan cannot be extended in this way.
         """
         space = _with_values(self.space, values or {})
         added, problems = _added_arms(replace(self, space=space), arms)
@@ -204,7 +207,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a plan that `save` wrote, also one from before there were arms; raises ConfigError where it cannot be read."""
+        """Read a plan of any version of `save`. Raise ConfigError if it is unreadable."""
         try:
             plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -223,22 +226,12 @@ def _unreadable(path: Path, error: Exception) -> Problem:
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
-
-
-_DIFFERENCES = 4  # that a message names
-
-
-def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Plans stored before some settings existed keep their identity, which MLflow's tags have."""
-    return {
-        path: value
-        for path, value in settings.items()
-        if path not in _SHOWN_LATER and not (path in CAME_LATER and value == CAME_LATER[path])
-    }
+"""Settings that plans stored before they existed lack: leaving them out keeps a plan's identity."""
+_DIFFERENCES = 4  # listed in a message
 
 
 def _upgraded(body: dict[str, Any]) -> dict[str, object]:
-    """Return the JSON of a stored plan in today's form; a plan from before arms gets a baseline and one arm."""
+    """Convert the JSON of an older plan to the current form; a plan without arms gets a baseline and one arm."""
     citation = body["space"].get("citation")
     if citation and "place" in citation:
         citation["location"] = citation.pop("place")
@@ -260,23 +253,26 @@ def _upgraded(body: dict[str, Any]) -> dict[str, object]:
 
 @cache
 def _adapter() -> TypeAdapter[Plan]:
-    """How a plan is stored: as JSON of its fields. What an older version wrote beside them is passed over."""
+    """Convert plans to and from JSON of their fields; unknown fields of older versions are ignored."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Plan)
 
 
 def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
-    """The identity of a trial: 16 hexadecimal digits."""
+    """Return a trial's identity: 16 hexadecimal digits."""
     body = canonical([cell_digest, seed, data_digest, protocol_version])
     return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
 def make_plan(study: Study, data_digest: str = "") -> Plan:
-    """Resolve a study into a plan; raises ConfigError with every problem of the study and of every cell.
+    """Resolve a study into a plan.
 
-    Settings are layered: defaults, what travels with the loss, the space and the arm, the data set's protocol, the space's
-    fixed settings, the user's overrides, the arm's own, and the cell's knobs.
+    Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's fixed
+    settings, the user's, the arm's, the cell's knobs.
+
+    Raises:
+        ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
     naming = [
@@ -301,7 +297,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
 
 
 def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:
-    """Further arms of a plan's space, as if they had been planned with it."""
+    """Plan further arms of a plan's space; return them and the problems."""
     if not names:
         return (), []
     present = [arm.name for arm in plan.arms]
@@ -320,7 +316,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
 
 
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
-    """The space with values added to listed knobs, numbers in order. Raises ConfigError for unknown or unlisted knobs."""
+    """Add values to listed knobs, numbers in ascending order. Raise ConfigError for other knobs."""
     listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
     rule = "must name a listed knob of the space"
     raise_if_any(
@@ -350,7 +346,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
 
 
 def refuse_name_in_use(folder: Path, plan: Plan) -> None:
-    """Raises ConfigError where a sweep of another plan lies in the folder; the same plan again is a resume."""
+    """Raise ConfigError if the folder holds a sweep with another plan; the same plan resumes."""
     path = folder / "plan.json"
     if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
         return
@@ -362,7 +358,7 @@ def refuse_name_in_use(folder: Path, plan: Plan) -> None:
 
 
 def _differences(stored: Plan, plan: Plan) -> str:
-    """What differs first: `seeds 0,1 (asked for: 0,1,2) and training.steps=400 (asked for: 100)`."""
+    """Return the first differences: `seeds 0,1 (asked for: 0,1,2) and training.steps=400 (asked for: 100)`."""
     then, now = _described(stored), _described(plan)
     texts = [
         f"{name} {then.get(name, 'not set')} (asked for: {now.get(name, 'not set')})"
@@ -374,7 +370,7 @@ def _differences(stored: Plan, plan: Plan) -> str:
 
 
 def _described(plan: Plan) -> dict[str, str]:
-    """What decides which trials a plan has, as text."""
+    """Return what determines a plan's trials, as text."""
     knobs = {
         f"values of {knob.path}": ",".join(map(str, knob.domain.values)) if isinstance(knob.domain, Grid) else "a range"
         for knob in plan.space.knobs

@@ -1,7 +1,7 @@
-"""A request in which everything is decided: the space and its arms, data set, protocols, seeds, settings, search and name.
+"""Complete a request: space and arms, data set, protocols, seeds, settings, search and name.
 
-study = study_of(request)        # reads the space or the sweep file; raises ConfigError where there is none
-plan = make_plan(study)          # `planning.plan`: every cell of every arm, or every problem at once
+study = study_of(request)        # reads the space or the sweep file; raises ConfigError if it is missing
+plan = make_plan(study)          # see `planning.plan`; raises ConfigError with every problem
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tune_dml.space import Arm, Grid, Number, Protocol, SearchMethod, Space, Val
 
 @dataclass(frozen=True)
 class Search:
-    """How cells are chosen. Grid cells come first and exactly once; adaptive methods then propose further ones."""
+    """How cells are chosen. Each grid cell comes once and first; adaptive methods then propose more."""
 
     method: SearchMethod = "grid"
     num_samples: int = 0
@@ -40,45 +40,45 @@ class Search:
     """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
     seed: int = 0
     stopping: Stopping | None = None
-    """By which rule cells are stopped early; None where each is let finish."""
+    """The rule that stops cells early; None lets every cell finish."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be planned, before anything is resolved."""
+    """A completed request, before its settings are resolved."""
 
     name: str
     space: Space
     dataset: str
     seeds: tuple[int, ...]
     settings: Mapping[str, Value] = field(default_factory=dict)
-    """What the user sets over space and protocol."""
+    """The user's settings, which override space and protocol."""
     search: Search = Search()
     margin: Number | None = None
-    """The margin that was asked for; None where the space's holds."""
+    """The requested margin; None means the space's margin."""
     protocol: str | None = None
-    """The protocol that was asked for, for all arms."""
+    """The requested protocol of all arms."""
     arms: tuple[StudyArm, ...] = ()
-    """Those that are compared, of the space's."""
+    """The compared arms of the space."""
     problems: tuple[Problem, ...] = ()
-    """What could not be decided: an unknown arm or protocol."""
+    """Problems of the request, such as an unknown arm or protocol."""
     classes: int | None = None
-    """Training classes of a folder of pictures, which batches of our protocols have at most; None where they are not known."""
+    """Training classes of a picture folder, the most that our protocols' batches have; None if unknown."""
     notes: tuple[str, ...] = ()
-    """What was decided and must be said aloud."""
+    """Decisions that the user must be told."""
 
     def decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
-        """An arm of the space, trained by a protocol; by defaults where that is None."""
+        """Return an arm of the space with a protocol; None means the defaults."""
         space, layers = self.space, self._layers(arm, protocol)
         baseline = arm.name == space.baseline_name
         return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
 
     def _layers(self, arm: Arm, protocol: Protocol | None) -> tuple[Layer, ...]:
-        """An arm's settings by source, the later one wins: data set, recipe, protocol, space, user, arm."""
+        """Return an arm's settings by source; later ones win: data set, recipe, protocol, space, user, arm."""
         chosen = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
         fixed = self.space.fixed
         if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
-            # the protocol holds what is printed for this loss; what the space fixes was meant for another one
+            # the protocol is printed for this loss; the space fixes the settings of another one
             fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
         if self.space.program is not None:
             given = {path: value for path, value in fixed.items() if path not in self.settings}
@@ -92,7 +92,7 @@ class Study:
 
 
 def study_of(request: Request) -> Study:
-    """Read the space or the sweep file, and decide what the request leaves open. Raises ConfigError for an unknown space."""
+    """Read the space or the sweep file and fill in the request's defaults. Raise ConfigError for an unknown space."""
     space, request, problems = _space_of(request)
     if space.program is not None:
         space, lacking = with_margin(space, request.margin)
@@ -126,22 +126,22 @@ def study_of(request: Request) -> Study:
 
 
 def _name(space: Space, dataset: str, further: Sequence[str]) -> str:
-    """A sweep's name where none is given."""
+    """Return the default name of a sweep."""
     return "-".join([space.name, *([] if dataset == space.default_dataset else [dataset]), *further])
 
 
 def _held_sources(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
-    """Settings that hold every source of chance but one at the first seed; none where seeds change all of them."""
+    """Return settings that fix every source of randomness but one at the first seed; none if seeds change all."""
     if vary in {None, "all"} or not seeds:
         return {}
     return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
 
 
 def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequence[Value]] | None = None) -> Study:
-    """The study with these arms of its space, or all, each with the protocol that its method is printed with.
+    """Return the study with these arms of its space, or all, each with the protocol printed for its method.
 
-    With `tune` every arm, also one that is left out now, has a nuisance knob for each of its paths, around its own value;
-    values for a knob that the space searches take the place of its grid.
+    `tune` gives every arm, also an omitted one, a nuisance knob for each path, around the arm's value. Values for a knob
+    that the space searches replace its grid.
     """
     study, tune = _with_own_values(study, tune or {})
     space, settings = study.space, study.settings
@@ -174,7 +174,7 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 
 
 def _with_own_values(study: Study, tune: Mapping[str, Sequence[Value]]) -> tuple[Study, Mapping[str, Sequence[Value]]]:
-    """Return the study with the user's grids of its scientific knobs, and what else is to be tuned."""
+    """Return the study with the user's grids of its scientific knobs, and the remaining knobs to tune."""
     own = {knob.path: tune[knob.path] for knob in study.space.scientific if tune.get(knob.path)}
     if not own:
         return study, tune
@@ -191,7 +191,7 @@ def _with_own_values(study: Study, tune: Mapping[str, Sequence[Value]]) -> tuple
 
 
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
-    """The space that is meant, the request with what a sweep file adds, and what is wrong with the file."""
+    """Return the requested space, the request completed from its sweep file, and the file's problems."""
     if isinstance(request.space, Space):
         if (program := request.space.program) is None:
             return request.space, request, []
@@ -229,7 +229,7 @@ def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
 
 
 def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
-    """Each note once, with the arms that it is about where it is not about all."""
+    """Return each note once, followed by its arms unless it applies to all."""
     arms: dict[str, list[str]] = {}
     for name, choice in choices.items():
         if choice.note:
@@ -243,7 +243,7 @@ def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
 
 
 def _differing(choices: Mapping[str, Choice]) -> list[str]:
-    """The line that says which arm trains by what, where they do not all train alike."""
+    """Return one line that names each arm's protocol, if they differ."""
     names = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
     if len(set(names.values())) < 2:
         return []
@@ -252,13 +252,13 @@ def _differing(choices: Mapping[str, Choice]) -> list[str]:
 
 
 def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:
-    """Paths in settings as workers, who have working directories of their own, find them too."""
+    """Make paths in settings absolute: workers have other working directories."""
     if data_root is not None:
         settings["data.root"] = str(data_root)
     for path in ("data.root", "task.evaluation_root"):
         if settings.get(path):
             settings[path] = str(expanded(str(settings[path])).absolute())
     weights, mark, digest = str(settings.get("model.weights") or "").partition("#")
-    if (file := expanded(weights)).is_file():  # else a name among torch's checkpoints, a URL or a package
+    if (file := expanded(weights)).is_file():  # else torch's checkpoint, a URL or a package
         settings["model.weights"] = f"{file.absolute()}{mark}{digest}"
     return settings

@@ -102,6 +102,16 @@ def test_a_plan_from_before_arms_keeps_cells_keys_and_identity_and_can_be_extend
     assert Plan.load(tmp_path / "plan.json") == grown
 
 
+@pytest.mark.parametrize("with_arms", [False, True])
+def test_a_citation_stored_with_the_old_key_place_keeps_its_location(tmp_path, with_arms):
+    path = BEFORE_ARMS
+    if with_arms:
+        Plan.load(BEFORE_ARMS).save(path := tmp_path / "plan.json")
+        path.write_text(path.read_text().replace('"location": "Table 4"', '"place": "Table 4"'))
+    assert '"place": "Table 4"' in path.read_text()
+    assert Plan.load(path).space.citation.location == "Table 4"
+
+
 def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(cache_dir):
     asked = Request(space(differs="M is each paper's"), "digits", arms=["topk", "plain"], settings={"optim.lr": 2e-3})
     plan = prepare(asked, cache_dir=cache_dir).plan
