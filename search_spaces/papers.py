@@ -37,11 +37,13 @@ SEC = Paper(
         "rebuttal": Part(tables=("1", "2", "3", "4", "5"), figures=("1", "2")),
     },
     tables=(
-        PaperTable("SEC-supplement", "3", "the triplet loss with L2-reg along eta", ("Cars196",), methods=SPHERICAL),
+        PaperTable(
+            "SEC-supplement", "3", "the triplet loss with L2-reg for values of eta", ("Cars196",), methods=SPHERICAL
+        ),
         PaperTable(
             "SEC-supplement",
             "4",
-            "the triplet loss with SEC-EMA along rho, with the norms it ends at",
+            "the triplet loss with SEC-EMA for values of rho, with the final norms",
             ("Cars196",),
             methods=SPHERICAL,
             unprinted=("regularizer.eta",),
@@ -86,7 +88,7 @@ SEC = Paper(
         PaperTable(
             "SEC-rebuttal",
             "2",
-            "the semihard triplet loss with L2-reg along eta and with SEC",
+            "the semihard triplet loss with L2-reg for values of eta and with SEC",
             ("Cars196",),
             methods=SPHERICAL,
             remarks=("source_note", "mu"),
@@ -110,7 +112,7 @@ SEC = Paper(
         PaperTable(
             "SEC-rebuttal",
             "text R4",
-            "the variance of training norms, four losses plain and with SEC",
+            "the variance of training norms of four losses, plain and with SEC",
             ("Cars196",),
             methods=SPHERICAL,
             unprinted=("regularizer.eta",),
@@ -141,7 +143,7 @@ DRO = Paper(
         PaperTable(
             "DRO",
             "1",
-            "DRO-TopK, DRO-TopK-PN and DRO-KL at their best values, and rivals",
+            "DRO-TopK, DRO-TopK-PN and DRO-KL at their best values, and other losses",
             BIRDS_CARS,
             embedding_dim=1024,
             methods=PAIRWISE,
@@ -151,7 +153,7 @@ DRO = Paper(
         PaperTable(
             "DRO",
             "2",
-            "DRO-KL-G along gamma, lifted structure and multi-similarity",
+            "DRO-KL-G for values of gamma, lifted structure and multi-similarity",
             BIRDS_CARS,
             embedding_dim=64,
             methods=PAIRWISE,
@@ -181,7 +183,7 @@ DRO = Paper(
         PaperTable(
             "DRO",
             "Fig5 text",
-            "DRO-TopK, DRO-TopK-PN and DRO-KL as pairs grow unbalanced",
+            "DRO-TopK, DRO-TopK-PN and DRO-KL for growing imbalance of the pairs",
             ("In-Shop",),
             methods=PAIRWISE,
             remarks=("source_note", "pos_neg_ratio"),
@@ -211,14 +213,14 @@ MPA = Paper(
         PaperTable(
             "MPA",
             "3",
-            "five rankings of ten neighbours and what each metric makes of them",
+            "five rankings of ten neighbours with the value of each metric",
             ("worked example",),
             remarks=("R",),
         ),
         PaperTable(
             "MPA",
             "4",
-            "the three losses, reruns of SoftTriple and Proxy-Anchor, rivals",
+            "the three losses, reruns of SoftTriple and Proxy-Anchor, other losses",
             ("CUB200-2011",),
             runs=3,
             methods=PROXY,
@@ -229,15 +231,13 @@ MPA = Paper(
         PaperTable(
             "MPA",
             "7",
-            "MPA along the number of proxies",
+            "MPA for numbers of proxies",
             ("CUB200-2011",),
             runs=3,
             methods=PROXY,
             remarks=("runs",),
         ),
-        PaperTable(
-            "MPA", "8", "MPA along the number of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)
-        ),
+        PaperTable("MPA", "8", "MPA for numbers of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
     ),
 )
 PROXY_ANCHOR = Paper(

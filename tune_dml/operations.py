@@ -1,4 +1,4 @@
-"""What is done with a sweep: run, resume, extend, confirm, open, rescore, report, compare with MLflow.
+"""Operations on a sweep: run, resume, extend, confirm, open, rescore, report, compare with MLflow.
 
 The command line calls these functions; `tune_dml.api` gives them plain keywords for Python.
 """

@@ -26,7 +26,7 @@ class Sweep:
     tracking: SyncReport | None = None
     """What MLflow has; None when the sweep was only loaded."""
     confirmation: bool = False
-    """The session measured its best cells again; else it ran trials of its own."""
+    """Whether the session confirmed the best cells, rather than run the sweep's trials."""
     state: SweepState | None = field(default=None, repr=False, compare=False)
     """Where it stands; None for results that no sweep of ours made."""
 
@@ -89,7 +89,7 @@ class Sweep:
 
 
 def colour_of_arm(arm: int) -> str:
-    """In MLflow as in the report, by its place in the sweep; loads the report, so it is asked only where there are arms."""
+    """Return an arm's colour in report and MLflow, by its position. Imports the report."""
     from tune_dml.report.drawing.colours import PALETTE, arm_colour
 
     return PALETTE[arm_colour(arm)][0]

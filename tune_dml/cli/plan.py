@@ -99,7 +99,7 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _readable(folder: Path) -> Results | None:
-    """A sweep's results; None of one whose plan cannot be read, which is said to whoever asks for that sweep."""
+    """Return a sweep's results; None if its plan is unreadable, which the sweep's own verbs report."""
     from tune_dml.record.results import results_of
 
     try:

@@ -218,7 +218,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:
-    """Where a single trial's pictures go: a folder of its own, so that two settings can be looked at side by side."""
+    """Return the folder of a single trial's pictures; each configuration and seed has one."""
     return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
 
 

@@ -1,9 +1,9 @@
-"""A request becomes a plan that can run, or one error with everything that is wrong with it.
+"""Turn a request into a plan that can run, or raise one error with every problem.
 
     request -> study (everything decided) -> plan (every cell) -> data and networks
 
-Every problem of every kind, and of whatever checks the caller adds, is collected and shown together, before any worker
-starts; nothing that is already stored is touched.
+All problems, also of the caller's checks, are collected and shown together before any worker starts. Stored files stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNKNOWN = (
     "Your program trains: which data it reads, whether its metric is of validation, and what its seed changes are unknown "
     "here."
 )
-"""What a plan says of a program."""
+"""Note on every plan of a program."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class CheckedPlan:
 
     plan: Plan
     notes: tuple[str, ...] = ()
-    """What must be said aloud: about protocols, about the data, about settings that were dropped."""
+    """Notes for the user: protocols, data, dropped settings."""
     kept_bytes: int | None = 0
-    """What a trial keeps because it was asked to; None while the pictures are not decoded."""
+    """Size of the files that each trial keeps on request; None until the pictures are decoded."""
 
 
 def prepare(
@@ -57,18 +57,17 @@ def prepare(
     decode: bool = True,
     micro_batch: int | None = None,
 ) -> CheckedPlan:
-    """Resolve and check a request; raises ConfigError with everything that is wrong with it.
+    """Resolve and check a request. Raise ConfigError with every problem.
 
-    With `decode=False` pictures are only checked and identified; where their data set lists no labels, rules about their
-    classes wait until they are decoded.
+    `decode=False` only checks and identifies the pictures; rules about classes then wait if the data set lists no labels.
 
     Args:
-        request: what the sweep is about.
-        cache_dir: where decoded pictures are kept.
-        other_checks: further checks whose problems are shown with these: of the cluster, of MLflow.
-        progress: told of decoding as (done, total).
+        request: the options of the sweep.
+        cache_dir: folder of decoded pictures.
+        other_checks: further checks, such as of the cluster or of MLflow.
+        progress: called with (done, total) while decoding.
         decode: whether to decode the pictures.
-        micro_batch: pictures that a worker holds at a time; the settings decide where None.
+        micro_batch: pictures that a worker processes at a time; None means as the settings say.
     """
     with naming(names_of(request)):
         study = study_of(request)
@@ -106,14 +105,14 @@ def prepare(
 
 
 def _checked_program(plan: Plan, notes: Sequence[str], others: Sequence[Problem]) -> CheckedPlan:
-    """The plan of a program, of which neither data nor metrics are known; raises ConfigError with every problem."""
+    """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
     wrong = metric_problems(plan.metric, plan.space.place("metric") if plan.space.origin else option_place("metric"))
     raise_if_any([*_comparison_problems(plan), *wrong, *others])
     return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _UNKNOWN))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
-    """A sweep of one cell has nothing to compare."""
+    """Refuse a sweep of one cell: it compares nothing."""
     if len(plan.cells) + plan.search.num_samples > 1:
         return []
     rule = "with one value and no baseline nothing can be compared"
@@ -122,7 +121,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
 
 
 def _seed_problems(plan: Plan) -> list[Problem]:
-    """A seed must change something, or its trials are one trial several times, without any noise."""
+    """Refuse several seeds that change nothing: their trials would be equal."""
     same = [arm for arm in plan.arms if all(arm.base_settings.get(path) is not None for path in FREE_SEEDS)]
     if len(plan.seeds) == 1 or not same:
         return []
@@ -131,7 +130,7 @@ def _seed_problems(plan: Plan) -> list[Problem]:
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
-    """Every arm must be judged by the metric."""
+    """Refuse a metric that some arm does not measure."""
     from trainables.tasks import task_of  # brings torch along
 
     if plan.search.stopping is not None:
@@ -156,20 +155,20 @@ def _metric_problems(plan: Plan) -> list[Problem]:
 
 
 def _shortened(plan: Plan) -> list[str]:
-    """That training ends before its first evaluation was due."""
+    """Note that training ends before its first evaluation."""
     shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
     every = {arm.base_settings["training.eval_every"] for arm in shorter}
     return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
 
 
 def _cut_batches(plan: Plan) -> list[str]:
-    """Batches that are smaller than their protocol's, with the reason."""
+    """Note batches that are smaller than their protocol's, with the reason."""
     cut = [(arm.base_settings, arm.origins.get("batch.batch_size", "")) for arm in plan.arms]
     return list(dict.fromkeys(f"batch.batch_size={own['batch.batch_size']}, {why}" for own, why in cut if CUT in why))
 
 
 def _comparison_notes(plan: Plan) -> list[str]:
-    """What the planned cells and seeds cannot tell."""
+    """Note what the planned cells and seeds cannot show."""
     listed = [
         (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
     ]
@@ -190,7 +189,7 @@ def _comparison_notes(plan: Plan) -> list[str]:
 
 
 def _stopping_notes(plan: Plan) -> list[str]:
-    """At which steps cells may be stopped, and what cannot be said then."""
+    """Note the steps at which cells may be stopped, and the limits of the verdicts."""
     if plan.search.stopping is None:
         return []
     settings = plan.main_arms[0].base_settings
@@ -204,7 +203,7 @@ def _stopping_notes(plan: Plan) -> list[str]:
 
 
 def _shared_cells(plan: Plan) -> list[str]:
-    """Arms whose grid holds cells that another arm has too: those run once, and belong to the arm that comes first."""
+    """Note arms that share cells with an earlier arm, to which those cells belong."""
     notes = []
     for arm in plan.arms:
         grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
@@ -216,7 +215,7 @@ def _shared_cells(plan: Plan) -> list[str]:
 
 
 def _dropped(plan: Plan) -> list[str]:
-    """Settings of the space or protocol that the user's choice of another method made meaningless."""
+    """Note settings of space or protocol that do not apply to the method that the user chose."""
     notes: dict[str, None] = {}
     for arm in plan.main_arms:
         declared = {**(arm.protocol.settings if arm.protocol else {}), **plan.space.fixed}

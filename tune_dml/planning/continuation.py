@@ -1,4 +1,4 @@
-"""Going on with a stored plan: whether that can be, the arms that files add to it, its best cells under fresh seeds."""
+"""Continue a stored plan: check it, add arms of sweep files, confirm its best cells under fresh seeds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Arm, Space
 
 _FIRST_SEED = 1000
-"""Of a confirmation: far from those that a sweep is begun with or extended by."""
+"""First seed of a confirmation, far from a sweep's own seeds."""
 
 
 def continuation_problems(
     plan: Plan, cache_dir: Path | None, micro_batch: int | None, packages: Mapping[str, str]
 ) -> list[Problem]:
-    """Why a stored plan cannot be gone on with: other settings, another protocol version, other data: each would mix two studies.
+    """Return why a stored plan cannot continue: edited settings, other protocol version, other data.
 
-    Or networks whose numbers would change if they held `micro_batch` pictures at a time. `packages` of methods were there when it
-    ran last, with their versions.
+    `packages` are those that brought methods at the last run, with their versions. Networks whose numbers depend on the
+    micro-batch refuse another `micro_batch`.
     """
     problems = []
     if altered := plan.alterations:
@@ -61,7 +61,7 @@ def continuation_problems(
 
 
 def _moved_problems(plan: Plan) -> list[Problem]:
-    """That a folder of pictures which is gone can be named anew."""
+    """Report a missing picture folder, and how to name another one."""
     root = plan.base_settings.get("data.root")
     if not root or expanded(str(root)).exists():
         return []
@@ -77,7 +77,7 @@ def _moved_problems(plan: Plan) -> list[Problem]:
 
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
-    """That methods may be unknown because the package which brings them is not here."""
+    """Report a missing package if it may explain unknown methods."""
     return [
         Problem(
             "methods", "a package that was installed when the sweep ran is missing", f"{name} {there}", "Install it."
@@ -95,7 +95,7 @@ def _is_installed(package: str) -> bool:
 
 
 def moved_plan(plan: Plan, root: str | Path) -> Plan:
-    """The plan with its pictures in another folder. Raises ConfigError where they are read from none."""
+    """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} lie in no folder of yours"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
@@ -103,9 +103,9 @@ def moved_plan(plan: Plan, root: str | Path) -> Plan:
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:
-    """The plan whose space has the arms that these sweep files declare too, and the names of all arms that are meant.
+    """Add the arms of sweep files to a plan's space; return the plan and the names of all requested arms.
 
-    Of a file only `arms` counts, and of those the ones that the space does not have. Raises ConfigError for a wrong file.
+    Only new arms of a file are added; its other keys are ignored. Raises ConfigError for a wrong file.
     """
     names: list[str] = []
     for name in arms:
@@ -127,14 +127,14 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
 
 
 def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
-    """The baseline, where it has several cells its best one, and the best cells, under as many fresh seeds.
+    """Return a plan of the baseline and the best cells under fresh seeds.
 
     Args:
-        plan: the sweep's own.
-        baseline: the cell that the others are compared with, if there is one.
+        plan: the sweep's plan.
+        baseline: the best cell of the baseline, if any.
         best: the cells to confirm.
-        used: seeds of earlier confirmations, in their order; they come first, and further ones follow.
-        seeds: how many of each cell.
+        used: seeds of earlier confirmations, which come first.
+        seeds: number of seeds.
     """
     first = max(_FIRST_SEED - 1, *plan.seeds, *used) + 1
     fresh = (*used, *range(first, first + seeds))[:seeds]
@@ -143,7 +143,7 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
 
 
 def begun_confirmation(plan: Plan, trials: Iterable[PlannedTrial]) -> Plan:
-    """The plan of a confirmation from its trials, to go on with it."""
+    """Rebuild a confirmation's plan from its trials."""
     cells: dict[str, Cell] = {}
     seeds: dict[int, None] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""The data of a sweep: what it trains on and what its task reads besides, checked and identified."""
+"""Check and identify the data of a sweep: its training data and its task's further data sets."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _DATA = ("data.", "task.")
 
 @dataclass(frozen=True)
 class SweepData:
-    """The data set to train on, and those its task reads besides: benchmarks, distractors."""
+    """The training data, and the further data sets that the task reads: benchmarks, distractors."""
 
     training: DataSet
     further: Sequence[DataSet] = ()
 
     @classmethod
     def of(cls, plan: Plan, cache_dir: Path | None) -> Self:
-        """The data of a plan. Raises ConfigError for wrong knobs. Reads nothing yet."""
+        """Return the data of a plan without reading it. Raise ConfigError for wrong knobs."""
         from trainables.tasks import task_of  # brings torch along
 
         training = training_data(plan.base_settings, cache_dir)
         return cls(training, task_of(plan.main_arms[0].config).further_datasets(cache_dir))
 
     def digest(self) -> str:
-        """Identity of all of it: the data set's own digest where there is no other.
+        """Return the digest of all data sets together.
 
-        Raises ConfigError for what is not on disk, or not as it should be.
+        Raises ConfigError if files are missing or wrong.
         """
         from trainables.data.base import digest_of
 
@@ -51,9 +51,9 @@ class SweepData:
 
 
 def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str]]:
-    """Settings of the data, as `of_data` has them -> data set -> digest, for every data set that the plan's trials read.
+    """Return the data settings of trials (see `of_data`) -> data set -> digest.
 
-    None of what a search proposes is known.
+    Data that only a search would propose are not included.
     """
     if plan.space.program is not None:
         return {}
@@ -72,9 +72,9 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
 
 
 def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Of each folder of pictures that the plan's trials read: the folder, and where its decoded pictures are kept.
+    """Return (folder of pictures, folder of its decoded pictures) for all pictures that the trials read.
 
-    `digests`: from `known_digests`; what is not among them has no such place.
+    Only data sets in `digests`, from `known_digests`, are included.
     """
     if plan.space.program is not None:
         return []
@@ -90,20 +90,20 @@ def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mappin
 
 
 def of_data(settings: Mapping[str, Value]) -> str:
-    """The settings that decide which data a trial reads."""
+    """Return the settings that select a trial's data."""
     return canonical({path: value for path, value in settings.items() if path.startswith(_DATA)})
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:
-    """What is not on disk, or not as it should be, of the data of settings that cannot be resolved, as far as can be known."""
+    """Return missing and wrong files of the training data, as far as unresolved settings name it."""
     try:
         return training_data(settings, cache_dir).check()
     except ConfigError:
-        return []  # said with the settings
+        return []  # reported with the settings
 
 
 def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> DataSet:
-    """The data set that a configuration trains on; raises ConfigError for wrong knobs. Reads nothing yet."""
+    """Return the training data set without reading it. Raise ConfigError for wrong knobs."""
     from trainables.data import DATASETS, build_dataset
 
     # Which split makes sense is a matter of the task, and checked with it.

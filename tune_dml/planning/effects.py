@@ -1,4 +1,4 @@
-"""Cells that would train the same trial, and values that change nothing: known before a worker starts."""
+"""Find cells that would train the same trial, and values without an effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FAR = 3.0  # times the rate at which proxies are known to learn
 
 
 def effective_settings(settings: Settings) -> dict[str, object]:
-    """The settings without those that change nothing beside the others: equal ones train equal trials."""
+    """Return the settings without those that have no effect: equal ones train equal trials."""
     left = dict(settings)
     if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
         left = _without(left, "regularizer.")
@@ -35,7 +35,7 @@ def effective_settings(settings: Settings) -> dict[str, object]:
 
 
 def equal_trial_problems(plan: Plan) -> list[Problem]:
-    """Arms whose every cell trains as cells of another arm do, and knobs of which no value changes anything."""
+    """Refuse arms whose cells all equal cells of another arm, and knobs without an effect."""
     groups = _groups(plan.cells)
     problems = []
     for arm in plan.arms:
@@ -55,7 +55,7 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
 
 
 def idle_value_notes(plan: Plan) -> list[str]:
-    """Cells that train as others do, method by method, and settings far from where the method's source has them."""
+    """Note cells that train equal trials, and settings far from those of the method's source."""
     notes = []
     for cells in _groups(plan.cells).values():
         if len(cells) > 1:
@@ -65,7 +65,7 @@ def idle_value_notes(plan: Plan) -> list[str]:
 
 
 def _rate_notes(plan: Plan) -> list[str]:
-    """Arms of our protocols whose proxies learn at another rate than their recipe has."""
+    """Note arms of our protocols whose proxies learn at another rate than their recipe's."""
     notes = []
     for arm in plan.arms:
         settings = arm.base_settings
@@ -85,7 +85,7 @@ def _rate_notes(plan: Plan) -> list[str]:
 
 
 def _pair_notes(plan: Plan) -> list[str]:
-    """Arms whose loss compares pictures of one class, with batches that need not hold two of them."""
+    """Note arms whose loss needs positive pairs, if their batches may have none."""
     notes = []
     for arm in plan.arms:
         loss = str(arm.base_settings.get("loss.name"))
@@ -105,7 +105,7 @@ def _has_no_pairs(settings: Settings) -> bool:
 
 
 def _most_pairs(settings: Settings) -> int | None:
-    """The number of pairs beyond which a larger K selects no more of them; None where the loss has no such number."""
+    """Return the number of pairs that K can select at most; None if the loss has no K."""
     loss = settings.get("loss.name")
     if loss not in {"dro_topk", "dro_topk_pn"} or settings.get("memory.size", 0):
         return None
@@ -156,7 +156,7 @@ def _no_cells(plan: Plan, name: str) -> Problem:
 
 
 def _is_idle(cells: Sequence[Cell], path: str) -> bool:
-    """Whether cells that differ in this knob alone always train one trial."""
+    """Whether cells that differ only in this knob train equal trials."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         rest = canonical({name: value for name, value in cell.knobs.items() if name != path})
@@ -171,7 +171,7 @@ def _why(settings: Settings, path: str) -> str:
 
 
 def _difference(one: Cell, other: Cell) -> str:
-    """The settings in which two cells differ, as the second has them."""
+    """Return the second cell's settings that differ from the first's."""
     paths = [path for path in other.settings if other.settings[path] != one.settings.get(path)]
     return joined([f"{path}={other.settings[path]}" for path in paths]) or "what differs"
 

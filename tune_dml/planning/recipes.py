@@ -1,7 +1,7 @@
-"""The settings that travel with a method to every data set: those of its loss, of the study and of the arm.
+"""Settings that apply to a method on every data set, stated for its loss, study or arm.
 
-They lie under the data set's protocol, so a paper's protocol keeps every value that the paper printed for that data set.
-Our own protocols say network, size of the batch, steps and rate, and leave these settings to the method.
+The data set's protocol overrides them, so a paper's protocol keeps every printed value. Our own protocols set network,
+batch size, steps and rate only.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _BATCH, _PER_CLASS, _SAMPLER = "batch.batch_size", "batch.instances_per_class", 
 
 
 CUT = " cut to "
-"""In the origin of a batch size that is smaller than its protocol's."""
+"""Marks the origin of a batch size that is smaller than its protocol's."""
 
 
 def method_layers(
     protocol: Protocol | None, loss: Value = None, between: Sequence[Layer] = (), classes: int | None = None
 ) -> list[Layer]:
-    """The layers of a loss on a data set: its recipe, what travels with study and arm, the protocol. A later one wins.
+    """Return the layers of a loss on a data set; later ones win: recipe, study and arm, protocol.
 
     Args:
-        protocol: the data set's; None where defaults train.
-        loss: the loss that is trained; None where the protocol or the defaults name it.
-        between: what travels with the study and the arm (`stated_layers`).
-        classes: training classes of the data, which a batch of ours has at most; None where they are not known.
+        protocol: the data set's; None means the defaults.
+        loss: the trained loss; None means that of the protocol or the defaults.
+        between: settings stated for study and arm (`stated_layers`).
+        classes: training classes of the data, the most that a batch of ours has; None if unknown.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))
@@ -43,12 +43,12 @@ def method_layers(
 
 
 def stated_layers(owner: str, stated: Sequence[Stated]) -> list[Layer]:
-    """What travels with a study or an arm, each setting with the source that states it."""
+    """Return the settings stated for a study or an arm, with their sources."""
     return [Layer(f"{owner}: {part.source}", part.settings) for part in stated]
 
 
 def _recipe_layers(loss: str, lr: float | None) -> list[Layer]:
-    """A loss's recipe; the rate of its own parameters is stored as a multiple of the protocol's, unless a paper's."""
+    """Return a loss's recipe. For our protocols the rate of its parameters is a multiple of the protocol's."""
     recipe = recipes().get(loss)
     if recipe is None:
         return []
@@ -57,7 +57,7 @@ def _recipe_layers(loss: str, lr: float | None) -> list[Layer]:
 
 
 def _whole_classes(layers: Sequence[Layer], protocol: Protocol | None, classes: int | None) -> list[Layer]:
-    """The batch cut to whole classes and to those there are, where that of our own protocol does not fit."""
+    """Reduce the batch of our own protocol to whole classes, and to the number of classes that exist."""
     given: dict[str, Any] = {path: _default(path) for path in (_BATCH, _PER_CLASS, _SAMPLER)}
     for layer in layers:
         given |= layer.settings

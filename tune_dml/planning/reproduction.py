@@ -1,4 +1,4 @@
-"""The sweep behind a printed table: which space, arms and data set its numbers ask for."""
+"""Choose the space, arms and data set that reproduce a printed table."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tune_dml.space import METHOD, PaperTable, Published, Space
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A printed table on one of its data sets, and the study that stands for it."""
+    """A printed table on one of its data sets, and the study that reproduces it."""
 
     table: PaperTable
     dataset: str
-    """As the table calls it."""
+    """The table's name of the data set."""
     trained_on: str
-    """By our name: the data set of the table, or the one that was asked for in its stead."""
+    """Our name of the data set to train on."""
     space: Space
     arms: tuple[str, ...]
-    """Those of the space that the table has numbers of; empty where the space needs all of its own."""
+    """Arms with numbers in the table; empty means all arms of the space."""
     rows: tuple[PublishedRow, ...]
-    """Every number of the table on the data set, those that it cites from others included."""
+    """All numbers of the table on the data set, including cited ones."""
 
     @property
     def name(self) -> str:
@@ -34,15 +34,15 @@ class PrintedTable:
 
 
 def printed_table(paper: str, number: str, dataset: str | None = None) -> PrintedTable:
-    """The printed table, by its paper and number in the file of numbers.
+    """Return a printed table by paper and number.
 
     Args:
         paper: `sec-supplement`, `sec-rebuttal`, `dro`, `mpa`; capitals do not matter.
         number: the table's; `Fig4 text` for numbers that the text gives of a figure.
-        dataset: by our name or the table's; the table's first by default. One that the table lacks trains the study there,
-            beside the numbers of the first.
+        dataset: our name or the table's; default the table's first. A data set that the table lacks is compared with the
+            numbers of the first.
 
-    Raises ConfigError for a table that is not in the file, or that no space stands for.
+    Raises ConfigError if the table is unknown or no space reproduces it.
     """
     table = _table(paper, number)
     asked = our_name(dataset or table.datasets[0])
@@ -79,7 +79,7 @@ def _table(paper: str, number: str) -> PaperTable:
 
 
 def _space(table: PaperTable, methods: set[str]) -> Space:
-    """The space that covers most of the table's methods, with the fewest arms besides."""
+    """Return the space that trains the most methods of the table, with the fewest other arms."""
     covered = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
     best = min(covered, key=lambda name: (-covered[name], len(spaces()[name].every_arm)))
     if not covered[best]:
@@ -89,7 +89,7 @@ def _space(table: PaperTable, methods: set[str]) -> Space:
 
 
 def _covered(space: Space, table: PaperTable) -> set[str]:
-    """The methods of a table that a space trains."""
+    """Return the methods of a table that a space trains."""
     curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}
     named = {method for curve in curves for method in (*curve.methods, curve.baseline_method or "")}
@@ -97,7 +97,7 @@ def _covered(space: Space, table: PaperTable) -> set[str]:
 
 
 def _curves(space: Space, table: PaperTable) -> list[Published]:
-    """What a space takes from a table."""
+    """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
 
 

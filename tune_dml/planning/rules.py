@@ -1,4 +1,4 @@
-"""The rules of a study that need no data: of what is asked, of the search, and of arms that are to be compared fairly."""
+"""Check a study without its data: space, options, search, and whether its arms compare fairly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def study_problems(study: Study) -> list[Problem]:
-    """What is wrong with the space or with what is asked of it: nothing can be resolved then."""
+    """Return the problems of space and request that prevent resolving the study."""
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
@@ -33,12 +33,12 @@ def study_problems(study: Study) -> list[Problem]:
 
 
 def _reads_a_folder(dataset: str) -> bool:
-    """Whether a data set is read from files; true of one that is not known, which is said elsewhere."""
+    """Whether a data set is read from files. True for an unknown one, which is reported elsewhere."""
     return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
-    """Why a sweep cannot bear a name: it is that of a folder too, and cannot leave the storage."""
+    """Return why a sweep cannot have a name, which also names its folder in the storage."""
     if _NAME.fullmatch(name):
         return []
     rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
@@ -46,7 +46,7 @@ def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
 
 
 def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> list[Problem]:
-    """What is wrong with how cells are chosen."""
+    """Return the problems of the search method and its options."""
     problems = []
     listed = [arm for arm in arms if search.method == "grid" or arm.baseline]
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
@@ -75,7 +75,7 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
 
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """What arms do not share although a fair comparison needs it; nothing is known of programs."""
+    """Return settings that arms must share for a fair comparison and do not; programs are not checked."""
     problems: list[Problem] = []
     if space.program is not None:
         return problems
@@ -115,7 +115,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
-    """Overrides that every arm has lost: it chooses another method than the one that the setting belongs to."""
+    """Return overrides without an effect: every arm has another method than the setting belongs to."""
     kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
     return [
@@ -131,7 +131,7 @@ def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) 
 
 
 def _pair_term(settings: Mapping[str, Value]) -> str:
-    """The loss of one pair that an arm's loss is made of, where it says so: its `base`, or the trait of its class."""
+    """Return the pair term of an arm's loss: its `base`, or what its class declares."""
     base = settings.get("loss.base")
     if isinstance(base, str):
         return base
@@ -144,7 +144,7 @@ def _listed(values: Mapping[str, Value]) -> str:
 
 
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
-    """Why settings cannot be set: what the study searches, what follows from it, and what its arms differ in."""
+    """Refuse settings that the study searches, that follow a knob, or in which its arms differ."""
     problems = []
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
@@ -184,7 +184,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
 
 
 def _same_setting(one: str, other: str) -> bool:
-    """Whether two paths mean one setting: a knob's may name the field of its method, `model.pooling.p`, or not."""
+    """Whether two paths name one setting; a knob's may include the method's field: `model.pooling.p`."""
     parts = one.split("."), other.split(".")
     lengths = {len(path) for path in parts}
     return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])

@@ -1,9 +1,9 @@
-"""Cells that may be stopped early: at which steps they are compared, in which brackets, and what a sweep must be for that.
+"""Early stopping of cells: the steps and brackets in which they are compared, and its requirements.
 
-A *rung* is a step at which cells are compared with each other; the best third of them goes on. `asha` compares all cells at a
-ninth and at a third of the training. `hyperband` has three brackets, whose cells are compared with each other alone: at both
-rungs, at the later one, at none; the first has nine of seventeen cells, the others five and three, so that about as
-many steps are spent on each (Li et al., Hyperband, JMLR 2018, algorithm 1 with eta = 3, R = 9).
+A *rung* is a step at which cells are compared; the best third continues. `asha` compares all cells at a ninth and at a
+third of the training. `hyperband` compares within three brackets: at both rungs, at the later one, at none. They have
+nine, five and three of seventeen cells, so that each spends about as many steps (Li et al., Hyperband, JMLR 2018,
+algorithm 1 with eta = 3, R = 9).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.request import Stopping
 
 ETA = 3
-"""Of so many cells that come to a rung one goes on."""
+"""One of this many cells continues after a rung."""
 
 _CELLS_OF_BRACKETS = (9, 5, 3)
 _STRIDE = 7
-"""Prime to the sum of the above: neighbours in a grid come into different brackets, in a fixed order."""
+"""Coprime to the sum of the above, so that neighbours in a grid get different brackets."""
 
 
 def rungs_of(settings: Settings) -> tuple[int, ...]:
-    """The steps of the rungs: a ninth and a third of the training, each at the nearest evaluation; (44, 133) of 400 steps."""
+    """Return the steps of the rungs: a ninth and a third of the training, at the nearest evaluations: (44, 133) of 400."""
     steps, every = int(settings["training.steps"]), int(settings["training.eval_every"])
     return tuple(every * round(steps / (share * every)) for share in (ETA**2, ETA))
 
 
 def bracket_of(stopping: Stopping, number: int) -> int:
-    """The bracket of the cell of this number: 0 has both rungs, 1 the second one, 2 none."""
+    """Return the bracket of a cell by its number: 0 has both rungs, 1 the second one, 2 none."""
     if stopping == "asha":
         return 0
     sizes = _CELLS_OF_BRACKETS
@@ -40,7 +40,7 @@ def bracket_of(stopping: Stopping, number: int) -> int:
 
 
 def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """Why the cells of these arms cannot be stopped early; nothing where nobody asks for it."""
+    """Return why the cells of these arms cannot be stopped early; nothing without `stopping`."""
     if stopping is None:
         return []
     if stopping == "pbt":
@@ -65,7 +65,7 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
 
 
 def _length_problems(arm: PlannedArm) -> list[Problem]:
-    """Why the cells of an arm have no rungs at which all are measured."""
+    """Return why an arm's cells have no common rungs."""
     lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
     moved = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
     if None in lengths.values() or lengths.keys() & moved or arm.base_settings.get("training.epochs") is not None:

@@ -3,7 +3,7 @@
     <sweep>/looks.jsonl     one line a look, in order of time
 
 Looks are the one part of the ledger that several processes write: a report of a sweep that another process runs is a look,
-and must not wait for that process. The file therefore has a lock of its own, held while one line is written (ADR 0011).
+and must not wait for that process. The file is therefore locked only while one line is written (ADR 0011).
 """
 
 from __future__ import annotations

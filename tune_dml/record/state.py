@@ -48,7 +48,7 @@ class TrialState:
     """Time of its last new figures."""
     attempts: int = 0
     paused: bool = False
-    """It waits at a step where cells are compared; continuing from there is no new attempt."""
+    """Whether it waits at a rung; continuing from there is not a new attempt."""
     seconds: float = 0.0
     """Training time over all attempts."""
     worker_seconds: float = 0.0

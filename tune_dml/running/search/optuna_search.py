@@ -1,9 +1,9 @@
 """Propose trials from one Optuna study, as a Tune Searcher.
 
 The study's first trials are the grid's cells, each once; an adaptive method proposes the following ones. Each cell becomes
-one trial per seed, and the study is told the mean over seeds when all have ended. A cell with a diverged seed is told a
-value worse than all others, so that the search avoids its neighbourhood; one with a failed seed is told as failed. A
-known cell is never run again.
+one trial per seed, and the study receives the mean over seeds when all have ended. A cell with a diverged seed gets a
+value worse than all others, so that the search avoids its neighbourhood; one with a failed seed fails. A known cell is
+never run again.
 
 With several arms the study is conditional: the arm is a categorical parameter, and only its own knobs are suggested. A
 knob with other values in one arm carries the arm's name.

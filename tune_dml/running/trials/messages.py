@@ -185,7 +185,7 @@ class _Unsent:
 
 
 class Messages:
-    """Sends a trial's messages. What is lost with the process is sent again after the restart.
+    """Sends a trial's messages. A restart sends again what a lost process had not sent.
 
     An error while sending (Ray ends a trial so) is raised by the next call.
     """

@@ -1,7 +1,7 @@
 """Noise of all differences between two cells: unequal, correlated, with holes.
 
 A difference is judged on the seeds that both cells have, so nothing is assumed about how noise depends on the cell or on
-the seed; a lost seed costs degrees of freedom of its own pairs and nothing else. With few seeds a pair's own variance is
+the seed; a lost seed costs degrees of freedom of its pairs only. With few seeds the variance of one pair is
 a poor estimate, so it is shrunk towards the typical pair (Smyth 2004, "moderated t"):
 
     s~^2_ik = (d0 s0^2 + nu_ik s^2_ik) / (d0 + nu_ik),    nu_ik = shared seeds - 1
