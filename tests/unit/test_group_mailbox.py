@@ -58,10 +58,11 @@ def test_a_rank_that_fails_alone_ends_the_trial_and_all_workers_begin_anew(mailb
     assert mailbox.taken == {0: 1, 1: 1}
 
 
-def test_workers_that_all_fail_stay(mailbox):
-    for rank in (1, 0):
-        say(mailbox, rank, FAILED)
-    assert hear(mailbox) == {**FAILED, "by": 0}
+@pytest.mark.parametrize("of_rank_0", [FAILED, FINISHED])
+def test_rank_0_decides_and_the_workers_stay_when_all_have_ended(mailbox, of_rank_0):
+    say(mailbox, 1, FAILED)
+    say(mailbox, 0, of_rank_0)
+    assert hear(mailbox) == {**of_rank_0, "by": 0}
     asyncio.run(mailbox.give({"next": 1}))
     assert asyncio.run(mailbox.take(1, 1, "place", "n")) == (2, {"next": 1})
 
@@ -76,14 +77,6 @@ def test_workers_of_whom_one_can_train_no_more_begin_anew(mailbox, spent):
     with pytest.raises(RuntimeError, match="can train no more"):
         asyncio.run(mailbox.take(0, 1, "place", "n"))
     assert both_take(mailbox, 0, "another place") == [(2, {"next": 1})] * 2
-
-
-def test_the_first_rank_that_finishes_has_finished_whatever_the_other_met_afterwards(mailbox):
-    say(mailbox, 1, FAILED)
-    say(mailbox, 0, FINISHED)
-    assert hear(mailbox) == {**FINISHED, "by": 0}
-    asyncio.run(mailbox.give({"next": 1}))
-    assert asyncio.run(mailbox.take(1, 1, "place", "n")) == (2, {"next": 1})
 
 
 def test_a_trial_is_given_when_every_worker_has_come():

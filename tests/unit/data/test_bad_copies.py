@@ -159,10 +159,11 @@ def test_grey_cmyk_and_16_bit_files_of_a_published_set_become_rgb(build, tmp_pat
     assert np.unique(images[5]).tolist() == [77]
 
 
-def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match=r"1\.0 MiB on the disk of the cache.*TUNE_DML_CACHE"):
         cache.create_images(tmp_path, (1, 1024, 1024, 1))
@@ -170,25 +171,22 @@ def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatc
 
 def test_a_disk_on_which_only_the_pictures_that_stay_do_not_fit_is_said(tmp_path, monkeypatch):
     cache.create_images(tmp_path, (3, 16, 16, 1))
-    monkeypatch.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match="TUNE_DML_CACHE"):
         cache.keep_images(tmp_path, np.arange(2))
 
 
 def test_a_disk_that_fills_while_writing_leaves_nothing_and_is_said(tmp_path):
-    def full(directory):
+    def half(directory):
         (directory / "half").write_text("x")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        full()
 
     with pytest.raises(cache.DiskFull, match="the disk of the cache is full"):
-        cache.build_once(tmp_path / "c" / "birds", full, complete=Path.is_dir)
+        cache.build_once(tmp_path / "c" / "birds", half, complete=Path.is_dir)
     assert [path.name for path in (tmp_path / "c").iterdir()] == [".birds.lock"]
 
 
 def test_an_index_that_cannot_be_written_is_a_data_error(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match="the cache must be writable"):
         cache.write_text(tmp_path / "index.json", "{}")

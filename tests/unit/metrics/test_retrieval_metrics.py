@@ -45,6 +45,9 @@ def labelled(draw, classes=None, dim=None):
     return draw(grid_vectors(count, dim)), np.array(labels)
 
 
+PAIRED = labelled().filter(lambda data: np.bincount(data[1]).max() > 1)
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(labelled(), TIES, FLOATS)
 def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
@@ -74,15 +77,13 @@ def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
-    labelled(),
+    PAIRED,
     FLOATS,
     st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 80), st.integers(1, 12)),
     st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 100)),
 )
 def test_blocked_equals_unblocked(data, dtype, lengths, choices):
     vectors, labels = data
-    if np.bincount(labels).max() < 2:
-        return
     tile, run, entries, step = lengths
     compared, sparse, picked = choices
     whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
@@ -204,11 +205,9 @@ def test_identity_52_worked_example_of_the_multi_proxy_anchor_paper(shown):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(labelled(), TIES)
+@given(PAIRED, TIES)
 def test_identities_53_to_55_order_among_metrics(data, ties):
     vectors, labels = data
-    if np.bincount(labels).max() < 2:
-        return
     got = retrieval_metrics(vectors, labels, range(1, 12), ties=ties)
     assert got["ndcg_at_1"] == got["recall_at_1"] == got["precision_at_1"] == got["map_at_1"]
     recalls = [got[f"recall_at_{k}"] for k in range(1, 12)]
@@ -253,13 +252,8 @@ def test_identity_58_map_at_r_equals_pytorch_metric_learning():
     )
     theirs = calculator.get_accuracy(unit, torch.from_numpy(labels))
     got = retrieval_metrics(vectors, labels)
-    pairs = {
-        "map_at_r": "mean_average_precision_at_r",
-        "r_precision": "r_precision",
-        "recall_at_1": "precision_at_1",
-    }
-    for ours, name in pairs.items():
-        assert got[ours] / 100 == pytest.approx(theirs[name], abs=1e-12)
+    ours = {"mean_average_precision_at_r": "map_at_r", "r_precision": "r_precision", "precision_at_1": "recall_at_1"}
+    assert {name: got[ours[name]] / 100 for name in theirs} == pytest.approx(theirs, abs=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
@@ -276,11 +270,9 @@ def test_identity_59_rotation_and_row_scaling_change_nothing(scale):
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(labelled(), st.randoms(use_true_random=False))
+@given(PAIRED, st.randoms(use_true_random=False))
 def test_order_of_rows_and_names_of_classes_do_not_matter(data, random):
     vectors, labels = data
-    if np.bincount(labels).max() < 2:
-        return
     order = list(range(len(labels)))
     random.shuffle(order)
     renamed = (7 - 3 * labels)[order]
@@ -310,11 +302,7 @@ GOOD, LABELS = np.eye(4), np.array([0, 0, 1, 1])
         ((GOOD, LABELS), {"metrics": ()}, "must name at least one metric"),
         ((GOOD, LABELS), {"ties": "random"}, "ties: must be one of pessimistic, optimistic"),
         ((GOOD, LABELS), {"gallery": (np.eye(3), np.arange(3))}, "queries' dimension 4, but got 3"),
-        (
-            (GOOD, LABELS),
-            {"gallery": (np.eye(4)[:2] * np.nan, LABELS[:2])},
-            "gallery embeddings: must be finite",
-        ),
+        ((GOOD, LABELS), {"gallery": (GOOD[:2] * np.nan, LABELS[:2])}, "gallery embeddings: must be finite"),
         ((GOOD, LABELS), {"gallery": (GOOD.astype(np.float32), LABELS)}, "queries' type torch.float64"),
     ],
 )
@@ -347,10 +335,16 @@ def test_cuda_equals_cpu(sizes):
     assert_same(on_gpu, retrieval_metrics(vectors, labels, KS), 1e-12)
 
 
-def test_a_metric_is_its_declaration(monkeypatch):
-    """Declared once, it is computed, logged under its key and known to readers by its label."""
+@pytest.fixture
+def _own_families(monkeypatch):
+    """Metrics declared in a test end with it."""
     monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
     monkeypatch.setattr(retrieval, "FAMILIES", known)
+
+
+@pytest.mark.usefixtures("_own_families")
+def test_a_metric_is_its_declaration():
+    """Declared once, it is computed, logged under its key and known to readers by its label."""
 
     @families.family("first_at_{k}", "first@{k}", positives="best", percent=False)
     def first(ranking, k):
@@ -359,9 +353,7 @@ def test_a_metric_is_its_declaration(monkeypatch):
     found = retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], (2, 5), metrics=["first", "recall"])
     assert (found["first_at_2"], found["first_at_5"]) == (2, 3)  # all tie, or stand behind the other class
     assert families.described("first_at_5") == ("first@5", False)
-    assert "first_at_2" in retrieval_metrics(
-        np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], 2
-    )  # as a trial asks, which was planned so
+    assert "first_at_2" in retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], 2)  # as a trial asks for it
 
 
 @pytest.mark.parametrize(
@@ -375,17 +367,12 @@ def test_keys_are_read_as_labels(key, label):
 
 def naive_median_rank(vectors, labels):
     """The mean over queries of the median position of a query's positives, by one full sort a query."""
-    medians = []
-    for row in oracles.relevance_lists_fast(vectors, labels):
-        medians.append(np.median(1 + np.flatnonzero(row)))
-    return float(np.mean(medians))
+    return np.mean([np.median(1 + np.flatnonzero(row)) for row in oracles.relevance_lists_fast(vectors, labels)])
 
 
 @pytest.fixture
-def median_rank(monkeypatch):
-    """A metric that reads every position, declared for one test."""
-    monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
-    monkeypatch.setattr(retrieval, "FAMILIES", known)
+def _median_rank(_own_families):
+    """A metric that reads every position."""
 
     @families.family("median_rank", "median rank", positives="all", percent=False)
     def median_rank(ranking):
@@ -393,7 +380,7 @@ def median_rank(monkeypatch):
         return ranking.positions.double().masked_fill(~exists, torch.nan).nanquantile(0.5, dim=1)
 
 
-@pytest.mark.usefixtures("median_rank")
+@pytest.mark.usefixtures("_median_rank")
 @pytest.mark.parametrize(("sizes", "entries"), [([4] * 300, 2**23), ([4] * 300, 500), ([2, 7, 40, 90, 1], 2**23)])
 def test_positives_all_gives_every_position_exactly(monkeypatch, sizes, entries):
     """Also in many bands of queries, each of which holds few similarities, and beside metrics that need less."""
