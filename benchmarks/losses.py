@@ -38,15 +38,7 @@ KNOBS = {
 }
 GOALS = {
     **dict.fromkeys(
-        (
-            "dro_topk",
-            "dro_topk_pn",
-            "dro_kl",
-            "dro_kl_grouped",
-            "multi_similarity",
-            "lifted_structure",
-            "nt_xent",
-        ),
+        ("dro_topk", "dro_topk_pn", "dro_kl", "dro_kl_grouped", "multi_similarity", "lifted_structure", "nt_xent"),
         1.6,
     ),
     **dict.fromkeys(("triplet", "semihard_triplet"), 4.0),
@@ -86,10 +78,7 @@ def peers() -> dict[str, tuple[str, Step]]:
         "semihard_triplet": ("TripletMarginLoss + semihard miner", mined(sh, sh_miner)),
         "npair": ("NPairsLoss", losses.NPairsLoss()),
         "multi_similarity": ("MultiSimilarityLoss + miner", mined(ms, ms_miner)),
-        "tuplet_margin": (
-            "TupletMarginLoss + IntraPairVariance",
-            lambda f, y: tuplet(f, y) + 0.5 * variance(f, y),
-        ),
+        "tuplet_margin": ("TupletMarginLoss + IntraPairVariance", lambda f, y: tuplet(f, y) + 0.5 * variance(f, y)),
         "contrastive": ("ContrastiveLoss", losses.ContrastiveLoss(0.7, 0.3, distance=cosine, reducer=mean)),
         "lifted_structure": (
             "GeneralizedLiftedStructureLoss",
@@ -220,13 +209,7 @@ def main() -> int:
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
     known = peers()
     rows = [
-        row(
-            name,
-            known.get(name) if size <= PEER_LIMIT.get(name, size) else None,
-            size,
-            arguments.device,
-            repeats,
-        )
+        row(name, known.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats)
         for name in arguments.only
         for size in sizes
     ]

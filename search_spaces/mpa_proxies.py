@@ -7,12 +7,7 @@ from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_PROXY_ANCHOR
 from search_spaces.protocols.ours import GLYPHS_PROXY
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 
-MPA_SETTINGS: dict[str, Value] = {
-    "loss.name": "mpa",
-    "loss.alpha": 32.0,
-    "loss.delta": 0.1,
-    "loss.gamma": 0.1,
-}
+MPA_SETTINGS: dict[str, Value] = {"loss.name": "mpa", "loss.alpha": 32.0, "loss.delta": 0.1, "loss.gamma": 0.1}
 PROXIES = Knob("loss.proxies_per_class", Grid((1, 4, 8, 12, 16)), symbol="K")
 ALPHA = "alpha is not stated in the paper; 32 as in Proxy-Anchor."
 

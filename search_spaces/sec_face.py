@@ -65,23 +65,13 @@ SPACE = Space(
             ),
             Arm(
                 f"{name}+SEC",
-                {
-                    **head,
-                    "regularizer.name": "sec",
-                    "regularizer.rho": 1.0,
-                    "regularizer.schedule": "epoch_ramp",
-                },
+                {**head, "regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "epoch_ramp"},
                 own_knobs=(_ETA,),
                 against=(name,),
             ),
             Arm(
                 f"{name}+SEC-EMA",
-                {
-                    **head,
-                    "regularizer.name": "sec",
-                    "regularizer.eta": 1.0,
-                    "regularizer.schedule": "capped_linear",
-                },
+                {**head, "regularizer.name": "sec", "regularizer.eta": 1.0, "regularizer.schedule": "capped_linear"},
                 own_knobs=(RHO,),
                 against=(name,),
             ),

@@ -83,12 +83,7 @@ SPACE = Space(
         Arm("TML", {"loss.name": "tuplet_margin", "regularizer.name": "none"}, protocols=TUPLET),
         Arm(
             "TML+SEC",
-            {
-                "loss.name": "tuplet_margin",
-                "regularizer.name": "sec",
-                "regularizer.rho": 1.0,
-                "regularizer.eta": 0.5,
-            },
+            {"loss.name": "tuplet_margin", "regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5},
             protocols=TUPLET,
             against=("TML",),
         ),

@@ -19,11 +19,7 @@ SPACE = Space(
     question="Does the momentum of the running mean norm matter, and is plain SEC (rho = 1) the best choice?",
     citation=SEC.at("supplement, section D.1 and Table 4"),
     scientific=(Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho"),),
-    fixed={
-        "loss.name": "triplet",
-        "loss.margin": 1.0,
-        "regularizer.name": "sec",
-    },
+    fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "sec"},
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
     stated=(Stated(f"{_TABLE} (Cars196)", {"regularizer.eta": _ETA["cars196"]}),),
     protocols=(

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from search_spaces.protocols.simclr import (
-    DIGITS_SIMCLR,
-    GLYPHS_SIMCLR,
-    GLYPHS_SIMCLR_LONGER,
-    SIMCLR,
-    SIMCLR_LONGER,
-)
+from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, GLYPHS_SIMCLR_LONGER, SIMCLR, SIMCLR_LONGER
 from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
 
 _ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")

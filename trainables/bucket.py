@@ -200,6 +200,6 @@ def bucket_problems(text: str | None) -> list[Problem]:
         remedy = next((remedy for word, remedy in _OUTAGES.items() if word in rule), _AWAY)
         return [option_problem("trial_files", rule, _shown(text), remedy)]
     if not whole:
-        rule = "what is put must be seen at once by whoever lists or gets it"
+        rule = "an uploaded object must be listed and read at once"
         return [option_problem("trial_files", rule, _shown(text), "Choose a store that is consistent, as S3 is.")]
     return []

@@ -48,7 +48,7 @@ def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, regist
     if hidden := [leaf for leaf in strangers if isinstance(leaf, nn.Parameter) or id(leaf) in held]:
         rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
         shapes = [tuple(leaf.shape) for leaf in hidden[:_SHOWN]]
-        remedy = "Make each an nn.Parameter in the constructor: an attribute of its own, or in an nn.ParameterList."
+        remedy = "Make each an nn.Parameter in the constructor: as an attribute, or in an nn.ParameterList."
         raise ConfigError(Problem(place, rule, shapes, remedy))
 
 

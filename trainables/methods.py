@@ -84,7 +84,7 @@ def _missing_trait(cls: Any, base: type) -> str:
         return f"a class derived from {base.__module__}.{base.__qualname__}"
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         return f"a class that implements {', '.join(missing)}"
-    return "" if isinstance(cls.__dict__.get("name"), str) else "a class with an attribute `name` of its own"
+    return "" if isinstance(cls.__dict__.get("name"), str) else "a class with its own attribute `name`"
 
 
 def _add(classes: dict[str, type[T]], cls: Any) -> None:

@@ -153,14 +153,7 @@ def extend(
     return _execute(state, resources, session, console, SessionIntent("extend", tuple(notes), look))
 
 
-def confirm(
-    name: str,
-    session: Session,
-    *,
-    top: int = 3,
-    seeds: int = 5,
-    console: Console | None = None,
-) -> Sweep:
+def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, console: Console | None = None) -> Sweep:
     """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
 
     What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
@@ -185,12 +178,7 @@ def confirm(
     return _execute(state, state.resources, session, console, SessionIntent("confirm", confirmation=again))
 
 
-def open_test(
-    name: str,
-    session: Session,
-    *,
-    selection: str = "",
-) -> Sweep:
+def open_test(name: str, session: Session, *, selection: str = "") -> Sweep:
     """Open the test metrics of a sweep, and push them to MLflow.
 
     Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
@@ -205,12 +193,7 @@ def open_test(
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 
-def rescore(
-    name: str,
-    session: Session,
-    *,
-    metrics: Sequence[str],
-) -> tuple[RescoredSweep, str | None]:
+def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
     """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
 
     Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
@@ -375,7 +358,7 @@ def _program_problems(plan: Plan, session: Session, resources: Resources) -> lis
         return []
     problems = []
     if resources.engine == "train":
-        rule = "a program's trial is one process; it may start workers of its own, such as with torchrun"
+        rule = "a program's trial is one process; it may start its own workers, such as with torchrun"
         problems.append(option_problem("workers", rule, resources.workers, f"Use {spelled('workers', 1)}."))
     if session.trial_files is not None:
         rule = "a program keeps its checkpoints in a folder"

@@ -10,13 +10,4 @@ from search_spaces.fidelity.sec import SEC_SHEET
 from search_spaces.fidelity.sec_others import FACES_SHEET, SIMCLR_SHEET
 from search_spaces.fidelity.soft_triple import SOFT_TRIPLE_SHEET
 
-SHEETS = (
-    SEC_SHEET,
-    FACES_SHEET,
-    SIMCLR_SHEET,
-    DRO_SHEET,
-    MPA_SHEET,
-    PROXY_ANCHOR_SHEET,
-    MS_SHEET,
-    SOFT_TRIPLE_SHEET,
-)
+SHEETS = (SEC_SHEET, FACES_SHEET, SIMCLR_SHEET, DRO_SHEET, MPA_SHEET, PROXY_ANCHOR_SHEET, MS_SHEET, SOFT_TRIPLE_SHEET)

@@ -15,14 +15,7 @@ DRO_SHEET = FidelitySheet(
     "DRO",
     DRO,
     "Released code at commit e12a417, paper. The code's scripts are for CUB with 512 dimensions.",
-    named(
-        dro.DRO_CUB200,
-        dro.DRO_CUB200_64,
-        dro.DRO_CARS196,
-        dro.DRO_CARS196_64,
-        dro.DRO_INSHOP,
-        dro.DRO_INSHOP_64,
-    ),
+    named(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
     (
         Decision(
             "start of the backbone",

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, WEIGHTS, named
 from search_spaces.papers import MPA
-from search_spaces.protocols.mpa import (
-    MPA_ANCHOR,
-    MPA_AP,
-    MPA_DW,
-    MPA_PROXY_ANCHOR,
-    MPA_PROXY_NCA,
-    MPA_SOFT_TRIPLE,
-)
+from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
 from tune_dml.space import Decision, FidelitySheet
 
 _PLACE = "paper, section 4.2"

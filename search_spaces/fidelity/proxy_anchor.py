@@ -105,13 +105,7 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
             of=_SMALL,
         ),
-        Decision(
-            "batch normalisation",
-            "trains",
-            "README.md (--bn-freeze 0)",
-            {"model.freeze_bn": False},
-            of=_LARGE,
-        ),
+        Decision("batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, of=_LARGE),
         Decision(
             "training pictures",
             "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",

@@ -50,10 +50,7 @@ _ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 
 
 
 def _family(name: str) -> tuple[Stated, ...]:
-    return (
-        Stated(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}),
-        _ANCHOR_SCALE,
-    )
+    return (Stated(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}), _ANCHOR_SCALE)
 
 
 def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool = False) -> tuple[Protocol, ...]:

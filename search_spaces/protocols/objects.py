@@ -40,12 +40,7 @@ OBJECTS_TRIPLET = Protocol(
     f"another one. {_STEPS}",
 )
 
-OBJECTS_PROXY = _as_triplet(
-    "proxy",
-    "for losses with proxies.",
-    {},
-    ours.GLYPHS_PROXY.methods,
-)
+OBJECTS_PROXY = _as_triplet("proxy", "for losses with proxies.", {}, ours.GLYPHS_PROXY.methods)
 
 OBJECTS_DRO = _as_triplet(
     "dro",
@@ -57,11 +52,7 @@ OBJECTS_DRO = _as_triplet(
 OBJECTS_DRO_LARGE = _as_triplet(
     "dro-large",
     "with the batches of the DRO paper's In-Shop, 128 classes of 5.",
-    {
-        "batch.batch_size": 640,
-        "training.steps": 1000,
-        "training.eval_every": 500,
-    },
+    {"batch.batch_size": 640, "training.steps": 1000, "training.eval_every": 500},
     ours.GLYPHS_DRO.methods,
 )
 

@@ -39,13 +39,7 @@ GLYPHS_TRIPLET = Protocol(
 GLYPHS_PROXY = Protocol(
     name="glyphs/proxy",
     dataset="glyphs",
-    settings={
-        **_GLYPHS,
-        "batch.batch_size": 90,
-        "optim.lr": 2e-3,
-        "training.steps": 600,
-        "training.eval_every": 150,
-    },
+    settings={**_GLYPHS, "batch.batch_size": 90, "optim.lr": 2e-3, "training.steps": 600, "training.eval_every": 150},
     methods=PROXIES.methods,
     still_gains=dict.fromkeys(PROXIES.methods, 7.0),
     note="Ours: half as many steps again, and half the rate: at 4e-3 proxies learn less. Twice the steps would still add points.",
@@ -64,12 +58,7 @@ GLYPHS_DRO = Protocol(
 GLYPHS_DRO_LARGE = Protocol(
     name="glyphs/dro-large",
     dataset="glyphs",
-    settings={
-        **GLYPHS_DRO.settings,
-        "batch.batch_size": 640,
-        "training.steps": 100,
-        "training.eval_every": 25,
-    },
+    settings={**GLYPHS_DRO.settings, "batch.batch_size": 640, "training.steps": 100, "training.eval_every": 25},
     methods=PAIRS.methods,
     note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5.",
 )

@@ -46,11 +46,7 @@ _COMMON = (
     Stated("open: the code evaluates every 100 to 500 steps", {"training.eval_every": 500}),
 )
 
-BIRDS_CARS = (
-    Stated(PAPER, {"training.steps": 8000}),
-    Stated(_CODE, {"optim.weight_decay": 2.5e-3}),
-    KS,
-)
+BIRDS_CARS = (Stated(PAPER, {"training.steps": 8000}), Stated(_CODE, {"optim.weight_decay": 2.5e-3}), KS)
 _PRODUCTS = (
     Stated(PAPER, {"training.steps": 12_000}),
     Stated(_CODE, {"optim.weight_decay": 1e-5}),

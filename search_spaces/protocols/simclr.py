@@ -24,12 +24,7 @@ _COMMON = (
     ),
     Stated(
         f"{SEC.says('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
-        {
-            "optim.name": "sgd",
-            "loss.temperature": 0.5,
-            "batch.batch_size": 256,
-            "model.embedding_dim": 128,
-        },
+        {"optim.name": "sgd", "loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
     ),
     Stated(
         "open: not stated; SimCLR's code for CIFAR",

@@ -18,11 +18,7 @@ from trainables.regularizers import REGULARIZERS, build_regularizer
 
 CLASSES, INPUT, DIMENSION = 5, 7, 6
 # Global batches, and how many of their samples each rank holds: (first, second, ... step).
-LABELS = (
-    [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 1],
-    [4, 1, 4, 1, 2, 2, 0, 3, 3, 0, 2, 4],
-    [3, 0, 0, 3, 1, 1, 2],
-)
+LABELS = ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 1], [4, 1, 4, 1, 2, 2, 0, 3, 3, 0, 2, 4], [3, 0, 0, 3, 1, 1, 2])
 SIZES = {1: ([12], [12], [7]), 2: ([6, 6], [6, 6], [5, 2]), 3: ([4, 4, 4], [5, 3, 4], [4, 3, 0])}
 REGULARIZER_KNOBS = {
     "sec": {"rho": 0.3},

@@ -131,10 +131,7 @@ class Cluster:
 
     def run(self, *words, timeout=240, cwd=None):
         """`tune-dml WORDS` of a user of this cluster, who has the project and the token."""
-        environment = {
-            **self.environment,
-            "PYTHONPATH": str(PROJECT),
-        }
+        environment = {**self.environment, "PYTHONPATH": str(PROJECT)}
         return subprocess.run(
             [*COMMAND, *map(str, words)],
             env=environment,

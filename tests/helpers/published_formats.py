@@ -83,10 +83,7 @@ def cars_original(folder: Path, names: list[str] = CARS, each: int = 2) -> Path:
         picture(folder / path, i)
         box = {f"bbox_{k}": 1 for k in ("x1", "y1", "x2", "y2")}
         rows.append({"relative_im_path": path, **box, "class": (i - 1) // each + 1, "test": i % 2})
-    savemat(
-        folder / "cars_annos.mat",
-        {"annotations": _struct(rows), "class_names": np.array([names], dtype=object)},
-    )
+    savemat(folder / "cars_annos.mat", {"annotations": _struct(rows), "class_names": np.array([names], dtype=object)})
     return folder
 
 
@@ -94,10 +91,7 @@ def cars_devkit(folder: Path, *, labelled: bool = True) -> Path:
     from scipy.io import savemat
 
     (folder / "devkit").mkdir(parents=True)
-    for part, target in [
-        ("train", "devkit/cars_train_annos.mat"),
-        ("test", "cars_test_annos_withlabels.mat"),
-    ]:
+    for part, target in [("train", "devkit/cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")]:
         rows = []
         for i in range(1, 5):
             picture(folder / f"cars_{part}" / f"{i:05d}.jpg", i)
@@ -137,12 +131,7 @@ def sop(folder: Path, train: int = 3, test: int = 2, each: int = 2) -> Path:
     return folder
 
 
-INSHOP = [
-    (1, ["train"] * 3),
-    (2, ["train"] * 2),
-    (7, ["query", "gallery", "gallery"]),
-    (9, ["gallery", "query"]),
-]
+INSHOP = [(1, ["train"] * 3), (2, ["train"] * 2), (7, ["query", "gallery", "gallery"]), (9, ["gallery", "query"])]
 
 
 def inshop(folder: Path, lists: str = "", items: list[tuple[int, list[str]]] = INSHOP) -> Path:
@@ -199,10 +188,7 @@ def cifar100(folder: Path, each: int = 0) -> Path:
             "data": rng.integers(0, 256, (each or count, 3072), dtype=np.uint8),
         }
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
-    meta = {
-        "fine_label_names": [f"f{i}" for i in range(100)],
-        "coarse_label_names": [f"c{i}" for i in range(20)],
-    }
+    meta = {"fine_label_names": [f"f{i}" for i in range(100)], "coarse_label_names": [f"c{i}" for i in range(20)]}
     (folder / "meta").write_bytes(pickle.dumps(meta, protocol=2))
     return folder
 

@@ -152,20 +152,14 @@ WRONG = {
     "unknown setting": (("sweep", "sec_rho", "--set", "loss.margni=1"), ["loss.margni", "'loss.margin'"]),
     "unknown loss": (("sweep", "sec_eta", "--set", "loss.name=tripplet"), ["tripplet", "'triplet'"]),
     "unknown data set": (("sweep", "sec_rho", "--dataset", "glyhps"), ["glyhps", "'glyphs'"]),
-    "rho out of range": (
-        ("train", "--set", "regularizer.name=sec", "--set", "regularizer.rho=1.5"),
-        ["1.5", "rho"],
-    ),
+    "rho out of range": (("train", "--set", "regularizer.name=sec", "--set", "regularizer.rho=1.5"), ["1.5", "rho"]),
     "searched knob set": (("sweep", "sec_rho", "--set", "regularizer.rho=0.5"), ["searches"]),
     "indivisible batch": (("sweep", "sec_rho", "--set", "batch.batch_size=91"), ["91", "Try 90 or 93"]),
     "too many classes": (
         ("sweep", "sec_rho", "--dataset", "digits", "--set", "batch.batch_size=90"),
         ["batch.batch_size", "90"],
     ),
-    "missing root": (
-        ("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none"),
-        ["none", "exist"],
-    ),
+    "missing root": (("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none"), ["none", "exist"]),
     "no root": (("sweep", "sec_rho", "--dataset", "image_folder"), ["--data-root"]),
     "dead tracking server": (
         ("sweep", "sec_rho", "--dataset", "digits", "--tracking-uri", "http://127.0.0.1:9"),
@@ -175,10 +169,7 @@ WRONG = {
         ("sweep", "sec_rho", "--dataset", "digits", "--address", "127.0.0.1:9"),
         ["127.0.0.1:9", "--address"],
     ),
-    "impossible resources": (
-        ("sweep", "sec_rho", "--dataset", "digits", "--workers", "999"),
-        ["999", "--workers"],
-    ),
+    "impossible resources": (("sweep", "sec_rho", "--dataset", "digits", "--workers", "999"), ["999", "--workers"]),
     "bad name": (("sweep", "sec_rho", "--dataset", "digits", "--name", "../x"), ["../x", "--name"]),
     "bad seeds": (("sweep", "sec_rho", "--seeds", "0"), ["--seeds"]),
     "no such sweep": (("status", "nothing"), ["nothing"]),

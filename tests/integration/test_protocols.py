@@ -98,11 +98,7 @@ def test_bn_inception_trains_under_the_papers_protocol_and_needs_its_weights(roo
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     own = {"model.backbone": "bn_inception", "augment.crop": 32, "augment.resize": 36}
     with pytest.raises(ConfigError, match="checkpoints"):
-        run(
-            small("sec/cub200", roots, **own, **{"model.weights": "bn_inception-52deb4733.pth"}),
-            tmp_path,
-            roots[1],
-        )
+        run(small("sec/cub200", roots, **own, **{"model.weights": "bn_inception-52deb4733.pth"}), tmp_path, roots[1])
     config = small("sec/cub200", roots, **own, **{"training.steps": 2})
     assert config.model.freeze_bn
     outcome, _ = run(config, tmp_path / "run", roots[1])
@@ -178,12 +174,7 @@ def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch
     dataset = protocols()[name].dataset
     root = getattr(fixtures, dataset)(tmp_path / "batches", each=60)
     small = settings(
-        **{
-            "batch.batch_size": 16,
-            "task.linear_epochs": 1,
-            "data.strict": False,
-            "data.validation_fraction": 0.3,
-        }
+        **{"batch.batch_size": 16, "task.linear_epochs": 1, "data.strict": False, "data.validation_fraction": 0.3}
     )
     code, out, err = command_line("train", "--protocol", name, "--data-root", root, *small, "--json")
     assert (code, json.loads(out)["status"]) == (0, "finished"), err

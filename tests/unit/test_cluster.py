@@ -18,13 +18,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning import gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, probe_address
-from tune_dml.running.cluster.cluster import (
-    Capacity,
-    _capacity_problems,
-    address_of,
-    capacity_at,
-    resource_problems,
-)
+from tune_dml.running.cluster.cluster import Capacity, _capacity_problems, address_of, capacity_at, resource_problems
 from tune_dml.running.cluster.jobs import cluster_client
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.trials import gpu_sharing

@@ -128,7 +128,7 @@ WRONG = {
     ),
     "nothing to mount": (
         {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
-        "must be there",
+        "the copied file must exist",
     ),
     "a head with GPUs": (gpu_machine, "head_node_type: the head must offer no GPU"),
     "a head that trains": (head_without("CPU"), "head_node_type: the head must offer no CPU"),
@@ -166,7 +166,7 @@ def test_everything_is_named_at_once(home, filled):
     assert {rule.partition(":")[0] for rule in rules} == {
         "no such key",
         "every node must ask for the token",
-        "the token that every node is given must be there",
+        "the token file must exist",
     }
 
 
@@ -215,7 +215,7 @@ def test_a_head_that_could_not_start_all_of_ones_own_machines_is_named(home, fil
     (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml", **yaml.safe_load(started)))
     assert "leaves one out" in problem.rule
     (note,) = cluster_file_notes(filled("deploy/on_premises.yaml", auth={"ssh_user": "tune"}))
-    assert "a key of its own" in note
+    assert "a key that they accept" in note
     (home.parents[1] / ".ssh" / "tune_dml").unlink()
     (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml"))
     assert problem.place == "mine.yaml: auth.ssh_private_key"
@@ -234,7 +234,7 @@ def test_a_file_that_leads_to_a_cluster_that_runs_need_not_be_ours(home, filled,
 def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home, filled):
     home.chmod(0o644)
     (problem,) = cluster_file_problems(filled("cluster.yaml"))
-    assert "owner's alone" in problem.rule
+    assert "only the owner may read" in problem.rule
     home.unlink()
     (problem,) = cluster_file_problems(filled("cluster.yaml"))
     assert "ray get-auth-token --generate" in problem.remedy

@@ -107,7 +107,7 @@ def test_a_class_of_another_package_is_found(monkeypatch):
     ("named", "text"),
     [
         ("function", "must name a class derived from trainables.losses.base.Loss"),
-        ("Nameless", "must name a class with an attribute `name` of its own"),
+        ("Nameless", "must name a class with its own attribute `name`"),
         ("Unfinished", "must name a class that implements value"),
         ("Taken", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
         ("Nowhere", 'must be importable, but got "AttributeError'),

@@ -69,11 +69,7 @@ PEERS = {
         {"betas": (0.8, 0.95), "eps": 1e-3, "fused": True},
     ),
     "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, "fused": True}),
-    "sgd": (
-        {"momentum": 0.5, "nesterov": True},
-        torch.optim.SGD,
-        {"momentum": 0.5, "nesterov": True, "fused": True},
-    ),
+    "sgd": ({"momentum": 0.5, "nesterov": True}, torch.optim.SGD, {"momentum": 0.5, "nesterov": True, "fused": True}),
     "rmsprop": (
         {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
         torch.optim.RMSprop,

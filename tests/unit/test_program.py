@@ -94,10 +94,7 @@ class TestItsReports:
 
 NONE = "it ended without reporting val/accuracy."
 BAD = {
-    "no metric": (
-        "import tune_dml; tune_dml.log(accuracy=1)",
-        ("failed", f"{NONE} Did you mean 'accuracy'?"),
-    ),
+    "no metric": ("import tune_dml; tune_dml.log(accuracy=1)", ("failed", f"{NONE} Did you mean 'accuracy'?")),
     "silent": ("", ("failed", f"{NONE} It reported nothing.")),
     "nan": (
         "import tune_dml, time; tune_dml.log(step=4, **{'val/accuracy': float('nan')}); time.sleep(60)",

@@ -43,10 +43,7 @@ def test_a_table_with_two_curves_is_read_by_what_tells_them_apart():
     with pytest.raises(ConfigError, match="one number a value"):
         published_curve(eta)
     found = {epochs: published_curve(replace(eta, where={"epochs": epochs})) for epochs in (100, 200)}
-    assert {epochs: curve.values() for epochs, curve in found.items()} == {
-        100: {0.25: 86.87},
-        200: {0.25: 90.35},
-    }
+    assert {epochs: curve.values() for epochs, curve in found.items()} == {100: {0.25: 86.87}, 200: {0.25: 90.35}}
     assert {epochs: curve.baseline for epochs, curve in found.items()} == {100: 84.76, 200: 89.05}
 
 

@@ -84,13 +84,7 @@ def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
 
 def test_a_papers_protocol_says_where_each_value_comes_from():
     papers = [protocol for protocol in protocols().values() if protocol.origin == "paper"]
-    assert {name.partition("/")[0] for name in protocols()} >= {
-        "sec",
-        "dro",
-        "mpa",
-        "proxy_anchor",
-        "soft_triple",
-    }
+    assert {name.partition("/")[0] for name in protocols()} >= {"sec", "dro", "mpa", "proxy_anchor", "soft_triple"}
     for protocol in papers:
         assert set(protocol.sources) == set(protocol.settings), protocol.name
         for path, source in protocol.sources.items():

@@ -77,13 +77,7 @@ def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_sessio
             ledger.write(event_of(kind, **body))
             state.update()
             seen.append(state.waits_for)
-    assert seen == [
-        "",
-        "room: the nodes are full",
-        "",
-        "room: the nodes are full",
-        "",
-    ]
+    assert seen == ["", "room: the nodes are full", "", "room: the nodes are full", ""]
 
 
 def write_events(folder, events):

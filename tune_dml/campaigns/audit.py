@@ -24,13 +24,7 @@ from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks import Check, DataProgress
 from tune_dml.planning.data_findings import data_findings
-from tune_dml.planning.differences import (
-    differences,
-    find_protocol,
-    is_trial_file,
-    read_trial_file,
-    reference_config,
-)
+from tune_dml.planning.differences import differences, find_protocol, is_trial_file, read_trial_file, reference_config
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, Session
 from tune_dml.planning.study import study_of
@@ -175,7 +169,7 @@ def _labelled(cells: Sequence[Cell], label: str) -> Cell:
     found = next((cell for cell in cells if cell.label == label), None)
     if found is None:
         remedy = nearest(label, [cell.label for cell in cells], what="cell")
-        raise ConfigError(Problem("--cell", "there is no cell of this label", label, remedy))
+        raise ConfigError(Problem("--cell", "unknown cell", label, remedy))
     return found
 
 

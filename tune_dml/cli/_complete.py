@@ -22,7 +22,7 @@ def spaces(incomplete: str) -> list[str]:
 
 
 def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The sweeps of the storage that the line names so far."""
+    """Return the sweeps in the storage that the command line names."""
     from tune_dml.record.state import sweep_names
 
     return _beginning(incomplete, sweep_names(Path(ctx.params.get("storage") or Session.storage)))
@@ -49,7 +49,7 @@ def tuned(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The knobs of the sweep that the line names, of all that are kept where it stands behind."""
+    """Return the knobs of the named sweep, or of every stored sweep if its name follows the cursor."""
     from tune_dml.planning.plan import Plan
     from tune_dml.record.state import sweep_names
 
@@ -76,7 +76,7 @@ def protocols(incomplete: str) -> list[str]:
 
 
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Whatever `show` shows."""
+    """Return every name that `show` accepts."""
     from trainables.registries import methods_of
 
     methods = [*methods_of("loss"), *methods_of("regularizer")]

@@ -78,7 +78,7 @@ class ImportSource:
 
 @dataclass(frozen=True)
 class Reading:
-    """How results that no sweep of ours made are read."""
+    """Options for reading another program's results."""
 
     metric: Annotated[str | None, typer.Option(help="The column or metric that is judged.")] = None
     goal: Annotated[

@@ -105,7 +105,6 @@ class Preview:
         return self.cost.checkpoint_bytes * (2 * held + at_once)
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         plan = self.plan
         return {
             "sweep": plan.name,
@@ -143,7 +142,6 @@ class Preview:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield eight lines, and one for each note."""
         from tune_dml.record.commands import program
 
         plan = self.plan
@@ -230,11 +228,9 @@ class FullPreview:
     preview: Preview
 
     def data(self) -> dict[str, object]:
-        """The same as the preview's."""
         return self.preview.data()
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield arms, cells, settings with their origins, expected verdicts and notes, then the preview."""
         preview, plan = self.preview, self.preview.plan
         if plan.space.arms:
             arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)

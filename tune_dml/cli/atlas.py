@@ -78,7 +78,6 @@ class _Atlas:
     table: Path | None
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         from tune_dml.report.several.atlas_page import atlas_data
 
         return {
@@ -88,7 +87,6 @@ class _Atlas:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield a row for each knob, and the answer."""
         from tune_dml.report.several.atlas_page import atlas_sentences
 
         rows = [

@@ -75,7 +75,6 @@ class _Planned:
     audit: Audit
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         return {
             "run": self.audit.run,
             "protocol": self.audit.protocol.name,
@@ -94,7 +93,6 @@ class _Planned:
         return [self.audit.described(index) for index in range(len(self.audit.factors))]
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield a table of the settings, and the number of trials."""
         title = f"{self.audit.run} differs from {self.audit.protocol.name}"
         yield table(title, ("setting", "yours", "protocol"), self._rows())
         yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
@@ -121,11 +119,9 @@ class _Unfinished:
     sweep: str
 
     def data(self) -> dict[str, object]:
-        """The sweep that is not complete."""
         return {"incomplete": self.sweep}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield what to do."""
         yield f"The sweep {self.sweep} is not complete. Give the same command again to go on."
 
 
@@ -137,13 +133,11 @@ class _Finished:
     files: tuple[Path, Path]
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         from tune_dml.report.several.audit_page import audit_data
 
         return {**audit_data(self.report), "report": str(self.files[0])}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield the answer and the effect of each setting."""
         from tune_dml.report.several.audit_page import audit_sentences
 
         metric, effects = self.report.metric, self.report.verdict.effects

@@ -143,13 +143,11 @@ class _ShownComparison:
     page: Path | None
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         from tune_dml.report.several import comparison_data
 
         return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield differing settings, budgets, paired differences and conclusions; the cells of each sweep if none is paired."""
         from tune_dml.report.several import comparison_sentences
 
         comparison, names = self.comparison, self.comparison.names

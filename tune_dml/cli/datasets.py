@@ -107,17 +107,16 @@ def prepare(copy: Copy, *, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _DataSets(Listing):
-    """Data sets, whose addresses want whole lines: they are there to be copied."""
+    """Data sets, with each address on one line, to be copied."""
 
     def text(self) -> Iterable[RenderableType]:
-        """A paragraph each."""
         for row in self.rows:
             yield paragraph(row) + "\n"
         yield with_ones_copy("NAME")
 
 
 def with_ones_copy(name: str) -> str:
-    """What to do with one's own copy of a data set."""
+    """Return how to check and decode a local copy of a data set."""
     from tune_dml.record.commands import program
 
     datasets = f"{program()} datasets"
@@ -125,7 +124,7 @@ def with_ones_copy(name: str) -> str:
 
 
 def paragraph(row: Mapping[str, Any]) -> str:
-    """A data set as `row_of` describes it."""
+    """Format a row of `row_of` as a paragraph."""
     expected = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row["expected"].items())
     lines = [
         f"{row['data set']}: {row['citation']}",
@@ -138,7 +137,7 @@ def paragraph(row: Mapping[str, Any]) -> str:
 
 
 def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
-    """What is known of a data set without its files."""
+    """Describe a data set without its files."""
     return {
         "data set": name,
         "expected": dict(cls.expected),
@@ -151,7 +150,7 @@ def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _VerifiedDataSet:
-    """What was found of a data set, and what is wrong with it."""
+    """The findings about a local copy of a data set."""
 
     name: str
     root: Path | None
@@ -163,14 +162,13 @@ class _VerifiedDataSet:
     unreadable: int = 0
     """Pictures that do not decode and will be left out, as asked for."""
     disjoint: bool = False
-    """Whether there is a test half, whose classes are then no training classes."""
+    """Whether there is a test half, with other classes than the training half."""
     notes: tuple[str, ...] = ()
-    """What is odd about it, as far as that is known before it is decoded."""
+    """Oddities of the data that are known before decoding."""
     prepared: bool = False
     prepare_command: str = ""
 
     def data(self) -> dict[str, object]:
-        """What was looked at, with every problem."""
         return {
             "dataset": self.name,
             "root": None if self.root is None else str(self.root),
@@ -192,7 +190,6 @@ class _VerifiedDataSet:
         return [key for key, count in self.expected.items() if self.counts.get(key) != count]
 
     def text(self) -> Iterable[RenderableType]:
-        """A table of the counts and what was checked, one line each."""
         keys = dict.fromkeys([*self.expected, *self.counts])
         if keys:
             rows = ((key.replace("_", " "), self.counts.get(key), self.expected.get(key)) for key in keys)
@@ -224,12 +221,11 @@ class _Prepared:
 
     pictures: Pictures
     seconds: float
-    """What decoding took; 0 when it was there already."""
+    """Seconds of decoding; 0 if it was decoded before."""
     shorter_side: int | None = None
     """Of pictures that are stored whole."""
 
     def data(self) -> dict[str, Any]:
-        """Counts, location, identity and notes."""
         pictures = self.pictures
         folder = pictures.directory
         return {
@@ -248,7 +244,6 @@ class _Prepared:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """A table, the notes, and how to go on."""
         rows = self.data()
         notes = rows.pop("notes")
         shorter = rows.pop("shorter_side")
@@ -280,7 +275,7 @@ def _verified(dataset: DataSet, root: Path | None, progress: Progress) -> _Verif
 
 
 def _notes(dataset: DataSet, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """What a sweep on these data would note; without the counts, which stand in a table."""
+    """Return the notes of a sweep on these data, except counts, which the table shows."""
     from trainables.data.formats.picture_files import differences
 
     listed = dataset.listed()
@@ -289,7 +284,7 @@ def _notes(dataset: DataSet, counts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _prepare_command(dataset: DataSet, root: Path | None) -> str:
-    """What decodes exactly these data: the knobs that are not at their defaults are part of their identity."""
+    """Return the command that decodes these data, with every knob that is not at its default."""
     import shlex
 
     from trainables.methods import parameters_of
@@ -308,7 +303,7 @@ def _word(value: object) -> str:
 
 
 def _prepared(dataset: DataSet, progress: Progress) -> _Prepared:
-    """Decode into the cache, from where an interrupted call stopped. Raises ConfigError with every problem."""
+    """Decode into the cache; resume an interrupted call. Raise ConfigError with every problem."""
     from trainables.errors import raise_if_any
 
     raise_if_any(dataset.check())

@@ -64,7 +64,7 @@ def doctor(
 
 @dataclass(frozen=True)
 class _Finding:
-    """One thing that was looked at."""
+    """One checked item."""
 
     subject: str
     level: Level
@@ -74,11 +74,11 @@ class _Finding:
 
 @dataclass(frozen=True)
 class _Diagnosis:
-    """Everything that was looked at."""
+    """All checked items."""
 
     findings: tuple[_Finding, ...]
     ready: str
-    """What can be said when nothing is wrong."""
+    """Summary shown if nothing is wrong."""
 
     @property
     def healthy(self) -> bool:
@@ -86,18 +86,16 @@ class _Diagnosis:
         return all(finding.level != "problem" for finding in self.findings)
 
     def data(self) -> dict[str, object]:
-        """The findings."""
         return {"healthy": self.healthy, "findings": [vars(finding) for finding in self.findings]}
 
     def text(self) -> Iterable[RenderableType]:
-        """A table and a sentence."""
         rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
         yield table("", ("", "what", "found", "what to do"), rows)
         yield self.ready if self.healthy else "Mend the problems above first."
 
 
 def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
-    """Ask SLURM, and a node in a job of a minute."""
+    """Check SLURM, and a node by a job of one minute."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
@@ -134,7 +132,7 @@ def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
 
 
 def _next_command(session: Session, dataset: str | None) -> str:
-    """The first sweep, where this session would have it."""
+    """Return the command of a first sweep, with this session's options."""
     from tune_dml.record.commands import program
 
     storage = str(session.storage)
@@ -210,7 +208,7 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
 
 
 def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
-    """A cluster elsewhere, node by node."""
+    """Check each node of a remote cluster."""
     from trainables.data import default_cache_dir
     from trainables.errors import ConfigError
     from tune_dml.running.cluster import cluster, nodes

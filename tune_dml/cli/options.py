@@ -77,7 +77,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 @cache
 def _options_of(group: Any) -> list[inspect.Parameter]:
-    """The fields of a dataclass as parameters."""
+    """Return the fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     declared = inspect.signature(group).parameters.values()
     return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
@@ -155,7 +155,7 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
 
 
 def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
-    """`KEY` or `KEY=V,V` of --tune."""
+    """Read `KEY` and `KEY=V,V` of --tune."""
     if not pairs:
         return None
     given = values_of([pair for pair in pairs if "=" in pair], "--tune")
@@ -163,7 +163,7 @@ def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
 
 
 def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
-    """A count, or a list of seeds; raises ConfigError for anything else."""
+    """Read a count or a list of seeds. Raise ConfigError for other text."""
     if text is None:
         return None
     try:
@@ -193,7 +193,7 @@ _DECLARED = {
 
 
 def _flag(option: inspect.Parameter) -> inspect.Parameter:
-    """An option as Typer reads it: its type as text, its sentence as help."""
+    """Return an option for Typer: a type that it reads, and the option's sentence as help."""
     flag = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     declared = _DECLARED.get(option.name) if option.kind is inspect.Parameter.KEYWORD_ONLY else None
     if declared is None or any(not isinstance(part, str) for part in getattr(option.annotation, "__metadata__", ())):

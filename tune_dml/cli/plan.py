@@ -109,7 +109,7 @@ def _readable(folder: Path) -> Results | None:
 
 
 def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
-    """Analysis here and now with one worker; None where a search has yet to propose every cell."""
+    """Return a measurement here with one worker; None if a search has yet to propose every cell."""
     from tune_dml.running.trials.probe import probe_plan
 
     probed = probe_plan(plan, resources, session.cache)
@@ -206,13 +206,13 @@ def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> in
 
 
 def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:
-    """Each knob of each arm that the report asks about."""
+    """Return each knob of each arm that the report analyses."""
     arms = [plan.space.arm(arm.name) for arm in plan.main_arms]
     return [(arm, knob) for arm in arms for knob in plan.space.scientific_of(arm)]
 
 
 def _noise(results: Results) -> tuple[float, int, str] | None:
-    """The noise of one trial after removing the seed's effect, its degrees of freedom, and where it is from."""
+    """Return the noise of one trial without the seed's effect, its degrees of freedom and its source."""
     from tune_dml.report import seed_table
     from tune_dml.stats.intervals.noise import typical_noise
 

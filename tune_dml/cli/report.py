@@ -210,7 +210,6 @@ class WrittenReport:
         return self.files.summary
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         tracking = self.sweep.tracking
         return {
             "sweep": self.sweep.name,
@@ -236,7 +235,6 @@ class WrittenReport:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield a table of cells, the verdicts and the next commands."""
         from tune_dml.record.commands import command
         from tune_dml.record.ledger import is_running
         from tune_dml.report.naming import metric_name
@@ -293,13 +291,11 @@ class _WrittenStudyReport:
     files: tuple[Path, Path]
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         from tune_dml.report.several import study_data
 
         return {**study_data(self.study), "report": str(self.files[0])}
 
     def text(self) -> Iterable[RenderableType]:
-        """Yield the conclusions and the path of the page."""
         from tune_dml.report.several import study_sentences
 
         yield from (f"- {sentence}" for sentence in study_sentences(self.study))

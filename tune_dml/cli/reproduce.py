@@ -67,7 +67,7 @@ def reproduce(
 
 @dataclass(frozen=True)
 class _Reproduction:
-    """A printed table with ours beside it, on disk."""
+    """A stored page of a printed table beside our numbers."""
 
     sweep: Sweep
     printed: PrintedTable
@@ -75,7 +75,6 @@ class _Reproduction:
     files: tuple[Path, Path]
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         return {
             "table": self.printed.name,
             "sweep": self.sweep.name,
@@ -85,7 +84,6 @@ class _Reproduction:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """How many numbers there are, how many can be compared, and where the table is."""
         from tune_dml.record.commands import command
 
         measured = [row for row in self.rows if row.seeds]
@@ -106,7 +104,7 @@ def _name(printed: PrintedTable) -> str:
 
 
 def _data_problems(printed: PrintedTable, root: Path | None) -> list[Problem]:
-    """What is to be done where the data of the table are not on disk."""
+    """Return how to get the table's data if they are not on disk."""
     from trainables.data import DATASETS
     from trainables.errors import Problem
 

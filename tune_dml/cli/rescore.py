@@ -52,12 +52,11 @@ class _ShownRescoring:
     results: Results
     rescored: RescoredSweep
     refusal: str | None
-    """Why MLflow does not have them; None when it has."""
+    """Why MLflow lacks them; None if it has them."""
     places: dict[str, str | None]
     """Flags of this line."""
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         trials = [vars(trial) for trial in self.rescored.trials]
         return {
             "sweep": self.results.name,
@@ -67,7 +66,6 @@ class _ShownRescoring:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """A row for each trial, and what must be said."""
         from tune_dml.record.commands import command
 
         names = list(self.rescored.trials[0].metrics)

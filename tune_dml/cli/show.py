@@ -60,7 +60,7 @@ def show(
 
 
 def _bearing(name: str, storage: Path) -> Iterator[View]:
-    """What bears a name."""
+    """Return everything with a name."""
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
@@ -88,16 +88,14 @@ def _every_name(storage: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class _ShownTogether:
-    """Things of one name, one after the other."""
+    """All things with one name."""
 
     views: tuple[View, ...]
 
     def data(self) -> Any:
-        """A list."""
         return [view.data() for view in self.views]
 
     def text(self) -> Iterable[RenderableType]:
-        """With a line between them."""
         for number, view in enumerate(self.views):
             if number:
                 yield ""
@@ -111,7 +109,6 @@ class _ShownSpace:
     space: Space
 
     def data(self) -> dict[str, object]:
-        """What it declares."""
         space = self.space
         return {
             "space": space.name,
@@ -128,7 +125,6 @@ class _ShownSpace:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """A paragraph, the knobs, what is printed, and what to run."""
         space = self.space
         yield f"{space.name}: {space.title}"
         yield from filter(None, (space.question, str(space.citation or "")))
@@ -170,7 +166,6 @@ class _ShownMethod:
     method: type
 
     def data(self) -> dict[str, object]:
-        """Its formula, knobs and citation."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -180,7 +175,6 @@ class _ShownMethod:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Its docstring, a table of knobs, and how to choose it."""
         import inspect
 
         setting = _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
@@ -199,13 +193,11 @@ class _ShownDataSet:
     dataset: type[DataSet]
 
     def data(self) -> list[dict[str, object]]:
-        """As it is listed, and its knobs."""
         from tune_dml.cli.datasets import row_of
 
         return [{**row_of(self.name, self.dataset), "knobs": _knobs_of(self.dataset)}]
 
     def text(self) -> Iterable[RenderableType]:
-        """What is known of it, a table of knobs, and what to do with one's copy where it takes one."""
         from tune_dml.cli.datasets import paragraph, row_of, with_ones_copy
 
         yield paragraph(row_of(self.name, self.dataset))
@@ -218,13 +210,7 @@ def _knobs_of(method: type) -> list[dict[str, object]]:
     from trainables.methods import parameters_of
 
     return [
-        {
-            "name": k.name,
-            "default": k.default,
-            "required": k.required,
-            "rule": k.rule,
-            "meaning": k.description,
-        }
+        {"name": k.name, "default": k.default, "required": k.required, "rule": k.rule, "meaning": k.description}
         for k in parameters_of(method)
     ]
 
@@ -249,12 +235,11 @@ def _knob_table(section: str, method: type) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True)
 class _ShownSweep:
-    """A sweep: where it stands and what it says."""
+    """A sweep: its state and its answer."""
 
     results: Results
 
     def data(self) -> dict[str, object]:
-        """State, answer, next step, where things are."""
         results, summary = self.results, summary_of(self.results)
         return {
             "sweep": results.name,
@@ -273,7 +258,6 @@ class _ShownSweep:
         return self.results.folder / "report" / "report.html"
 
     def text(self) -> Iterable[RenderableType]:
-        """The answer, five facts, the next step and the links."""
         from tune_dml.cli.report import answer_lines
         from tune_dml.record.commands import command
         from tune_dml.record.ledger import is_running

@@ -32,7 +32,6 @@ class _StudyList:
     spaces: tuple[Space, ...]
 
     def data(self) -> list[dict[str, object]]:
-        """Everything that is declared."""
         return [
             {
                 "space": space.name,
@@ -47,7 +46,6 @@ class _StudyList:
         ]
 
     def text(self) -> Iterable[RenderableType]:
-        """Name and title of each, one line each."""
         from rich.text import Text
 
         room = max((len(space.name) for space in self.spaces), default=0) + 2

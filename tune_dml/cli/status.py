@@ -85,7 +85,7 @@ def _waits_for_slurm(folder: Path) -> bool:
 
 
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
-    """Wait until no process runs a sweep, or for so many seconds."""
+    """Wait until no process runs a sweep, at most this many seconds."""
     from tune_dml.record.state import read_state
 
     until = math.inf if seconds is None else time.monotonic() + seconds
@@ -102,17 +102,16 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
 
 @dataclass(frozen=True)
 class _SweepStatus:
-    """Where a sweep stands."""
+    """The state of a sweep."""
 
     results: Results
     list_trials: bool = False
     trial_files: str | None = None
-    """Where in object storage trials keep their files."""
+    """Address of the trials' files in object storage."""
     unfetched: int = 0
     """Ended trials that have left something there."""
 
     def data(self) -> dict[str, object]:
-        """Counts, the answer of the last look, and one entry a trial."""
         from tune_dml.record.commands import as_typed_here
 
         summary = summary_of(self.results)
@@ -146,7 +145,6 @@ class _SweepStatus:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """The matrix, the notes and what to do next."""
         from tune_dml.cli._status_table import status_table
         from tune_dml.record.commands import command, stop, try_again
 
@@ -187,11 +185,11 @@ class _SweepStatus:
 
     @property
     def _waits_for(self) -> str:
-        """What goes before it on its cluster; nothing where no driver is there to wait."""
+        """Return the sweeps before it on its cluster; empty without a waiting driver."""
         return self.results.waits_for if is_running(self.results.folder) else ""
 
     def _answer(self) -> Iterable[RenderableType]:
-        """The answer of the last look, and the step that would settle more; of trials that came since, how to get one."""
+        """Return the answer of the last look and the next step, or how to get an answer on newer trials."""
         answer, left_out = answer_of(self.results), unjudged(self.results)
         if answer:
             yield from ("", *answer)

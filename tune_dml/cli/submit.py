@@ -74,7 +74,7 @@ def submit(
 
 @dataclass(frozen=True)
 class Command:
-    """What is to run there, read as it would be read here."""
+    """A command to run on the cluster, parsed as it would be here."""
 
     words: tuple[str, ...]
     given: Mapping[str, Any]
@@ -87,21 +87,21 @@ class Command:
 
     @property
     def sweep(self) -> str:
-        """The sweep it is about."""
+        """The name of its sweep."""
         return str(self.given.get("sweep_name") or self.given.get("name") or "")
 
     @property
     def files(self) -> list[Path]:
-        """Files of the user's that it names: a sweep file."""
+        """The user's files that it names: a sweep file."""
         space = str(self.given.get("space") or "")
         return [Path(space)] if space.endswith((".yaml", ".yml")) else []
 
     def in_json(self) -> Command:
-        """The same, which prints JSON where it can."""
+        """Return this command with --json, if the verb has it."""
         return self if self.given.get("as_json") is not False else replace(self, words=(*self.words, "--json"))
 
     def ceiling(self, capacity: Mapping[str, float]) -> str:
-        """The most that it can cost, as far as anybody has said."""
+        """Return its largest possible cost, as far as the flags limit it."""
         if not capacity["GPU"] and not capacity["CPU"]:
             return self._ceiling_of_what_comes()
         on_gpus = capacity["GPU"] and self.given.get("gpus_per_worker") != 0
@@ -117,11 +117,11 @@ class Command:
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
 
     def _workers_on(self, cpus: float) -> float:
-        """How many train at once there, without a GPU."""
+        """Return the number of workers that train at once without a GPU."""
         return cpus // (self.given.get("cpus_per_worker") or 1)
 
     def _ceiling_of_what_comes(self) -> str:
-        """On a cluster that has nothing but its head yet."""
+        """Return the ceiling on a cluster that has only its head."""
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
             return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. Then it stops, resumable."
         if seconds := self.given.get("time_budget"):
@@ -162,7 +162,7 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool
 
 
 def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str:
-    """What to do about a verb that no job runs."""
+    """Return what to do instead with a verb that cannot run as a job."""
     verb, *rest = words
     if verb == "tune-dml":
         return "Leave that word out."
@@ -176,7 +176,7 @@ def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str
 
 
 def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
-    """The name that a sweep would get here; raises ConfigError for an unknown space and for a wrong sweep file."""
+    """Return the sweep's default name. Raise ConfigError for an unknown space or a wrong sweep file."""
     from tune_dml.planning.request import Request
     from tune_dml.planning.study import study_of
 
@@ -228,7 +228,7 @@ _PLACES = {
 
 
 def _relative_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
-    """Folders that would lie in a job's own."""
+    """Refuse relative folders: they would be inside the job's temporary folder."""
     for name, (why, example) in _PLACES.items():
         folder = given.get(name)
         if folder is None or Path(folder).is_absolute() or str(folder).startswith("~"):
@@ -239,20 +239,18 @@ def _relative_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class _Announcement:
-    """What is about to travel and to be spent."""
+    """The upload and the ceiling of the cost."""
 
     upload: Upload
     ceiling: str
 
     def data(self) -> dict[str, object]:
-        """Size, files, what was kept back or left out, the ceiling."""
         kept_back = list(self.upload.kept_back)
         size, number = self.upload.size, len(self.upload.files)
         left_out = list(self.upload.left_out)
         return {"bytes": size, "files": number, "kept_back": kept_back, "left_out": left_out, "ceiling": self.ceiling}
 
     def text(self) -> Iterable[RenderableType]:
-        """A line each."""
         yield f"Uploads {self.upload}"
         if self.upload.kept_back:
             yield f"Kept back, since they look like secrets: {', '.join(self.upload.kept_back)}"
@@ -263,11 +261,11 @@ class _Announcement:
 
 @dataclass(frozen=True)
 class _SubmittedJob:
-    """A job that the cluster has."""
+    """A job on the cluster."""
 
     target: str
     there: str
-    """The target and what else `submit` was told, as it is typed."""
+    """The target and the other flags of `submit`, as typed."""
     command: Command
     job: Job
     new: bool
@@ -275,7 +273,6 @@ class _SubmittedJob:
     ceiling: str
 
     def data(self) -> dict[str, object]:
-        """Its name and what was sent."""
         return {
             "job": self.job.id,
             "sweep": self.command.sweep,
@@ -284,7 +281,6 @@ class _SubmittedJob:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Its name, and the commands that go on with it."""
         sweep, target = self.command.sweep, shlex.quote(self.target)
         there = f"tune-dml submit {self.there} --"
         storage = shlex.join(["--storage", str(self.command.given["storage"])])

@@ -45,7 +45,7 @@ def sync(
 
 @dataclass(frozen=True)
 class _SyncedSweep:
-    """A sweep and what MLflow has of it."""
+    """A sweep compared with MLflow."""
 
     results: Results
     reconciliation: Reconciliation
@@ -53,11 +53,9 @@ class _SyncedSweep:
     """Flags of this line."""
 
     def data(self) -> dict[str, object]:
-        """Everything as JSON."""
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
 
     def text(self) -> Iterable[RenderableType]:
-        """What was missing, and whether it is there now."""
         from tune_dml.record.commands import command
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
@@ -77,4 +75,4 @@ class _SyncedSweep:
         )
         yield f"{name}: MLflow {'shows what the ledger has' if reconciliation.equal else 'differs'}: {compared}{repaired}."
         if reconciliation.after:
-            yield "What a run has logged MLflow does not change: delete such a run there, and sync logs it anew."
+            yield "MLflow cannot change logged values: delete the run there, and sync logs it again."

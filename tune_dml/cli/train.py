@@ -78,18 +78,16 @@ class SingleTrial:
     threads: int = 1
     cache_dir: Path | None = None
     recorded: Mapping[str, float] = field(default_factory=dict)
-    """What the sweep recorded for this trial, when it is a rerun."""
+    """The sweep's metrics of this trial, if it is a rerun."""
     trial: str = ""
     pictures: Path | None = None
-    """Where what the trial leaves to look at goes; nowhere when None."""
+    """Folder of the trial's pictures; None stores none."""
 
     def data(self) -> dict[str, dict[str, Value]]:
-        """Every setting with its origin."""
         settings = self.config.settings()
         return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
 
     def text(self) -> Iterable[RenderableType]:
-        """The resolved settings."""
         rows = ((name, item["value"], item["origin"]) for name, item in self.data().items())
         yield table("Resolved settings", ("setting", "value", "origin"), rows)
 
@@ -101,9 +99,9 @@ class TrainedTrial:
     end: TrialEnd
     recorded: Mapping[str, float]
     pictures: tuple[Path, ...] = ()
-    """What it left to look at."""
+    """Stored pictures."""
     not_kept: str = ""
-    """Why that is not there."""
+    """Why no pictures are stored."""
 
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
@@ -116,7 +114,6 @@ class TrainedTrial:
         }
 
     def data(self) -> dict[str, object]:
-        """Status, metrics and, for a rerun, whether they agree with the record."""
         seen = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
         agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
         return {
@@ -128,7 +125,6 @@ class TrainedTrial:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """A table of the figures and a sentence."""
         if self.end.status != "finished":
             yield f"{self.end.status}: {self.end.reason}"
             if self.end.traceback:
@@ -157,7 +153,7 @@ def _single_trial(
     storage: Path,
     cache_dir: Path | None = None,
 ) -> SingleTrial:
-    """Resolve what to train: a stored trial, or a protocol with settings over it. Raises ConfigError."""
+    """Resolve a stored trial, or a protocol with settings that override it. Raise ConfigError."""
     from trainables.resolve import Layer, read_settings, resolve
 
     own = dict(settings)
@@ -223,7 +219,7 @@ def _folder_of(config: TrialConfig, storage: Path) -> Path:
 
 
 def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
-    """Copy what a trial left to where it can be looked at; replaces what an earlier run of it left."""
+    """Copy a trial's pictures to a folder, replacing those of an earlier run."""
     import shutil
 
     if folder is None or not left.is_dir():
@@ -234,7 +230,7 @@ def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """The protocol asked for, else the data set's for the task, over what travels with the loss."""
+    """Return the loss's settings and the requested protocol, else the data set's for the task."""
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
@@ -248,7 +244,7 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
 
 
 def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
-    """Settings, threads and recorded metrics of a stored trial, found by its id or an unambiguous beginning of it."""
+    """Return settings, threads and metrics of a stored trial, by its id or a unique prefix."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import load_results
     from tune_dml.record.state import sweep_names

@@ -21,7 +21,7 @@ _YOURS, _PROTOCOL = "yours", "protocol"
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit compares, and by which trials."""
+    """An audit: the runs that it compares, and their trials."""
 
     run: str
     """Name of the user's run."""
@@ -32,7 +32,7 @@ class Audit:
     number: float | None = None
     """The number that the user cannot reach; None if none was given."""
     data: tuple[str, ...] = ()
-    """What is odd about the data."""
+    """Oddities of the data."""
 
     def __post_init__(self) -> None:
         place, factors = "--against", self.factors

@@ -25,7 +25,7 @@ _ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars"
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a printed number was trained with."""
+    """The settings behind a printed number."""
 
     settings: Mapping[str, Value]
     """As paper or released code state them."""
@@ -33,7 +33,7 @@ class Conditions:
     """Settings that neither states, or that the table leaves open."""
 
     def differing(self, settings: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
-        """Where a cell's resolved settings differ: setting -> (ours, printed)."""
+        """Return the settings in which a cell differs: setting -> (ours, printed)."""
         pairs = {path: (settings.get(path), printed) for path, printed in self.settings.items()}
         return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not _same(ours, printed)}
 
@@ -53,7 +53,7 @@ def conditions_of(row: PublishedRow) -> Conditions | None:
 
 
 def _takes(method: PrintedMethod, path: str) -> bool:
-    """Whether a method has such a setting at all: no eta without a regularizer, no K without a loss that has one."""
+    """Whether a method has a setting: eta needs a regularizer, K a loss with K."""
     if path.startswith("regularizer."):
         return method.settings.get("regularizer.name") != "none"
     return not path.startswith("loss.") or path in method.knobs.values()
@@ -72,7 +72,7 @@ def table_of(source: str, number: str) -> PaperTable | None:
 
 
 def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """What the method's protocol states, and what it leaves open; of another loss than its own it says nothing."""
+    """Return what the method's protocol states and leaves open. It states nothing about other losses."""
     protocol = protocols().get(method.protocol.format(our_name(dataset)))
     if protocol is None:
         return {}, ()

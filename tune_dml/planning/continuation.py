@@ -65,7 +65,7 @@ def _moved_problems(plan: Plan) -> list[Problem]:
     root = plan.base_settings.get("data.root")
     if not root or expanded(str(root)).exists():
         return []
-    rule = "the pictures must lie where the sweep was told that they lie"
+    rule = "the sweep's picture folder must exist"
     return [
         option_problem(
             "data_root",

@@ -28,13 +28,13 @@ _SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seed
 
 @dataclass(frozen=True)
 class DryRun:
-    """What became known without training."""
+    """Facts found without training."""
 
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
-    """What the networks start from, and what a reader must know about the pictures and how they are split."""
+    """Notes on the networks' initial weights, the pictures and their split."""
     kept_bytes: int | None = 0
-    """What the trial that keeps most keeps because it was asked to; None while the pictures are not decoded."""
+    """Largest size of the files that a trial keeps on request; None until the pictures are decoded."""
 
 
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
@@ -80,7 +80,7 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
 
 
 def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list[str]:
-    """That so few queries cannot show a difference of the size of the margin."""
+    """Note that the queries are too few to show a difference of the margin."""
     measured = family_of(plan.metric.removeprefix("val/"))
     if measured is None or measured[0].name != "recall":
         return []
@@ -106,7 +106,7 @@ def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
 
 
 def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
-    """The first item of each key."""
+    """Return the first item of each key."""
     first: dict[str, _T] = {}
     for item in items:
         first.setdefault(key(item), item)
@@ -126,7 +126,7 @@ def _methods(task: Task) -> str:
 
 
 def _in_parts(task: Task, micro_batch: int | None) -> Task:
-    """The task whose network holds so many pictures at a time; as it is where None."""
+    """Return the task with this micro-batch; None changes nothing."""
     if micro_batch is None:
         return task
     training = task.config.training.model_copy(update={"micro_batch": micro_batch})
@@ -192,7 +192,7 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
 
 
 def start_notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str]:
-    """Where each network starts from, and that the protocol's networks start from other weights."""
+    """Note each network's initial weights, and those of the protocol if they differ."""
     from trainables.models import BACKBONES
     from trainables.models.weights import source_of
 

@@ -62,7 +62,7 @@ def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Spa
 
 
 def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
-    """The batch, cut to the classes there are, with those of its divisors that lie nearest to the values."""
+    """Limit the batch to the existing classes; replace values by its nearest divisors."""
     batch = int(space.fixed.get(_BATCH, 0))
     if not batch or batch <= min(values) * part.classes:
         return space
@@ -82,7 +82,7 @@ def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> S
 
 
 def _fit_pictures(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
-    """The largest value keeps every picture; none keeps fewer than two."""
+    """Scale the values so that the largest keeps every picture; none falls below two."""
     if max(values) <= part.pictures:
         return space
     return with_scaled_values(space, _KEPT, _scaler(part.pictures / max(values), 1, 2))

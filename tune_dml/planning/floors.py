@@ -1,4 +1,4 @@
-"""What a sweep's data and network reach without training: measured once, before the first trial."""
+"""Measure the metrics of data and network without training, once before the first trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a folder of pictures says of how it can be trained on: known from its listing, before a picture is decoded."""
+"""Describe the training part of a picture folder from its listing, before decoding."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _FOLDER = "image_folder"
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """What a trial trains on."""
+    """The pictures that a trial trains on."""
 
     classes: int
-    """As many whatever the seed."""
+    """The same for every seed."""
     pictures: int
     """Pictures of the largest class."""
 
 
 def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
-    """Sizes of the part of a folder that a trial trains on.
+    """Return the sizes of the part of a folder that a trial trains on.
 
-    None of other data sets, of a folder that cannot be listed or split (which is said where the data are checked), and
-    where settings choose the split.
+    None for other data sets, for settings that choose the split, and for a folder that cannot be listed or split, which
+    the check of the data reports.
     """
     root = settings.get("data.root")
     if dataset != _FOLDER or not root or not expanded(str(root)).is_dir():

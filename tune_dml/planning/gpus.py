@@ -13,7 +13,7 @@ from trainables.errors import Problem
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _DEVICES, _KINDS = Path("/dev"), ("nvidia*", "dxg", "nvmap", "kfd")
-"""What a machine with GPUs has at least, where the driver's files are not (some containers, WSL, Jetson, AMD)."""
+"""Device files of machines with GPUs but without the driver's files (some containers, WSL, Jetson, AMD)."""
 _UUID = re.compile(r"GPU UUID:\s*(\S+)")
 _NONE = {"", "-1"}
 """Names that hide the devices."""
@@ -25,12 +25,12 @@ class _Gpu:
     uuid: str
 
     def is_named(self, name: str) -> bool:
-        """By its number, or by as much of its UUID as tells it from others."""
+        """Whether a name means this GPU: its number or the beginning of its UUID."""
         return name == self.number or (name.startswith("GPU-") and self.uuid.startswith(name))
 
 
 def visible_gpus() -> int:
-    """How many this machine's programs may use: those that are named up to the first that is not there, as CUDA counts."""
+    """Return the number of usable GPUs. Like CUDA, count the named ones up to the first missing one."""
     names, gpus = _named(), _gpus()
     if names is None:
         return len(gpus)
@@ -50,7 +50,7 @@ def visibility_problems() -> list[Problem]:
 
 
 def _named() -> list[str] | None:
-    """The names given, up to one that hides the rest; None where nothing is said."""
+    """Return the named GPUs, up to a name that hides the rest; None if the variable is unset."""
     given = os.environ.get(_VARIABLE)
     if given is None:
         return None

@@ -34,7 +34,7 @@ def _is_plain(annotation: Any) -> bool:
 
 
 def _rule(annotation: Any, value: object) -> str:
-    """What a value of this type must be; empty where it is."""
+    """Return the rule that a value breaks for its type; empty if none."""
     try:
         TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_plainly(value))
     except ValidationError as error:

@@ -91,7 +91,7 @@ def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value])
 
 
 def _values(space: Space) -> list[Value]:
-    """Every K of a space, each once."""
+    """Return every K of a space, each once."""
     found = [space.fixed[COUNT]] if COUNT in space.fixed else []
     found += [arm.settings[COUNT] for arm in space.every_arm if COUNT in arm.settings]
     domains = [knob.domain for arm in space.every_arm for knob in space.knobs_of(arm) if knob.path == COUNT]

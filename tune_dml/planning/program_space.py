@@ -154,7 +154,7 @@ def metric_problems(metric: str, place: str) -> list[Problem]:
 
 
 def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
-    """A program's metric and its direction have no default."""
+    """Require a program's metric and direction, which have no defaults."""
     metric = raw.get("metric")
     example = "Example: metric: {name: val/accuracy, goal: maximize}."
     if metric is None:

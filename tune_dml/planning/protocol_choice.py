@@ -31,7 +31,7 @@ def protocol_layer(protocol: Protocol) -> Layer:
 
 @dataclass(frozen=True)
 class _ProtocolFor:
-    """What a protocol is looked for."""
+    """The data set, task and loss that need a protocol."""
 
     dataset: str
     task: str
@@ -72,7 +72,7 @@ def choose_protocol(
 
 
 def _undeclared(wanted: _ProtocolFor, printed: Protocol | None, named: str) -> Choice:
-    """What trains an arm for which neither it nor its space declares a protocol; one with a name must have one."""
+    """Choose the protocol of an arm if neither it nor its space declares one; a named one must exist."""
     default = default_protocol(wanted.dataset, wanted.task)
     if printed is not None:
         return Choice(printed)
@@ -110,7 +110,7 @@ def _printed(wanted: _ProtocolFor, family: str | None) -> Protocol | None:
 
 
 def _unprinted(protocol: Protocol, wanted: _ProtocolFor) -> str:
-    """The line that says that a protocol was meant for other losses."""
+    """Return the note that a protocol is meant for other losses."""
     return (
         f"no protocol is printed for {wanted.loss} on {wanted.dataset}: it trains by {protocol.name}, "
         f"which is for {', '.join(protocol.methods)}"

@@ -137,11 +137,7 @@ class Resources:
     def problems(self) -> list[Problem]:
         """Return the requirements that no machine can satisfy."""
         problems = []
-        counts = {
-            "workers": self.workers,
-            "cpus_per_worker": self.cpus_per_worker,
-            "micro_batch": self.micro_batch,
-        }
+        counts = {"workers": self.workers, "cpus_per_worker": self.cpus_per_worker, "micro_batch": self.micro_batch}
         for name, value in counts.items():
             if value is not None and value < 1:
                 problems.append(Problem(option_place(name), "must be at least 1", value))

@@ -122,7 +122,7 @@ class _Arm(_Part):
     @model_validator(mode="before")
     @classmethod
     def _in_short(cls, raw: Any) -> Any:
-        """A mapping of dotted settings alone is an arm too."""
+        """Read a mapping of dotted settings as an arm."""
         short = isinstance(raw, dict) and all("." in str(key) for key in raw)
         return {"settings": raw} if short else raw
 
@@ -200,7 +200,7 @@ def read_sweep_file(path: Path) -> Request:
 
 
 def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
-    """What a sweep file asks for as far as it can be understood, and its problems.
+    """Return the request of a sweep file, as far as it is readable, and its problems.
 
     Raises ConfigError where nothing of it can be understood.
     """
@@ -222,7 +222,7 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
 
 
 def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, object]:
-    """The mapping without these keys; of `parameters`, `arms` and `fixed` only single ones are left out."""
+    """Return the mapping without these keys; `parameters`, `arms` and `fixed` lose single entries only."""
     several = {"parameters", "arms", "fixed"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
     for key in several & kept.keys():
@@ -281,7 +281,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
 
 
 def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
-    """The space of a file that runs a program; its parameters are the program's own."""
+    """Return the space of a file that runs a program, with the program's parameters."""
     others = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
     rule = "a program has parameters alone"
     problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in others.items() if value]
@@ -301,7 +301,7 @@ def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Pro
 
 
 def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Problem]) -> Arm:
-    """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
+    """Return an arm of a space. An unknown protocol adds a problem and is left out."""
     if not name.strip():
         problems.append(
             Problem(f"{path}, arms", "an arm must have a name", name, "Tables and figures call it by that.")

@@ -81,7 +81,7 @@ def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Pr
 
 
 def _around(value: Value) -> tuple[Value, ...]:
-    """A third of it, itself, and three times it, to two digits; whole numbers stay whole."""
+    """Return a third of a value, the value and three times it, to two digits; integers stay integers."""
     assert is_number(value)  # noqa: S101 - checked before
     near = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in _FACTORS]
     if isinstance(value, int):
@@ -90,7 +90,7 @@ def _around(value: Value) -> tuple[Value, ...]:
 
 
 def _grown(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
-    """The space with the knobs; an arm whose values are not those of the first one has its own."""
+    """Add knobs to a space; an arm with other values than the first gets its own knob."""
     first = next((arm for arm in space.every_arm if arm.name != space.baseline_name), space.every_arm[0])
     shared = grids[first.name]
 

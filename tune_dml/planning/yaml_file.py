@@ -19,7 +19,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import rule_of
 
 _MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
-"""Of a file: a plan of so many values takes seconds to check."""
+"""Largest file; checking a plan of this size takes seconds."""
 
 
 class _Loader(yaml.SafeLoader):

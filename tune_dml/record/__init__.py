@@ -1,1 +1,1 @@
-"""What a sweep leaves on disk, and how it is read back."""
+"""Write and read the files of a sweep."""

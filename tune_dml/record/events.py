@@ -34,7 +34,7 @@ _KINDS: dict[str, type[Event]] = {}
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """How a trial ended."""
+    """The end of a trial."""
 
     status: EndStatus
     reason: str = ""
@@ -45,7 +45,7 @@ class TrialEnd:
     seconds: float | None = None
     """Training time over all attempts."""
     kind: str = ""
-    """What kind of failure (`running.failures`)."""
+    """The kind of failure (`running.failures`)."""
     traceback: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     """Module of another package -> digest of its source."""
@@ -227,7 +227,7 @@ class Opened(Event):
     cell: str
     """Label of the cell that validation selected."""
     selection: str = ""
-    """What the selection is for."""
+    """The purpose of the selection."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ _LOOKS = "looks.jsonl"
 
 
 Subject = Literal["sweep", "confirmation"]
-"""What a look judges: the sweep's own trials, or the fresh seeds of its confirmation. Each has an error budget."""
+"""The trials that a look judges: the sweep's, or those of its confirmation. Each has an error budget."""
 
 
 @dataclass(frozen=True)

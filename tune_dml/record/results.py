@@ -22,14 +22,7 @@ from tune_dml.record.provenance import Provenance, mask
 from tune_dml.record.race import Race
 from tune_dml.record.resolution import resolution_in
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
-from tune_dml.record.state import (
-    SweepState,
-    TrialStatus,
-    load_state,
-    look_at_confirmation,
-    look_at_sweep,
-    read_state,
-)
+from tune_dml.record.state import SweepState, TrialStatus, load_state, look_at_confirmation, look_at_sweep, read_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,10 +244,7 @@ def results_of(folder: Path) -> Results:
 
 def _looked_at(state: SweepState) -> bool:
     """Whether a look at the present trials is recorded, or no verdict is possible yet."""
-    looks = (
-        (look_at_sweep(state, ""), state.looks),
-        (look_at_confirmation(state, ""), state.confirmation_looks),
-    )
+    looks = ((look_at_sweep(state, ""), state.looks), (look_at_confirmation(state, ""), state.confirmation_looks))
     return all(now is None or (bool(past) and past[-1].data == now.data) for now, past in looks)
 
 

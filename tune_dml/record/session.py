@@ -1,4 +1,4 @@
-"""Why a session runs, and where its trials keep their files."""
+"""The intent of a session, and the storage of its trials' files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tune_dml.record.state import SweepState
 
 @dataclass(frozen=True)
 class SessionIntent:
-    """What a session is to do."""
+    """The task of a session."""
 
     verb: str
     """sweep, resume, extend or confirm; the session's end is recorded as a look by this verb."""

@@ -31,7 +31,7 @@ WORKER_RETRIES = 3
 """Retries of lost Ray Train workers within one attempt of a trial."""
 
 UNLIKE_DRIVER = "does not have what the driver has"
-"""What a trial's process says of a node that lacks this project."""
+"""The message of a trial's process on a node without this project."""
 
 _TITLES: dict[FailureKind, str] = {
     "out_of_memory": "out of memory",
@@ -130,7 +130,7 @@ class _Seen:
     location: str = ""
     """file:line where it was raised."""
     inner: tuple[_Seen, ...] = ()
-    """What it was raised from or stands for."""
+    """The errors that caused this one, or that it wraps."""
     group: bool = False
     """Whether it only stands for its inner errors."""
     step: int | None = None

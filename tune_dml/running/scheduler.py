@@ -1,4 +1,4 @@
-"""What Tune gets instead of its scheduler, its reporter and its fixed number of concurrent trials."""
+"""Replacements for Tune's scheduler, its reporter and its fixed number of concurrent trials."""
 
 from __future__ import annotations
 

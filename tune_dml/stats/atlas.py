@@ -29,7 +29,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class KnobVerdict:
-    """What an atlas says of one knob on one data set, in units of the metric."""
+    """The effect of one knob on one data set, in units of the metric."""
 
     values: tuple[float, ...]
     """In ascending order."""
@@ -37,9 +37,9 @@ class KnobVerdict:
     effects: tuple[Estimate, ...]
     """Result at each value minus that at the default; 0 for the default itself."""
     tunability: Estimate
-    """What the best value gains over the default; at least 0."""
+    """Gain of the best value over the default; at least 0."""
     mistunability: Estimate
-    """What the worst value loses against the default; at least 0."""
+    """Loss of the worst value against the default; at least 0."""
     tolerated: tuple[float, float]
     """The widest range of neighbouring values around the default that certainly lose less than the margin."""
     perhaps_tolerated: tuple[float, float]

@@ -61,7 +61,7 @@ class FactorEffect:
 
 @dataclass(frozen=True)
 class ScreeningVerdict:
-    """What a screening says of each factor."""
+    """The verdicts of a screening on each factor."""
 
     effects: tuple[FactorEffect, ...]
     one_of: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What MLflow is known to have of a sweep, stored in <sweep>/mlflow.json. Without the file everything is pushed again.
+"""The part of a sweep that MLflow has, stored in <sweep>/mlflow.json; without the file everything is pushed again.
 
 {"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, "cell-" + digest: run, key: run, ...},
  "rows": {key: rows pushed}, "ended": {key: time of the end that was pushed}, "sessions": number attached,
@@ -28,7 +28,7 @@ def cell_key(cell: Cell) -> str:
 
 
 class SyncState:
-    """What one store is known to have of one sweep. For another store it starts empty."""
+    """The part of a sweep that one store has. It starts empty for another store."""
 
     def __init__(self, path: Path, uri: str, experiment: str):
         self._path = path

@@ -59,7 +59,7 @@ class Reconciliation:
     after: tuple[str, ...]
     """The differences left after the repair."""
     counts: Counts
-    """What the last comparison covered."""
+    """The scope of the last comparison."""
     error: str | None
     """Why it failed; None if it did not."""
 

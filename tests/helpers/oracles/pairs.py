@@ -151,13 +151,7 @@ def contrastive(f, y, *, margin, threshold):
 @oracle("binomial")
 def binomial(f, y, *, threshold, beta_pos, beta_neg):
     b = Batch(f, y)
-    knobs = {
-        "base": "binomial",
-        "margin": 0,
-        "threshold": threshold,
-        "beta_pos": beta_pos,
-        "beta_neg": beta_neg,
-    }
+    knobs = {"base": "binomial", "margin": 0, "threshold": threshold, "beta_pos": beta_pos, "beta_neg": beta_neg}
     return b.mean([pair_loss(b, i, j, **knobs) for i, j in b.unordered])
 
 

@@ -308,7 +308,7 @@ def test_what_a_sync_cannot_mend_says_what_can(stored, capsys):
     show(_SyncedSweep(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
     out = capsys.readouterr().out
     assert f"differed: {line}" in out
-    assert "delete such a run there, and sync logs it anew" in " ".join(out.split())
+    assert "delete the run there, and sync logs it again" in " ".join(out.split())
 
 
 def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):

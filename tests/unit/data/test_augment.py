@@ -96,13 +96,7 @@ def test_flips_grey_and_jitter_come_as_often_as_asked():
 def test_defaults_are_the_papers():
     assert AUGMENTATIONS["crop_flip"] == {}
     sec, mpa = build_augmentation("crop_flip"), build_augmentation("crop_flip_224")
-    assert (sec.crop, sec.resize, sec.scale, sec.ratio, sec.flip) == (
-        227,
-        256,
-        (0.16, 1.0),
-        (3 / 4, 4 / 3),
-        0.5,
-    )
+    assert (sec.crop, sec.resize, sec.scale, sec.ratio, sec.flip) == (227, 256, (0.16, 1.0), (3 / 4, 4 / 3), 0.5)
     assert (mpa.crop, mpa.resize, mpa.scale) == (224, 256, (0.08, 1.0))
     assert build_augmentation("none") is None
 

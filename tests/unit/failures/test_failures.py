@@ -101,14 +101,8 @@ def task(cause, text=""):
 EXCEPTIONS = [
     (MemoryError("Unable to allocate 9 GiB"), "out_of_memory"),
     (TorchOOM("CUDA out of memory. Tried to allocate 2.00 GiB"), "out_of_memory"),
-    (
-        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
-        "out_of_memory",
-    ),
-    (
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        "out_of_memory",
-    ),
+    (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out_of_memory"),
     (OSError(12, "Cannot allocate memory"), "out_of_memory"),
     (Diverged("the loss is nan", 30, {"norm": 0.0}), "diverged"),
     (DataError(PROBLEM), "data"),
@@ -117,10 +111,7 @@ EXCEPTIONS = [
     (RayOOM("Task was killed due to the node running low on memory"), "infrastructure"),
     (ConnectionResetError("peer"), "infrastructure"),
     (DistBackendError("NCCL error: remote process exited"), "infrastructure"),
-    (
-        RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"),
-        "infrastructure",
-    ),
+    (RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"), "infrastructure"),
     (OSError(28, "No space left on device"), "infrastructure"),
     (RuntimeError("DataLoader worker (pid 33) is killed by signal: Killed."), "infrastructure"),
     (class_named("ray.train.v2.api.exceptions", "PreemptionError")("node is going"), "preempted"),

@@ -75,12 +75,7 @@ def test_identity_12_a_negative_at_the_same_distance_is_not_farther():
 def test_identity_13_npair_equals_pml_on_unit_vectors_times_five():
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     peer = losses.NPairsLoss(distance=distances.DotProductSimilarity(normalize_embeddings=False))
-    same(
-        build_loss("npair", scale=25),
-        lambda f, y: peer(5 * f / f.norm(dim=1, keepdim=True), y),
-        raw(6),
-        labels,
-    )
+    same(build_loss("npair", scale=25), lambda f, y: peer(5 * f / f.norm(dim=1, keepdim=True), y), raw(6), labels)
 
 
 @pytest.mark.parametrize("beta", [40, 50])
@@ -91,10 +86,7 @@ def test_identity_14_multi_similarity_equals_pml_with_its_miner(beta):
 
 
 def test_tuplet_margin_equals_pml():
-    peer, variance = (
-        losses.TupletMarginLoss(0.1 * 180 / torch.pi, 64),
-        losses.IntraPairVarianceLoss(0.01, 0.01),
-    )
+    peer, variance = (losses.TupletMarginLoss(0.1 * 180 / torch.pi, 64), losses.IntraPairVarianceLoss(0.01, 0.01))
     same(build_loss("tuplet_margin"), lambda f, y: peer(f, y) + 0.5 * variance(f, y), raw())
 
 

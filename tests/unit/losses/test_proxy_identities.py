@@ -100,10 +100,7 @@ def test_identity_44_similarity_lies_between_the_cosines_and_reaches_its_limits(
 @pytest.mark.parametrize("name", MULTI)
 def test_identity_45_the_regularizer_is_0_for_one_proxy_and_finite_for_coincident_ones(name):
     f = embeddings()
-    same(
-        build(name, proxies_per_class=1, tau=5.0)(f, LABELS),
-        build(name, proxies_per_class=1, tau=0.0)(f, LABELS),
-    )
+    same(build(name, proxies_per_class=1, tau=5.0)(f, LABELS), build(name, proxies_per_class=1, tau=0.0)(f, LABELS))
     loss, plain = build(name, proxies_per_class=3, tau=1.0), build(name, proxies_per_class=3, tau=0.0)
     for each in (loss, plain):
         with_proxies(each, each.proxies[:, :1].detach().expand(C, 3, D).clone())

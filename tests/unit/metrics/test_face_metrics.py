@@ -96,11 +96,7 @@ def test_verification_of_a_collapsed_embedding_is_a_coin_flip():
     ],
 )
 def test_verification_names_bad_input(change, message):
-    arguments = {
-        "first": np.ones((20, 4)),
-        "second": np.ones((20, 4)),
-        "same": np.arange(20) % 2 == 0,
-    } | change
+    arguments = {"first": np.ones((20, 4)), "second": np.ones((20, 4)), "same": np.arange(20) % 2 == 0} | change
     with pytest.raises(ConfigError, match=message):
         verification_metrics(**arguments)
 
@@ -159,10 +155,6 @@ def test_rank_1_in_blocks_falls_with_the_number_of_distractors(monkeypatch):
     ],
 )
 def test_rank_1_names_bad_input(change, message):
-    arguments = {
-        "embeddings": np.ones((5, 4)),
-        "labels": np.zeros(5, dtype=int),
-        "distractors": np.ones((3, 4)),
-    }
+    arguments = {"embeddings": np.ones((5, 4)), "labels": np.zeros(5, dtype=int), "distractors": np.ones((3, 4))}
     with pytest.raises(ConfigError, match=message):
         rank_1_with_distractors(**(arguments | change))

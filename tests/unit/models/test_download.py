@@ -223,10 +223,7 @@ def test_a_web_page_is_not_a_file(server, target):
     server.kind = "text/html; charset=utf-8"
     with pytest.raises(DataError, match="not a web page"):
         download(server.url(), target)
-    server.kind, server.content = (
-        "application/octet-stream",
-        b"\n<!DOCTYPE html><html>Please agree first</html>",
-    )
+    server.kind, server.content = ("application/octet-stream", b"\n<!DOCTYPE html><html>Please agree first</html>")
     with pytest.raises(DataError, match="not a web page"):
         download(server.url(), target)
     assert left(target) == []

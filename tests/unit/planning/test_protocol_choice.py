@@ -75,10 +75,7 @@ def test_a_protocol_can_be_chosen_by_name():
 def test_arms_each_take_the_protocol_of_their_own_loss():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
     study = study_of(Request(space_of(LR, arms=arms, differs="each as its paper trains it"), "cub200"))
-    assert {arm.name: arm.protocol.name for arm in study.arms} == {
-        "triplet": "sec/cub200",
-        "ms": "sec/cub200-ms",
-    }
+    assert {arm.name: arm.protocol.name for arm in study.arms} == {"triplet": "sec/cub200", "ms": "sec/cub200-ms"}
     own = space_of(LR, arms=(*arms, Arm("own", {"loss.name": "homemade"})))  # no protocol prints it anywhere
     assert [note for note in study_of(Request(own, "glyphs")).notes if "for homemade" in note]
     assert not study_of(Request(own, "glyphs")).problems
@@ -165,9 +162,6 @@ def test_what_cannot_be_tuned_is_said(tune, words):
 
 
 def test_a_range_keeps_its_search_when_a_setting_is_tuned_beside_it():
-    space = space_of(
-        Knob("loss.margin", Range(0.1, 1.0)),
-        baseline=OFF,
-    )
+    space = space_of(Knob("loss.margin", Range(0.1, 1.0)), baseline=OFF)
     plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))
     assert [cell.baseline for cell in plan.cells] == [True, True, True]

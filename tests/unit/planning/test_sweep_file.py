@@ -218,10 +218,7 @@ differs: M is what they differ in
         ("dataset: digits", "needs `parameters` or `arms`"),
         ("arms: {a: {settings: {loss.name: triplet}, knob: []}}", "knob"),
         ("arms: {a: {loss.name: triplet}, ' ': {loss.name: npair}}", "arms: an arm must have a name"),
-        (
-            "arms: {a: {settings: {}, protocol: glyphs/drop}}",
-            "arms.a.protocol: unknown protocol 'glyphs/drop'",
-        ),
+        ("arms: {a: {settings: {}, protocol: glyphs/drop}}", "arms.a.protocol: unknown protocol 'glyphs/drop'"),
     ],
 )
 def test_what_is_wrong_with_arms_is_named(file, text, words):

@@ -43,10 +43,7 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     assert tracker().attach([folder], "report") is None
     seen = mlflow_has()
     run_id = seen.parents[0].info.run_id
-    assert sorted(_files_under(seen.client, run_id, "report")) == [
-        "report/figures/one.svg",
-        "report/index.html",
-    ]
+    assert sorted(_files_under(seen.client, run_id, "report")) == ["report/figures/one.svg", "report/index.html"]
     place = seen.client.download_artifacts(run_id, "report/index.html", str(tmp_path / "."))
     assert Path(place).read_text() == "new"
     assert seen.client.get_experiment_by_name("toys").artifact_location.startswith(tmp_path.as_uri())

@@ -137,12 +137,7 @@ def test_gpus_are_read_from_the_drivers_own_tool(tmp_path, monkeypatch):
 
 
 def test_the_environment_is_an_allow_list_and_masked():
-    environment = {
-        "MLFLOW_TRACKING_URI": "http://me:pw@h:1",
-        "OMP_NUM_THREADS": "1",
-        "MY_TOKEN": "t",
-        "HOME": "/",
-    }
+    environment = {"MLFLOW_TRACKING_URI": "http://me:pw@h:1", "OMP_NUM_THREADS": "1", "MY_TOKEN": "t", "HOME": "/"}
     found = collect(environment=environment)["environment"]
     assert found == {"MLFLOW_TRACKING_URI": "http://***@h:1", "OMP_NUM_THREADS": "1"}
 

@@ -121,7 +121,7 @@ def _tried(data: ImportedRows, name: str) -> tuple[Value, ...]:
 
 
 def _key(value: Value) -> Hashable:
-    """1 and 1.0 are one value, yes is another."""
+    """Return a value's key: 1 and 1.0 are equal, yes differs."""
     return ("number", float(value)) if is_number(value) else ("name", repr(value))
 
 
@@ -135,7 +135,7 @@ def _scale(values: Sequence[Value]) -> Scale:
 
 
 def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
-    """A seed for each row, and what was decided. Raises ConfigError where one configuration has a seed twice."""
+    """Return a seed for each row, and notes. Raise ConfigError if a configuration repeats a seed."""
     counted: dict[Point, int] = {}
     if column is None:
         seeds = []

@@ -89,16 +89,14 @@ def cluster_file_notes(path: Path) -> list[str]:
     """Return notes on a correct file."""
     config: _ClusterConfig = read_mapping(path, "cluster file", _EXAMPLES)
     if "apiVersion" in config:
-        return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
+        return [f"Kubernetes checks its schema: kubectl apply --dry-run=server -f {path}"]
     notes = []
     if _is_local(config) and not (config.get("auth") or {}).get("ssh_private_key"):
-        notes += [
-            "no auth.ssh_private_key: the head starts the workers by SSH, and needs a key of its own that opens them"
-        ]
+        notes += ["no auth.ssh_private_key: the head starts the workers by SSH, and needs a key that they accept"]
     keys = ("initialization_commands", "setup_commands", "worker_setup_commands", "worker_start_ray_commands")
     if any(_MOUNTS.search(command) for key in keys for command in _commands(config, key)):
         return notes
-    return [*notes, "workers mount no folder that all nodes see: name a bucket with each sweep, --trial-files s3://..."]
+    return [*notes, "workers mount no shared folder: name a bucket with each sweep, --trial-files s3://..."]
 
 
 def _at(path: Path, problem: Problem) -> Problem:
@@ -221,7 +219,7 @@ def _token_problems(config: _ClusterConfig) -> Iterator[Problem]:
         if starts and all("RAY_AUTH_MODE=token" in before for before in starts):
             asks = True
             continue
-        rule = "every node must ask for the token: whoever reaches the port of an open one can run code there"
+        rule = "every node must ask for the token: on a node without it anyone who reaches the port can run code"
         yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
     if asks and not any(place.endswith(".ray/auth_token") for place in config.get("file_mounts") or {}):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
@@ -267,9 +265,9 @@ def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
         return
     for name, kind in (config.get("available_node_types") or {}).items():
         if str((kind.get("node_config") or {}).get("ImageId") or "latest_dlami").lower() == "latest_dlami":
-            rule = "an image must be named: Ray's own has Ubuntu 18.04, for which there is no torch any more"
+            rule = "an image must be named: Ray's default has Ubuntu 18.04, which current torch does not support"
             yield Problem(
-                f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml says how it is found."
+                f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml shows how to find one."
             )
 
 
@@ -277,8 +275,8 @@ def _local_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Check what the head needs to start one's own machines; Ray would retry silently."""
     key = (config.get("auth") or {}).get("ssh_private_key")
     if key and not expanded(key).exists():
-        rule = "the key must be there, which Ray copies to the head and by which that starts the workers"
-        yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml says how it is made.")
+        rule = "the SSH key must exist: Ray copies it to the head, which starts the workers with it"
+        yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml shows how to make one.")
     start = "\n".join(_commands(config, "head_start_ray_commands"))
     if _is_local(config) and "RAY_enable_autoscaler_v2=0" not in start:
         rule = "the second version of Ray's autoscaler counts the head as one of the workers, and leaves one out"
@@ -292,7 +290,7 @@ def _is_local(config: _ClusterConfig) -> bool:
 def _unfilled(config: _ClusterConfig) -> Iterator[Problem]:
     for place, text in _texts(config, ""):
         if found := _TO_FILL.search(text):
-            yield Problem(place, "must be put in", found[0], "The comments of the file say where it is found.")
+            yield Problem(place, "must be put in", found[0], "The comments of the file say where to find it.")
 
 
 def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
@@ -306,11 +304,11 @@ def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
 
 def _mount_problems(place: str, source: Path) -> Iterator[Problem]:
     if source.name == _TOKEN.name and not source.exists():
-        rule = "the token that every node is given must be there"
+        rule = "the token file must exist"
         remedy = f"ray get-auth-token --generate > /dev/null && chmod 600 {source}"
         yield Problem(f"file_mounts.{place}", rule, str(source), remedy)
     elif source.name == _TOKEN.name and source.stat().st_mode & 0o077:
-        rule = "the token must be its owner's alone: who reads it runs code on the cluster"
+        rule = "only the owner may read the token: a reader can run code on the cluster"
         yield Problem(f"file_mounts.{place}", rule, f"{source.stat().st_mode & 0o777:04o}", f"chmod 600 {source}")
     elif not source.exists():
-        yield Problem(f"file_mounts.{place}", "what is copied must be there", str(source))
+        yield Problem(f"file_mounts.{place}", "the copied file must exist", str(source))

@@ -26,7 +26,7 @@ def rayjob_problems(config: _Part) -> Iterator[Problem]:
     spec = _part(config, "spec")
     cluster = _part(spec, "rayClusterSpec")
     if _part(cluster, "authOptions").get("mode") != "token":
-        rule = "every pod must ask for the token: whoever reaches the port of an open one can run code there"
+        rule = "every pod must ask for the token: in a pod without it anyone who reaches the port can run code"
         yield Problem(f"{_CLUSTER}.authOptions", rule, None, "Write authOptions: {mode: token}.")
     head = _part(cluster, "headGroupSpec")
     yield from _head_problems(head)
@@ -57,7 +57,7 @@ def _head_problems(head: _Part) -> Iterator[Problem]:
         yield Problem(f"{place}.rayStartParams.num-cpus", rule, start.get("num-cpus"), 'Write num-cpus: "0".')
     if "trial_driver" not in str(start.get("resources")):
         rule = "the head must offer trial_driver, which a trial with several workers holds"
-        yield Problem(f"{place}.rayStartParams.resources", rule, None, "deploy/kuberay.yaml has the words.")
+        yield Problem(f"{place}.rayStartParams.resources", rule, None, "See deploy/kuberay.yaml.")
     asked = [_part(_part(container, "resources"), "limits").get(_GPU) for container in _containers(head)]
     if any(str(gpus) not in {"None", "0"} for gpus in asked):
         rule = "the head must offer no GPU: trials there would share it with the sweep's driver"

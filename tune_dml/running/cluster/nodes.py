@@ -25,7 +25,7 @@ _MIN_SHM = 1.0
 
 
 class _Answer(TypedDict, total=False):
-    """What a node found: a plain dictionary, since a class of ours would not travel to a node without the project."""
+    """The findings of a node. A plain dictionary: a node without the project cannot unpickle our classes."""
 
     host: str
     time: float
@@ -102,7 +102,7 @@ def _name(node: _Node) -> str:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a node is asked for."""
+    """The items that a node must check."""
 
     mark: str
     """A file in the storage."""

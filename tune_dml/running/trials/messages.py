@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Message(TypedDict, total=False):
-    """What a trial sends to its driver; an empty message says that steps are made."""
+    """A message of a trial to its driver; an empty one only shows that steps are made."""
 
     rows: list[Row]
     note: str
@@ -50,7 +50,7 @@ class Message(TypedDict, total=False):
 
 
 class TrialRequest(TypedDict):
-    """What Tune hands to a trial's function."""
+    """The configuration that Tune passes to a trial's function."""
 
     key: str
     label: str

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
-"""Of a program's output, what is kept of its beginning and of its end."""
+"""Bytes kept of a program's output, at its beginning and at its end."""
 _CHUNK = 65_536
 _GRACE = 2.0
 """Seconds to wait for the end of output, which a process elsewhere may hold open."""

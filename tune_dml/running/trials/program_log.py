@@ -1,4 +1,4 @@
-"""What a program reports: lines of JSON merged into one row a step, and a results file at its end."""
+"""Read a program's reports: JSON lines, merged into one row a step, and a results file at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProgramLog:
     step: int = 0
     """Step of the last row."""
     broken: str = ""
-    """Why the trial diverged: the metric that is not finite, with its step; empty otherwise."""
+    """Reason of divergence: the non-finite metric and its step; empty otherwise."""
     _row: Figures = field(default_factory=dict)
     _offset: int = 0
     _rows: int = 0

@@ -91,7 +91,7 @@ def _ends_by_ray(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class TrialRuntime:
-    """What all trials of a session share."""
+    """The data that all trials of a session share."""
 
     sweep: Path
     storage: Path | str

@@ -25,7 +25,7 @@ from tune_dml.running.trials.messages import Message, TrialRequest
 
 TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
 _Loop = Callable[[Mapping[str, Any]], None]
-"""What Ray Train runs in each worker, with {"mailbox": the group's actor}."""
+"""The function that Ray Train runs in each worker, with {"mailbox": the group's actor}."""
 """Called in each worker with a trial's configuration and a function that posts messages, the end among them."""
 
 _LOOK = 1.0
@@ -56,7 +56,7 @@ class _Mailbox:
         """Nodes of each replaced group of workers, since the trial began."""
         self.messages: deque[Message] = deque()
         self.refusal = ""
-        """What a worker's node lacks."""
+        """The reason why a worker's node cannot train."""
         self.failed: dict[int, Message] = {}
         """Rank -> its closing report, where no retry would help; in order of arrival."""
         self.failed_at = 0.0
