@@ -36,6 +36,9 @@ EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
 SEALED = "sealed.json"
 """Private file with `test/...` of the selected evaluation; no other file has them."""
 
+UNTESTED = "untested.pt"
+"""Private file with the head of the selected evaluation, whose test half nobody has evaluated yet."""
+
 Row = dict[str, float]
 """One report: `step` and figures `train/...`, `val/...` or `time/...`; never `test/...`."""
 
@@ -69,6 +72,8 @@ class TrialContext(Protocol):
     """Step of an evaluation at which to pause, to continue from its checkpoint; None trains to the end."""
     digests: Mapping[str, str]
     """Data set -> digest of the data to read, as far as known."""
+    defers_test: bool
+    """Whether a small head may be stored instead of evaluating it on the test half; see `late_test`."""
 
     def heartbeat(self) -> None:
         """Tell the engine that the trial is alive; called at every step."""
@@ -133,6 +138,7 @@ class FolderContext:
     """Called on rank 0 with the step of the checkpoint that the trial resumes from."""
     at_work: Callable[[], None] = lambda: None
     """Called at every step and at every retry of failing storage."""
+    defers_test: bool = False
     _files: TrialFiles = field(init=False)
     _next_checkpoint: str = _CHECKPOINTS[0]
     """The checkpoint to overwrite next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ class FiniteWatch:
     def see(self, value: Tensor, step: int) -> tuple[int, float] | None:
         """Return (step, loss) of a loss known not to be finite, else None."""
         if not self.lagging:
-            return None if torch.isfinite(value) else (step, float(value))
+            number = float(value)
+            return None if math.isfinite(number) else (step, number)
         before, event = self._pending, torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._pending = (step, value.to("cpu", non_blocking=True), event)
         event.record()

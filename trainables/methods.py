@@ -106,12 +106,14 @@ class KnobDomain:
     low_open: bool = False
     high_open: bool = False
     integer: bool = False
+    multiple_of: int = 1
+    """For whole numbers: the number that divides every legal value."""
 
     def allows(self, value: float) -> bool:
         """Return whether a value is legal."""
         above = value > self.low if self.low_open else value >= self.low
         below = value < self.high if self.high_open else value <= self.high
-        return above and below
+        return above and below and not (self.integer and value % self.multiple_of)
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,11 @@ class Parameter:
 
 
 def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
-    """Return the domain that a field's rules (`Ge`, `Gt`, `Le`, `Lt`) define."""
+    """Return the domain that a field's rules (`Ge`, `Gt`, `Le`, `Lt`, `MultipleOf`) define."""
     bounds: dict[str, float] = {}
+    divisor = 1
     for rule in rules:
+        divisor = int(getattr(rule, "multiple_of", divisor))
         bounds |= {kind: float(getattr(rule, kind)) for kind in ("gt", "ge", "lt", "le") if hasattr(rule, kind)}
     return KnobDomain(
         bounds.get("gt", bounds.get("ge", -math.inf)),
@@ -147,6 +151,7 @@ def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
         low_open="gt" in bounds,
         high_open="lt" in bounds,
         integer=annotation is int or set(typing.get_args(annotation)) == {int, type(None)},
+        multiple_of=divisor,
     )
 
 

@@ -101,7 +101,7 @@ def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
     """Return module -> digest of its file for all imported modules of those packages."""
     packages = foreign_packages(settings)
     digests: dict[str, str] = {}
-    for name, module in sorted(sys.modules.items()):
+    for name, module in sorted(sys.modules.items()) if packages else ():  # thousands of modules
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] in packages and file and file.endswith(".py"):
             with suppress(OSError):  # imported from an archive, or deleted

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from trainables import distributed, generators
 from trainables.arithmetic import fix_arithmetic
 from trainables.config import TrialConfig
-from trainables.context import EVIDENCE_FILES, NETWORK, Checkpoint, Row, TrialContext
+from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
@@ -267,9 +267,13 @@ def _evaluate(run: Run, since: float) -> None:
         validated = run.learner.conclude(validated)
         row.update(validated.figures)
         write_evidence(run, validated.evidence)
-        examined: Evaluation = run.learner.test(validated)
-        run.context.seal(examined.figures)
-        _store_artifacts(run, {"val": validated, "test": examined})
+        if run.context.defers_test and run.config.evaluation.keep == "scores" and run.learner.stores_small_heads:
+            run.context.store(UNTESTED, run.learner.head())
+            _store_artifacts(run, {"val": validated})
+        else:
+            examined: Evaluation = run.learner.test(validated)
+            run.context.seal(examined.figures)
+            _store_artifacts(run, {"val": validated, "test": examined})
         state.best = dict(row)
     state.seconds += time.perf_counter() - since
     _append_row(run, row)

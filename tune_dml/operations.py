@@ -28,6 +28,7 @@ from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.several_jobs import ARRAY_GROUP
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
+from tune_dml.record.untested import UntestedHeads
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -188,8 +189,9 @@ def open_test(name: str, session: Session, *, selection: str = "") -> Sweep:
 
     state = load_state(session.sweeps, name)
     if state.opened:
+        UntestedHeads.of(state, session.cache).evaluate()  # those that an interrupted opening has left
         return Sweep(Results.of(state))
-    results = open_results(state, selection)
+    results = open_results(state, selection, session.cache)
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 
@@ -264,8 +266,8 @@ def sync(name: str, session: Session) -> Reconciliation:
         return _tracker(state, session).reconcile(judged(Results.of(state)))
 
 
-def open_results(state: SweepState, selection: str = "") -> Results:
-    """Record that the test metrics are opened for the cell that validation selects; the results with them."""
+def open_results(state: SweepState, selection: str = "", cache_dir: Path | None = None) -> Results:
+    """Record that the test metrics are opened for the cell that validation selects, and test the stored heads."""
     from tune_dml.record.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
@@ -277,7 +279,9 @@ def open_results(state: SweepState, selection: str = "") -> Results:
         rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
         remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
         raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
+    heads = UntestedHeads.of(state, cache_dir)
     record_opening(state, best[0].label, selection)
+    heads.evaluate()
     return Results.of(state)
 
 

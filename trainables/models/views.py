@@ -43,8 +43,9 @@ class Views:
 
     def train(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Tensor:
         """Return one training view, (B, C, S, S); `first` is the position of `indices[0]` in the global batch."""
-        if isinstance(self.images, FeatureRows) and self.images.views > 1:
-            return self._stored_view(self.images, indices, step=step, first=first, view=view)
+        if isinstance(self.images, FeatureRows):
+            rows = self.images.rows[self.feature_rows(indices, step=step, first=first, view=view)]
+            return self._sent(rows[:, None, None])
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
@@ -71,11 +72,16 @@ class Views:
     def _as_stored(self, indices: Indices) -> Tensor:
         return self._sent(cast("Squares", self.images)[indices])
 
-    def _stored_view(self, features: FeatureRows, indices: Indices, *, step: int, first: int, view: int) -> Tensor:
-        """Return one view of each picture; equal for any number of workers, as `Augmentation.decide` is."""
+    def feature_rows(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Indices:
+        """Draw the stored view that training sees of each picture, as a row number of the features.
+
+        Equal for any number of workers, as `Augmentation.decide` is.
+        """
+        stored = cast("FeatureRows", self.images).views
+        if stored == 1:
+            return indices
         drawn = uniforms(self.seed, step, view, first + np.arange(len(indices)), draws=1)[:, 0]
-        views = (drawn * features.views).astype(np.int64)
-        return self._sent(features.of_views(indices, views)[:, None, None])
+        return indices * stored + (drawn * stored).astype(np.int64)
 
     def _sent(self, stored: NDArray[Any]) -> Tensor:
         pixels = torch.from_numpy(np.ascontiguousarray(stored))  # copies from the memory map

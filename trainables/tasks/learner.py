@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import pickle  # for the error that torch raises
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +15,9 @@ from torch import Tensor, nn
 
 from trainables import distributed
 from trainables.config import TrialConfig
-from trainables.context import TrialContext
+from trainables.context import UNTESTED, TrialContext
 from trainables.data.base import DataSet, Indices, Pictures
-from trainables.errors import DataError, Problem
+from trainables.errors import ConfigError, DataError, Problem
 from trainables.evidence import directions
 from trainables.handed_back import check_figures
 from trainables.losses import Loss, build_loss
@@ -23,6 +25,7 @@ from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
 from trainables.models.embedder import Embedder
+from trainables.models.pooled import pooled_features
 from trainables.models.views import Views
 from trainables.regularizers import build_regularizer, penalised
 from trainables.regularizers.schedules import eta_at
@@ -36,6 +39,7 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Pixels embedded at a time: on the CPU as many as fit its cache (30% faster than thousands of pictures).
 _EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
 _EVALUATION_BATCH = (8, 1000)  # smallest and largest number of pictures at a time
+_SMALL = 1 << 19  # bytes of a head that is stored until its test: more would fill the disk instead
 _MEAN_STREAM = 0x5EC_0_3EA2  # separates this generator from the samplers' for equal seeds
 
 _E = TypeVar("_E", bound=Evaluation)
@@ -47,6 +51,9 @@ class Learner(ABC, Generic[_E]):
     The objective is L = L_metric + eta_t * L_regularizer on the raw embeddings of the global batch of all workers.
     A subclass evaluates embeddings; `_E` is the result of `validate`, which `test` may use.
     """
+
+    tests_by_weights: ClassVar[bool] = False
+    """Whether `test` depends on the network's weights alone, and not on the validation result."""
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
         config = task.config
@@ -71,6 +78,7 @@ class Learner(ABC, Generic[_E]):
         self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
         self.loss: Loss = loss.to(context.device, dtype)
         self.regularizer = regularizer.to(context.device)
+        self._pooled = pooled_features(self.pictures, self.network, context.device)
         # The content of a checkpoint: weights, loss parameters and generators, regularizer state.
         self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
 
@@ -87,14 +95,19 @@ class Learner(ABC, Generic[_E]):
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
         """Return raw embeddings and labels of a step's global batch, on every rank."""
         drawn, first, sizes = self.drawn(step)
-        pictures = self.views.train(self.split.train[drawn], step=step, first=first)
         labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device, non_blocking=True)
+        if self._pooled is not None and network is self.network:
+            rows = torch.from_numpy(self.views.feature_rows(self.split.train[drawn], step=step))
+            return self.network.head(self._pooled.index_select(0, rows)), labels
+        pictures = self.views.train(self.split.train[drawn], step=step, first=first)
         return distributed.gather_batch(network(pictures), labels, sizes)
 
     def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
         """Return this rank's training pictures, the first one's position in the global batch, and each rank's number."""
         batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
+        if world == 1:
+            return batch, 0, [len(batch)]
         sizes = [len(local_part(batch, other, world)) for other in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes
 
@@ -137,6 +150,27 @@ class Learner(ABC, Generic[_E]):
         `validated` is the validation result of the same weights.
         """
 
+    @property
+    def stores_small_heads(self) -> bool:
+        """Whether a head can be stored and tested later: it reads pooled features, and `test` needs its weights alone."""
+        size = sum(value.numel() * value.itemsize for value in self.network.state_dict().values())
+        return self.tests_by_weights and self._pooled is not None and size <= _SMALL and len(self.split.test) > 0
+
+    def head(self) -> bytes:
+        """Return the network's weights as a file."""
+        content = io.BytesIO()
+        torch.save(self.network.state_dict(), content)
+        return content.getvalue()
+
+    def load_head(self, content: bytes) -> None:
+        """Read what `head` returned; raises ConfigError for a damaged file or another network's."""
+        try:
+            weights = torch.load(io.BytesIO(content), map_location=self.context.device, weights_only=True)
+            self.network.load_state_dict(weights)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            rule = f"the stored head must be whole and of this configuration ({type(error).__name__})"
+            raise ConfigError(Problem(UNTESTED, rule, f"{len(content)} bytes", "Restore it from a backup.")) from error
+
     def diagnostics(self) -> dict[str, Tensor]:
         """Return mechanism figures of the last batch: norms, mu, eta and the loss's diagnostics."""
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
@@ -161,8 +195,14 @@ class Learner(ABC, Generic[_E]):
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Return raw embeddings and labels of pictures, in order."""
-        embeddings = self.rows(lambda part: self.network(self.views.evaluation(part)), indices)
+        embeddings = self.rows(self._evaluated, indices)
         return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
+
+    def _evaluated(self, pictures: Indices) -> Tensor:
+        if self._pooled is None:
+            return self.network(self.views.evaluation(pictures))  # type: ignore[no-any-return]
+        stored = len(self._pooled) // len(self.pictures)
+        return self.network.head(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:

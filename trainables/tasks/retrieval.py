@@ -79,6 +79,8 @@ class RetrievalTask(Task):
 class RetrievalLearner(Learner[Evaluation]):
     """Evaluates raw embeddings by their nearest neighbours."""
 
+    tests_by_weights = True
+
     def validate(self) -> Evaluation:
         """Return retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
         indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed_of("split")

@@ -31,7 +31,7 @@ from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.text import one_line
 
-_FETCHED = re.compile(rf"sealed\.json|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
+_FETCHED = re.compile(rf"sealed\.json|untested\.pt|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
 _Result = TypeVar("_Result")
 _THREADS = 4
 _OVER = "the session has ended"

@@ -4,7 +4,8 @@
     <sweep>/ledger.jsonl         one line for each event (`record.events`)
     <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row for each evaluation), checkpoint*.pt while unfinished, sealed.json,
-                                 hits_*.npz and embeddings_*.npz (`trainables.evidence.stored`), network.pt2
+                                 or untested.pt until `open` (`record.untested`), hits_*.npz and embeddings_*.npz
+                                 (`trainables.evidence.stored`), network.pt2
                                  (`trainables.models.exported`)
 
 `record.state` folds the events into the sweep's state. A torn last line (kill -9, full disk) is ignored by readers and moved

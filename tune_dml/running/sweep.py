@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ray import tune
@@ -93,7 +92,7 @@ def execute(
                 recorder.files.resume(state)
                 begun = time.monotonic()
                 if not proposals.finished:
-                    _fit(state.folder, recorder, connection, resources, session)
+                    _fit(state, recorder, connection, resources, session)
                 if (spent := _spent(recorder, session, time.monotonic() - begun)) and not proposals.finished:
                     recorder.note(f"stopped after {spent}, resumable", of_session=True)
         finally:
@@ -162,7 +161,7 @@ def record_session(
 
 
 def _fit(
-    folder: Path, recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
+    state: SweepState, recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
 ) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
@@ -183,8 +182,9 @@ def _fit(
         growing = _growing(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
         # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
+        trial = _trial(recorder, connection, resources, session, state.opened is None)
         Tuner(
-            tune.with_resources(_trial(recorder, connection, resources, session), trial_bundles(capacity, resources)),
+            tune.with_resources(trial, trial_bundles(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=searcher,
                 scheduler=TuneScheduler(recorder.on_process, recorder.wait if reports_waiting else None),
@@ -196,7 +196,7 @@ def _fit(
             ),
             run_config=RunConfig(
                 name="tune",
-                storage_path=str((folder / "ray").resolve()),
+                storage_path=str((state.folder / "ray").resolve()),
                 callbacks=[recorder, stack.enter_context(growing), NullReporter()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
@@ -204,7 +204,7 @@ def _fit(
             ),
         ).fit()
     connection.end()
-    shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
+    shutil.rmtree(state.folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
 
 def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
@@ -215,7 +215,9 @@ def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[]
     return GrowingConcurrency(searcher, fits, report_growth)
 
 
-def _trial(recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session) -> TrialFunction:
+def _trial(
+    recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session, defers_test: bool
+) -> TrialFunction:
     """Return the function that Tune runs for each trial.
 
     Raises:
@@ -235,6 +237,7 @@ def _trial(recorder: Recorder, connection: cluster.Connection, resources: Resour
             plan.space.program,
             plan.metric,
             places,
+            defers_test,
         )
     )
     if places is None:

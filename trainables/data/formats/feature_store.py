@@ -136,11 +136,6 @@ class FeatureRows:
         chosen: Rows = self.rows[np.arange(len(self))[index] * self.views]
         return chosen[..., None, None, :]
 
-    def of_views(self, pictures: NDArray[np.int64], views: NDArray[np.int64]) -> Rows:
-        """Return one stored view of each picture, (B, D)."""
-        chosen: Rows = self.rows[pictures * self.views + views]
-        return chosen
-
 
 def open_rows(folder: Path, digest: StoreDigest) -> FeatureRows:
     """Open the features, memory-mapped read-only; raises DataError if they do not fit the digest."""

@@ -107,6 +107,8 @@ class TrialRuntime:
     """The sweep's metric, which a program reports."""
     folders: Sequence[tuple[str, str]] | None = None
     """Picture folders that each node must have (`planning.data.data_places`); None for a local Ray."""
+    defers_test: bool = False
+    """Whether small heads are tested when somebody opens the sweep, and not by their trials."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -161,6 +163,7 @@ def _run_here(
             until=config["until"],
             digests=runtime.digests.get(of_data(settings), {}),
             at_work=messages.at_work,
+            defers_test=runtime.defers_test,
         )
         ended = run_trial(settings, context, runtime.cache_dir)
         if rank == 0 or ended.status == "failed":

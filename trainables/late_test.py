@@ -1,0 +1,32 @@
+"""The test half of a trial that stored its head instead of evaluating it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.config import TrialConfig
+from trainables.context import TrialContext
+from trainables.evidence.stored import hits_file
+from trainables.tasks import Evaluation, build_learner
+from trainables.training import prepare_process
+
+
+def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, cache_dir: Path | None = None) -> None:
+    """Evaluate the test half and seal the figures: the numbers that the trial itself would have sealed.
+
+    Args:
+        config: configuration of the trial.
+        context: where to seal, and the threads of the trial.
+        head: content of the trial's file `trainables.context.UNTESTED`.
+        cache_dir: folder of decoded data sets.
+
+    Raises:
+        ConfigError: the data are missing or have changed, or the head is not this configuration's.
+    """
+    prepare_process(config, context)
+    learner = build_learner(config, context, cache_dir=cache_dir)
+    learner.load_head(head)
+    examined: Evaluation = learner.test(Evaluation({}))
+    if examined.hits is not None:
+        context.store(hits_file("test"), examined.hits.data())
+    context.seal(examined.figures)

@@ -1,0 +1,65 @@
+"""Heads whose test half is evaluated when the sweep is opened, and not by their trials.
+
+A trial on stored features would spend half of its time on test figures that most sweeps never open. It stores its head
+instead (`trainables.context.UNTESTED`), some kilobytes. The figures are those that the trial would have sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.context import UNTESTED
+from trainables.errors import DataError, Problem
+from tune_dml.planning.data import SweepData, known_digests, of_data
+from tune_dml.planning.plan import PlannedTrial
+from tune_dml.record.ledger import trial_folder
+from tune_dml.record.state import SweepState
+
+
+@dataclass(frozen=True)
+class UntestedHeads:
+    """The finished trials of a sweep whose heads are stored, and the data to test them on."""
+
+    state: SweepState
+    trials: Sequence[PlannedTrial]
+    digests: Mapping[str, Mapping[str, str]]
+    cache_dir: Path | None
+
+    @classmethod
+    def of(cls, state: SweepState, cache_dir: Path | None) -> UntestedHeads:
+        """Find the heads and their data.
+
+        Raises:
+            DataError: the features are missing, or are not those of the sweep.
+        """
+        trials = [
+            trial
+            for key, trial in {**state.trials, **state.confirming}.items()
+            if state.trial(key).status == "finished" and (trial_folder(state.folder, key) / UNTESTED).exists()
+        ]
+        if not trials:
+            return cls(state, (), {}, cache_dir)
+        if (now := SweepData.of(state.plan, cache_dir).digest()) != state.plan.data_digest:
+            rule = "the test half must be evaluated on the data of the sweep, but they have changed"
+            raise DataError(Problem("data", rule, now[:12], "Restore them."))
+        return cls(state, trials, known_digests(state.plan, cache_dir), cache_dir)
+
+    def evaluate(self) -> None:
+        """Evaluate and seal each, then delete its head."""
+        import torch  # late: most sweeps have none
+
+        from trainables.context import FolderContext
+        from trainables.late_test import evaluate_test
+
+        for trial in self.trials:
+            folder = trial_folder(self.state.folder, trial.key)
+            context = FolderContext(
+                folder,
+                torch.device("cpu"),
+                threads=self.state.resources.cpus_per_worker,
+                digests=self.digests.get(of_data(trial.cell.settings), {}),
+            )
+            evaluate_test(trial.config, context, (folder / UNTESTED).read_bytes(), cache_dir=self.cache_dir)
+            (folder / UNTESTED).unlink()
