@@ -111,7 +111,7 @@ def bare_loop(run: training.Run, *, on_device: bool) -> Callable[[int], None]:
     def go(count: int) -> None:
         for _ in range(count):
             value = loss(network(held.to(device, non_blocking=True)), labels)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             value.backward()
             optimizer.step()
 

@@ -101,7 +101,7 @@ def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> C
             pictures, classes = images[batch].to(device), labels[batch].to(device)
             embeddings = network(pictures)
             value = loss(embeddings, classes) + config.regularizer.eta * regularizer(embeddings)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             value.backward()
             optimizer.step()
 

@@ -59,7 +59,7 @@ def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
     base = uncompiled(kind)
 
     @torch.no_grad()
-    def step(self: Any, closure: None = None) -> None:
+    def step(self: Any) -> None:
         if any(parameter.device.type != "cpu" for group in self.param_groups for parameter in group["params"]):
             base.step(self)
             return
@@ -72,12 +72,12 @@ def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
                 shared = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
                 kernel(*columns, beta1=beta1, beta2=beta2, **shared)
 
-    def zero_grad(self: Any, set_to_none: bool = True) -> None:
+    def zero_grad(self: Any) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
 
-    step.hooked = True  # type: ignore[attr-defined]  # torch then adds no profiler's range
+    step.__dict__["hooked"] = True  # torch then adds no profiler's range
     return type(kind.__name__, (base,), {"step": step, "zero_grad": zero_grad})
 
 

@@ -209,7 +209,7 @@ def update(run: Run) -> Tensor:
         figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
         message = f"the loss is {wrong[1]} at step {wrong[0]}{run.watch.cause(run.learner.modules)}"
         raise Diverged(message, wrong[0], {"loss": wrong[1], **figures})
-    run.optimizer.zero_grad(set_to_none=True)
+    run.optimizer.zero_grad()
     run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(run.learner.loss.parameters())
     _clip_gradients(run)
