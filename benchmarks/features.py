@@ -183,7 +183,7 @@ def driver_memory(root: str, trials: int) -> None:
     values = [round(1 + number / 100, 2) for number in range(trials // 5)]
     Path("heads.yaml").write_text(SWEEP.format(values=values, root=root, steps=1))
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "heads.yaml", "--tracking-uri", "sqlite:///mlflow.db"]
-    sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     ledger, ended, read, seen = Path("sweeps/heads/ledger.jsonl"), 0, 0, list[tuple[int, int]]()
     while sweep.poll() is None:
         time.sleep(0.5)
@@ -224,7 +224,7 @@ def main() -> None:
     from helpers.features import stored
 
     if asked.memory:
-        stored(Path(root), dimension=64, classes=100)
+        stored(Path(root), classes=200, dimension=64)
         driver_memory(root, asked.memory)
         return
     stored(Path(root), classes=582, each=20, dimension=64)  # as many as the glyphs have
