@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.registries import methods_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.replay import Surface, surfaces
@@ -67,7 +68,9 @@ def settles_within(recommended: Iterator[tuple[int, float]], most: int) -> float
 
 def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "triplet") -> Plan:
     """A plan on the digits, for its cells alone."""
+    needed = {f"loss.{name}": value for name, value in methods_of("loss")[loss].example.items()}  # type: ignore[attr-defined]
     fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
+    fixed |= {path: value for path, value in needed.items() if path not in {knob.path for knob in knobs}}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
     seeds = tuple(range(SEEDS))
     study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
