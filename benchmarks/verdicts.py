@@ -31,6 +31,7 @@ from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
+from verdict_searched import searched
 from verdict_shown import shown
 from verdict_steps import steps
 from verdict_stopping import stopping
@@ -278,6 +279,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         stopping,
         retries,
         candidates,
+        searched,
         contrasts,
         speed,
     )

@@ -149,13 +149,20 @@ def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
         analysis.metric.axis,
         analysis.margin,
         answer,
-        tuple(_row(analysis, cell) for cell in analysis.cells),
+        tuple(_row(analysis, cell) for cell in _in_order(analysis)),
         tuple(sentence for section in sections for sentence in section.verdicts),
         tuple(step.command for step in _steps(sections)),
         analysis.counts,
         tuple(finding for section in sections for finding in section.findings),
         judgement_of(analysis, sections, answer.sentences, answer.step),
     )
+
+
+def _in_order(analysis: Analysis) -> Sequence[CellAnalysis]:
+    """Return the cells in grid order; those of a search from the best."""
+    if not analysis.results.plan.search.num_samples:
+        return analysis.cells
+    return sorted(analysis.cells, key=lambda cell: -analysis.sign * cell.mean if math.isfinite(cell.mean) else math.inf)
 
 
 def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:

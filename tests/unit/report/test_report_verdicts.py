@@ -73,7 +73,7 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
     assert not [
         sentence for sentence in found.files.summary.verdicts if re.match(r"(lr|m) (matters|does not)", sentence)
     ]
-    assert "lr and m: unknown, since no two values were tried" in " ".join(found.files.summary.verdicts)
+    assert "lr and m: undecided, since no two values were tried" in " ".join(found.files.summary.verdicts)
     assert found.data["importance"][0]["shares"] == []
     assert "The importance of the knobs is unknown" in " ".join(found.files.summary.verdicts)
     best = found.data["configuration"]
@@ -96,6 +96,14 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
     assert shares["lr"]["low"] > 0.5
     assert shares["m"]["low"] == 0
     assert one["predicted"] > 0.5
+    by_knob = {knob["path"]: knob["sensitivity"] for knob in found.data["knobs"]}
+    assert by_knob["optim.lr"]["effect"]
+    assert not by_knob["loss.margin"]["effect"]
+    assert "lr has an effect on" in found.text
+    assert re.search(
+        r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0", found.text
+    )
+    assert "undecided whether m matters: no effect is significant (permutation test" in found.text
     assert re.search(r"lr matters (significantly )?most", " ".join(found.files.summary.verdicts))
     assert "What each knob explains of" in found.text
 

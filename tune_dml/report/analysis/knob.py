@@ -18,9 +18,11 @@ from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, SensitivityVerdict, isolate, judge_sensitivity
+from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
-from tune_dml.text import is_number
+from tune_dml.stats.verdicts.search_effect import SearchEffect, judge_search_effect
+from tune_dml.text import is_number, value_text
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
@@ -52,6 +54,15 @@ class CurvePoint:
         return sum(status == "diverged" for _, status, _ in self.failures)
 
 
+@dataclass(frozen=True)
+class SearchedEffect:
+    """Test of a knob's effect over the configurations of a search."""
+
+    test: SearchEffect
+    where: str
+    """Range of the knob that differs most from the others: `lr from 0.001 to 0.02`."""
+
+
 @dataclass(frozen=True, eq=False)
 class KnobAnalysis:
     """A knob's curve and its sensitivity verdict."""
@@ -78,6 +89,8 @@ class KnobAnalysis:
     """Cell label of each level; empty if a level has several cells."""
     failed: tuple[str, ...] = ()
     """Values that a race left unsettled because their trials failed."""
+    search_effect: SearchedEffect | None = None
+    """For values that cannot be compared, because a search did not cross them."""
     unused: bool = False
     """Whether all values gave identical results, so that the knob had no effect."""
 
@@ -163,8 +176,11 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
         crossed=isolated.crossed, tuned=isolated.tuned, sign=analysis.sign, raced=raced,
     )  # fmt: skip
     unused = analysis.results.imported is None and changes_nothing(arm, knob)
+    tested = None
     if isolated.problem:
-        sensitivity = replace(sensitivity, reason=isolated.problem)
+        tested = _search_effect(analysis, arm, knob)
+        effect = tested is not None and tested.test.p_value <= alpha
+        sensitivity = replace(sensitivity, reason=isolated.problem, effect=effect)
     elif unused:
         sensitivity = replace(sensitivity, verdict="undecided", reason=_UNUSED, flat=False)
     bars, seeds = _bars(analysis, at_level, sensitivity), _isolated_seeds(isolated.table)
@@ -176,7 +192,8 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed), unused,
+        baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
+        tested, unused,
     )  # fmt: skip
 
 
@@ -295,6 +312,50 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
     if knob.domain.scale == "log":
         return "log" if all(number > 0 for number in numbers) else "ordered"
     return "linear"
+
+
+def places_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
+    """Return where a knob was in each cell, from 0 to 1: a column for numbers, or one a category."""
+    tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        keys = [level_key(value) for value in domain.values]
+        every = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
+        return every[[keys.index(level_key(value)) for value in tried]]
+    low, high = float(domain.low), float(domain.high)
+    numbers = np.array(tried, dtype=float)
+    if domain.scale == "log":
+        low, high, numbers = math.log(low), math.log(high), np.log(numbers)
+    shares = (numbers - low) / (high - low) if high > low else np.zeros(len(numbers))
+    return shares[:, None]
+
+
+def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> SearchedEffect | None:
+    """Test whether a searched knob has an effect; None if it cannot be tested.
+
+    Cells of which every seed diverged count as the worst.
+    """
+    cells = [cell for cell in arm.cells if cell.values or cell.diverged]
+    if not analysis.results.plan.search.num_samples or not arm.trained or any(cell.stopped for cell in arm.cells):
+        return None
+    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in cells])
+    kept = np.isfinite(values).any(1)
+    means = np.zeros(len(cells))
+    means[kept] = fill_holes(values[kept])[0].mean(1)
+    means[~kept] = (means[kept].min() if analysis.sign > 0 else means[kept].max()) if kept.any() else 0.0
+    others = [places_of(other, cells) for other in arm.knobs if other.path != knob.path]
+    columns = np.hstack([np.zeros((len(cells), 0)), *others])
+    found = judge_search_effect(places_of(knob, cells), columns, means)
+    if found is None:
+        return None
+    tried = [cell.cell.knobs[knob.path] for cell, inside in zip(cells, found.inside, strict=True) if inside]
+    numbers = [value for value in tried if is_number(value)]
+    if len(numbers) < len(tried):
+        return SearchedEffect(found, value_label(knob, tried[0]))
+    ends = value_text(min(numbers)), value_text(max(numbers))
+    one = ends[0] == ends[1]
+    where = value_label(knob, tried[0]) if one else f"{symbol_of(knob)} from {ends[0]} to {ends[1]}"
+    return SearchedEffect(found, where)
 
 
 def level_key(value: Value) -> tuple[str, str]:

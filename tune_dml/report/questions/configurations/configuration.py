@@ -237,16 +237,19 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
 
 
 def _importance(knobs: Sequence[KnobAnalysis]) -> str:
-    uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
+    uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem and not knob.sensitivity.effect]
+    acting = [knob.symbol for knob in knobs if knob.isolated.problem and knob.sensitivity.effect]
     verdicts = {
         word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
         for word, verdict in (("yes", "sensitive"), ("no", "insensitive"), ("undecided", "undecided"))
     }
     parts = [f"{joined(names)}: {word}" for word, names in verdicts.items() if names]
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
+    if acting:
+        parts.append(f"{joined(acting)}: yes, over all configurations; a grid would show by how much")
     if uncrossed:
         parts.append(
-            f"{joined(uncrossed)}: unknown, since no two values were tried with the same settings of the other knobs (a grid "
+            f"{joined(uncrossed)}: undecided, since no two values were tried with the same settings of the other knobs (a grid "
             "would show it)"
         )
     return f"Does the knob matter{average}? {'; '.join(parts)}."

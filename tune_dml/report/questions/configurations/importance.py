@@ -11,13 +11,13 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
-from tune_dml.report.analysis.knob import level_key
+from tune_dml.report.analysis.knob import level_key, places_of
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step, extend
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.space import Grid, Knob
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
 
 _MOST_CELLS_OF_A_GRID = 2000
@@ -137,19 +137,12 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
 
 def _places(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a knob's position in each cell, and the positions to average over, as columns from 0 to 1."""
-    tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
+    count = len(domain.values) if isinstance(domain, Grid) else levels_a_knob(knobs)
+    every = ((np.arange(count) + 0.5) / count)[:, None]
     if isinstance(domain, Grid):
-        keys = [level_key(value) for value in domain.values]
-        every = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
-        return every[[keys.index(level_key(value)) for value in tried]], every
-    low, high = float(domain.low), float(domain.high)
-    numbers = np.array(tried, dtype=float)
-    if domain.scale == "log":
-        low, high, numbers = math.log(low), math.log(high), np.log(numbers)
-    shares = (numbers - low) / (high - low) if high > low else np.zeros(len(numbers))
-    count = levels_a_knob(knobs)
-    return shares[:, None], ((np.arange(count) + 0.5) / count)[:, None]
+        every = np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]
+    return places_of(knob, cells), every
 
 
 def _sentence(

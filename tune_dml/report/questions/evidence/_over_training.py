@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Panel
 from tune_dml.report.drawing.canvas import Canvas
@@ -13,6 +14,13 @@ from tune_dml.report.section import Figure, FigureView
 
 _WIDE = 20.0
 """Ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages."""
+
+
+def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
+    """Return what lines and bands show: trials of a value differ in the seed, and in the other knobs if there are some."""
+    several = any(len(point.trials) > len(analysis.seeds) for point in knob.points)
+    over = "seeds and the other knobs" if several else "seeds"
+    return f"Mean (lines) and range (bands) over {over}"
 
 
 def figure_of(

@@ -14,7 +14,7 @@ from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, same_value
 from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions.evidence._over_training import figure_of
+from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
 from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text, metric_cell, text_cell, value_cell
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
@@ -46,7 +46,12 @@ class FinalFigure:
 
 @knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})
 def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Show means over seeds for each value and the baseline; None if no such quantity was logged."""
+    """Show means over seeds for each value and the baseline.
+
+    None if no such quantity was logged, or if the other knobs changed with each value.
+    """
+    if knob.isolated.problem:
+        return None
     histories = analysis.histories[knob.key]
     keys = _keys(histories)
     if not keys:
@@ -59,7 +64,7 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     finals = [final for final in finals if final.n]
     body: list[Block] = []
     if histories.panels(keys):
-        body.append(_figure(knob, histories, keys))
+        body.append(_figure(analysis, knob, histories, keys))
     if not set(_DIRECTIONS) & set(keys):
         body.append(Text(_NO_DIRECTIONS))
     body.append(_table(knob, finals))
@@ -115,12 +120,12 @@ def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     return table if source else table.without(["published"])
 
 
-def _figure(knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure:
+def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure:
     sentences = {
         key: _directions(knob, histories) if key in _DIRECTIONS else _at_the_end(histories, key) for key in keys
     }
     caption = (
-        "Mean over seeds (lines) and range over seeds (bands), on training batches. Directions: how far the unit embeddings of "
+        f"{means_and_ranges(analysis, knob)}, on training batches. Directions: how far the unit embeddings of "
         "a fixed sample of training pictures moved between two snapshots (chord, 0 to 2); after Zhang et al., supplement C.2."
     )
     if not set(_DIRECTIONS) & set(keys):

@@ -11,7 +11,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions.evidence._over_training import figure_of
+from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
 from tune_dml.report.questions.validity.caveats import LAST
 from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
 from tune_dml.text import counted
@@ -29,8 +29,10 @@ class _Rule:
 
 
 @knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
-def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """Show the curves of each value and the baseline, as means and ranges over seeds."""
+def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
+    """Show the curves of each value and the baseline, as means and ranges; once for the knobs of a search."""
+    if knob.isolated.problem and knob is not next(other for other in analysis.knobs if other.arm == knob.arm):
+        return None
     histories = analysis.histories[knob.key]
     changes = histories.changes(analysis.metric.key, LAST)
     gaining = _gaining(analysis, changes)
@@ -40,7 +42,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section:
     body: list[Block] = []
     if panels:
         sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
-        caption = "Mean over seeds (lines) and range over seeds (bands); a stopped trial counts up to its last step."
+        caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
         body.append(
             figure_of(knob, f"training-{knob.slug}", panels, sentences, omitted=histories.omitted, caption=caption)
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
+from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, SearchedEffect
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.knobs._curve import curve_figure
@@ -34,6 +34,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     """State the verdict and what more seeds would decide; show the curve and every pairwise difference."""
     verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
     sentences = _sentences(analysis, knob, ahead)
+    badge = "effect" if knob.search_effect and verdict.effect else verdict.verdict
     body: list[Block] = []
     drawn = next(other for other in analysis.knobs if other is knob or (knob.arm and other.path == knob.path))
     if drawn is not knob:
@@ -44,7 +45,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
-        (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(analysis.metric, knob)),
+        (*body, Text(" ".join(sentences), badge=badge), _table_of_differences(analysis.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
@@ -126,6 +127,8 @@ def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differ
 
 def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
     symbol, where = knob.symbol, analysis.results.plan.dataset
+    if knob.sensitivity.effect and knob.search_effect is not None:
+        return f"{symbol} has an effect on {where}: {_difference_in_search(analysis.metric, knob.search_effect, rough=True)}."
     if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
         return ""
     trained = [point for point in knob.points if math.isfinite(point.mean)]
@@ -238,6 +241,8 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     diverged = [point.label for point in knob.points if point.diverged]
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
     beside = f" Diverged: {_listed(counts)}." if diverged else ""
+    if knob.search_effect is not None:
+        return _of_search(metric, knob, knob.search_effect) + beside
     if verdict.largest is None:
         return f"It is undecided whether {symbol} matters: {verdict.reason}.{beside}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
@@ -261,6 +266,28 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
         f"It is undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the smallest "
         f"difference that matters is {margin}.{beside}"
     )
+
+
+def _of_search(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -> str:
+    """State the test of an effect over the configurations of a search."""
+    test = f"permutation test over {len(tested.test.inside)} configurations, p = {tested.test.p_value:.2g}"
+    if not knob.sensitivity.effect:
+        return (
+            f"It is undecided whether {knob.symbol} matters: no effect is significant ({test}). A grid would compare its values "
+            "at the same settings of the other knobs."
+        )
+    return (
+        f"{knob.symbol} has an effect: {_difference_in_search(metric, tested)} ({test}). The test gives no interval, so it is "
+        f"undecided whether some difference exceeds {metric.amount(knob.sensitivity.margin)}, the smallest that matters; a grid "
+        "would show it."
+    )
+
+
+def _difference_in_search(metric: MetricName, tested: SearchedEffect, *, rough: bool = False) -> str:
+    size = tested.test.difference
+    way = "higher" if size > 0 else "lower"
+    amount = metric.rough(abs(size)) if rough else metric.amount(abs(size))
+    return f"{metric.label} is {amount} {way} at {tested.where} than elsewhere"
 
 
 def _but_unknown(knob: KnobAnalysis) -> str:
