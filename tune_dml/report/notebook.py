@@ -106,7 +106,7 @@ def notebook_html(results: Results) -> str:
 
 def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | None:
     about = [section for section in sections if section.knob is not None and knob in {None, section.knob.path}]
-    return next(iter(figures_of(about)), None)
+    return next(iter(figures_of(about or sections if knob is None else about)), None)
 
 
 def _refuse_unknown(analysis: Analysis, knob: str | None) -> None:

@@ -11,10 +11,11 @@ from helpers.toys import METRIC, RHO, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
-from tune_dml.record.results import Results
+from tune_dml.record.results import Results, load_and_look
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
+from tune_dml.report.notebook import notebook_html
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, Grid, Knob, Published
@@ -314,3 +315,19 @@ def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metri
     rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].rows}
     assert {name: rows["NMI", name][0] for name in means} == nmi
     assert rows["NMI", "Triplet"][1] == published_curve(table).others["NMI"][0].y
+
+
+def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figure_in_notebooks(tmp_path):
+    arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("n-pair", {"loss.name": "npair"}))
+    means = {"triplet": 70.0, "n-pair": 60.0}
+    toy = write_sweep(tmp_path / "toy", space=space_of(arms=arms), means=means, baseline=None, dataset="digits")
+    sections = answers(analyse(toy), traces=True)
+    (training,) = [found for found in sections if found.name == "training-of-methods"]
+    assert "How did training go, for each method?" in training.title
+    assert {"triplet", "n-pair"} <= set(re.findall(r"triplet|n-pair", training.body[0].views[0].description))
+    analysis = analyse(toy)
+    (compared,) = [found for found in sections if found.name == "arms"]
+    for row in tables_of((compared,))[0].rows:
+        cell = next(one for one in analysis.cells if one.label == row[0].text)
+        assert (row[3].value, row[4].value) == pytest.approx(analysis.bar(cell), nan_ok=True)
+    assert "data:image/svg+xml" in notebook_html(load_and_look(tmp_path, "toy", "report"))

@@ -100,6 +100,8 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
     assert by_knob["optim.lr"]["effect"]
     assert not by_knob["loss.margin"]["effect"]
     assert "lr has an effect on" in found.text
+    assert "Every configuration by lr and m" in found.files.html.read_text()
+    assert "Why? The mechanism behind" not in found.text  # the other knob changed too
     assert re.search(
         r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0", found.text
     )

@@ -40,7 +40,7 @@ def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration],
     More knobs than have room for the names of their values go on in further rows, each of which ends at the score.
     """
     width, height, top, bottom = width_of(narrow), 316.0, 60.0, 284.0
-    axes = [KnobAxis(knob.axis, knob.levels, bottom - top) for knob in knobs]
+    axes = [KnobAxis(knob.axis, knob.levels, bottom - top, even=False) for knob in knobs]
     widest = max(text_width(text) for axis in axes for _, text in axis.ticks())
     left, right = max(56.0, widest + 8), width - 62.0
     rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
@@ -88,6 +88,30 @@ def _upright(
                 end = share
 
 
+def plane(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
+    """Draw every configuration at its values of two knobs, coloured by score, best on top."""
+    canvas = Canvas(width_of(narrow), 330)
+    frame = Frame(canvas, 64, 36, canvas.width - 14, 276, AxisRange(0.0, 1.0))
+    across, upright = (
+        KnobAxis(knob.axis, knob.levels, room, even=False)
+        for knob, room in zip(knobs, (frame.width, 240.0), strict=True)
+    )
+    end = -math.inf
+    for share, text in sorted(upright.ticks()):
+        if math.isfinite(share) and 240 * (share - end) >= 15:
+            canvas.text(frame.left - 7, frame.up(share) + 4, text, anchor="end")
+            end = share
+    frame.name_y(f"{knobs[1].name}; colour: {score}")
+    span = AxisRange.of([cell.score for cell in cells])
+    for cell in sorted(cells, key=lambda cell: cell.score):
+        x, y = (axis.share(value) for axis, value in zip((across, upright), cell.values, strict=True))
+        if math.isfinite(x + y):
+            depth = round(span.share(cell.score) * (RAMP - 1))
+            canvas.dot(frame.at(x), frame.up(y), Pen(f"ramp{depth}"), "circle", size=6.0, text=cell.tip)
+    frame.draw_x(across.ticks(), knobs[0].name)
+    return canvas
+
+
 def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
     """Draw configurations in the order of their proposal, with the best score so far."""
     canvas = Canvas(width_of(narrow), 300)
@@ -120,7 +144,7 @@ def alone(
     for place, knob in enumerate(knobs):
         left, top = (place % columns) * width / columns, 290.0 * (place // columns)
         frame = Frame(canvas, left + 52, top + 36, left + width / columns - 12, top + 236, span)
-        axis = KnobAxis(knob.axis, knob.levels, frame.width)
+        axis = KnobAxis(knob.axis, knob.levels, frame.width, even=False)
         frame.draw_y(most=5)
         frame.name_y(score if place == 0 else "")
         at = [(axis.share(cell.values[place]), cell) for cell in cells]

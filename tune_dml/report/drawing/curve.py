@@ -124,7 +124,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     height = 250.0 if narrow else 268.0
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
     frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(shown))
-    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    axis = KnobAxis(shown.axis, shown.values, frame.width, even=shown.connected)
     _ground(shown, frame)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
     unit = f", {shown.metric.unit}" if shown.metric.unit else ""
@@ -340,7 +340,7 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     core += [shown.baseline_mean] if shown.baseline else []
     core += [value for _, value in shown.floors]
     frame = Frame(canvas, *box, AxisRange.of(core))
-    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    axis = KnobAxis(shown.axis, shown.values, frame.width, even=shown.connected)
     frame.draw_y(most=5)
     frame.name_y(shown.metric.axis)
     _floor_lines(shown, frame, 0.0)
@@ -371,7 +371,7 @@ def _printed_panel(
     colour = f"printed{curve.place % 4}"
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
     frame = Frame(canvas, *box, AxisRange.of(numbers))
-    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    axis = KnobAxis(shown.axis, shown.values, frame.width, even=shown.connected)
     frame.draw_y(most=5)
     frame.name_y(_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
     if curve.baseline is not None:

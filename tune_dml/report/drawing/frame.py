@@ -92,7 +92,10 @@ def number_text(value: float) -> str:
 class KnobAxis:
     """Positions of a knob's values between 0 and 1, and their ticks."""
 
-    def __init__(self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float):
+    def __init__(
+        self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float, *, even: bool = True
+    ):
+        """Place the values; with `even`, few crowded ones stand at equal steps, so that each is named."""
         self.values = tuple(values)
         self._keys = [repr(_plain(value)) for value in self.values]
         numbers = [float(value) for value in self.values if is_number(value)]
@@ -102,7 +105,7 @@ class KnobAxis:
             self._range = AxisRange.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
             at = sorted(self._range.share(number) * width for number in numbers)
             crowded = any(after - before < _CLOSEST for before, after in pairwise(at))
-            self.crowded = crowded and len(numbers) <= _MOST_NAMED
+            self.crowded = even and crowded and len(numbers) <= _MOST_NAMED
             self.equal = self.crowded
         else:
             self.crowded = False

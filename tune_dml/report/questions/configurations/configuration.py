@@ -246,7 +246,7 @@ def _importance(knobs: Sequence[KnobAnalysis]) -> str:
     parts = [f"{joined(names)}: {word}" for word, names in verdicts.items() if names]
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
     if acting:
-        parts.append(f"{joined(acting)}: yes, over all configurations; a grid would show by how much")
+        parts.append(f"{joined(acting)}: an effect is significant over all configurations, its size is undecided")
     if uncrossed:
         parts.append(
             f"{joined(uncrossed)}: undecided, since no two values were tried with the same settings of the other knobs (a grid "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
-from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
+from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel, plane
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Section
 from tune_dml.text import value_text
@@ -73,6 +73,14 @@ def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[FigureVi
     views = []
     if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
         views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], seen))
+    elif len(knobs) == 2:
+        views.append(
+            FigureView(
+                "map", lambda narrow: plane(knobs, kept, score, narrow=narrow),
+                f"{seen} Every configuration by {knobs[0].name} and {knobs[1].name}.", 
+                f"{seen} Colours run from the lowest mean (blue) to the highest (red).",
+            )
+        )  # fmt: skip
     views.append(
         FigureView(
             "parallel coordinates", lambda narrow: parallel(knobs, kept, score, narrow=narrow),

@@ -24,21 +24,24 @@ def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
 
 
 def figure_of(
-    knob: KnobAnalysis, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
+    labels: Sequence[str], numeric: bool, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
     omitted: Sequence[str], caption: str,
 ) -> Figure:  # fmt: skip
-    """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions."""
+    """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions.
+
+    Lines of `labels` have colours, in order if they are `numeric`; others are the baseline's.
+    """
     if omitted:
         caption += f" {len(omitted)} more values are omitted."
-    views = [_view(knob, panel, sentences.get(panel.metric.key, "")) for panel in panels]
+    views = [_view(labels, numeric, panel, sentences.get(panel.metric.key, "")) for panel in panels]
     first, *others = views
     return Figure(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
 
 
-def _view(knob: KnobAnalysis, panel: Panel, sentence: str) -> FigureView:
+def _view(coloured: Sequence[str], numeric: bool, panel: Panel, sentence: str) -> FigureView:
     labels = [line.label for line in panel.lines]
-    valued = [label for label in labels if label in knob.labels]
-    colours = dict(zip(valued, series_colours(len(valued), knob.numeric), strict=True))
+    valued = [label for label in labels if label in coloured]
+    colours = dict(zip(valued, series_colours(len(valued), numeric), strict=True))
     series = [
         Series(line.label, colours.get(line.label, "base"), line.steps, line.mean, line.low, line.high)
         for line in panel.lines

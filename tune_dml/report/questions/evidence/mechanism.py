@@ -131,7 +131,13 @@ def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: 
     if not set(_DIRECTIONS) & set(keys):
         caption = caption.partition(" Directions:")[0]
     return figure_of(
-        knob, f"mechanism-{knob.slug}", histories.panels(keys), sentences, omitted=histories.omitted, caption=caption
+        knob.labels,
+        knob.numeric,
+        f"mechanism-{knob.slug}",
+        histories.panels(keys),
+        sentences,
+        omitted=histories.omitted,
+        caption=caption,
     )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Change, Histories
-from tune_dml.report.questions import knob_question
+from tune_dml.report.analysis.traces import Change, Histories, histories_of
+from tune_dml.report.questions import knob_question, question
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
 from tune_dml.report.questions.validity.caveats import LAST
 from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
@@ -44,7 +44,15 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
         caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
         body.append(
-            figure_of(knob, f"training-{knob.slug}", panels, sentences, omitted=histories.omitted, caption=caption)
+            figure_of(
+                knob.labels,
+                knob.numeric,
+                f"training-{knob.slug}",
+                panels,
+                sentences,
+                omitted=histories.omitted,
+                caption=caption,
+            )
         )
     else:
         body.append(Text(sentence))
@@ -57,6 +65,25 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         tuple(body),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
+
+
+@question(order=401, reads_traces=True)
+def training_of_methods(analysis: Analysis) -> Section | None:
+    """Show the curve of each method at its best cell; None if knobs have curves, or with one method."""
+    best = [max(arm.trained, key=lambda cell: analysis.sign * cell.mean) for arm in analysis.arms if arm.trained]
+    if analysis.knobs or len(best) < 2:
+        return None
+    rows = analysis.logged.of([trial.key for cell in best for trial in cell.trials])
+    histories = histories_of(rows, {cell.label: [trial.key for trial in cell.trials] for cell in best}, None)
+    panels = histories.panels((analysis.metric.key, _LOSS))
+    if not panels:
+        return None
+    sentence = _sentence(analysis, histories, histories.changes(analysis.metric.key, LAST))
+    figure = figure_of(
+        [cell.label for cell in best], False, "training-of-methods", panels, {analysis.metric.key: sentence},
+        omitted=histories.omitted, caption="Mean (lines) and range (bands) over seeds, of each method's best configuration.",
+    )  # fmt: skip
+    return Section("training-of-methods", "How did training go, for each method?", "Training", (figure,))
 
 
 def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:

@@ -46,7 +46,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
         (*body, Text(" ".join(sentences), badge=badge), _table_of_differences(analysis.metric, knob)),
-        Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
+        Card(badge, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
         headline=_in_the_answer(analysis, knob),

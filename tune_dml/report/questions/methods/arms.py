@@ -292,7 +292,7 @@ def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
         against = arm.against_baseline
         entries = [
             text_cell(arm.arm), text_cell(arm.configuration), value_cell(arm.score.n), metric_cell(metric, arm.score.mean),
-            metric_cell(metric, metric.level(arm.score.low)), metric_cell(metric, metric.level(arm.score.high)),
+            *(metric_cell(metric, metric.level(arm.score.mean + side * arm.bar)) for side in (-1, 1)),
         ]  # fmt: skip
         if compared.budget is not None:
             alike = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
@@ -307,7 +307,7 @@ def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
     if compared.budget is not None:
         columns += ["tried", *_equal_columns(compared.budget)]
-    caption = f"{metric.axis} of each method at its best configuration, with its 95% interval"
+    caption = f"{metric.axis} of each method at its best configuration, with the ends of its comparison bar"
     if compared.tuned is not None:
         caption += ", which allows for the choice of the configuration by the same seeds"
     if compared.budget is not None:
