@@ -77,7 +77,7 @@ def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[FigureVi
         views.append(
             FigureView(
                 "map", lambda narrow: plane(knobs, kept, score, narrow=narrow),
-                f"{seen} Every configuration by {knobs[0].name} and {knobs[1].name}.", 
+                f"{seen} Every configuration by {knobs[0].name} and {knobs[1].name}.",
                 f"{seen} Colours run from the lowest mean (blue) to the highest (red).",
             )
         )  # fmt: skip
