@@ -173,7 +173,7 @@ def test_a_knobs_full_path_is_always_understood_and_its_short_one_kept_while_it_
         ("batch.batch_size", KnobDomain(1, integer=True)),
         ("loss.margin", KnobDomain(0)),
         ("optim.beta1", KnobDomain(0, 1, high_open=True)),
-        ("model.width", KnobDomain(4, integer=True)),
+        ("model.width", KnobDomain(4, integer=True, multiple_of=4)),
         ("loss.nothing", KnobDomain()),
         ("nothing.at_all", KnobDomain()),
     ],
