@@ -38,7 +38,7 @@ help:
 	@echo "make bench-gpu       print images/s and metrics on a CUDA device beside a bare loop and the model alone"
 
 demo: $(VENV)/.demo
-	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 5 --name demo
+	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --tune regularizer.rho=0.01,0.5,1 --seeds 5 --name demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder

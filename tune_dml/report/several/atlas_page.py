@@ -76,7 +76,7 @@ def write_atlas(knobs: Sequence[JudgedKnob], margin: float, folder: Path) -> tup
     sentences = atlas_sentences(knobs, margin)
     facts = (
         ("Knobs", str(len(knobs))),
-        ("Margin", f"{margin:g} points"),
+        ("Smallest difference that matters", f"{margin:g} {'point' if margin == 1 else 'points'}"),
         ("Error", f"{ALPHA:.0%} over the whole page"),
     )
     footer = "Each value is compared with the default of its loss by paired seeds. docs/atlas.md explains the columns."
