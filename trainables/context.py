@@ -73,7 +73,7 @@ class TrialContext(Protocol):
     digests: Mapping[str, str]
     """Data set -> digest of the data to read, as far as known."""
     defers_test: bool
-    """Whether a small head may be stored instead of evaluating it on the test half; see `late_test`."""
+    """Whether a small head may be stored instead of evaluating it on the test half; see `late_evaluation`."""
 
     def heartbeat(self) -> None:
         """Tell the engine that the trial is alive; called at every step."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tune_dml.running.slurm.profile import Profile
 
 SLURM = "slurm"
+GO_ON = ("sweep", "resume", "extend", "confirm")
+"""Verbs that train: jobs run them, and others are answered at once."""
 _CANCEL_SECONDS = 120.0
 """Seconds that a cancelled sweep has to write its table and report."""
 Text = str | None
@@ -77,7 +79,6 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
         words: The command.
         as_json: Whether to print JSON.
     """
-    from tune_dml.cli.submit import GO_ON
     from tune_dml.running.slurm.jobs import Submission, submit
     from tune_dml.running.slurm.profile import profile_file, read_profile
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli._slurm import SLURM, SlurmOptions
+from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
 from tune_dml.cli._supervisor import flags_of
 from tune_dml.cli.options import Json, values_read, verb
 from tune_dml.cli.screen import show
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
-GO_ON = ("sweep", "resume", "extend", "confirm")
 _ANSWER = ("list", "status", "report", "compare", "open", "rescore", "sync", "plan", "doctor", "datasets", "version")
 _TARGET = "cluster.yaml|ADDRESS|slurm"
 Target = Annotated[

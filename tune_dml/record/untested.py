@@ -51,7 +51,7 @@ class UntestedHeads:
         import torch  # late: most sweeps have none
 
         from trainables.context import FolderContext
-        from trainables.late_test import evaluate_test
+        from trainables.late_evaluation import evaluate_test
 
         for trial in self.trials:
             folder = trial_folder(self.state.folder, trial.key)

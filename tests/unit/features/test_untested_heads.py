@@ -11,7 +11,7 @@ import tune_dml
 from trainables.context import SEALED, UNTESTED, FolderContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
-from trainables.late_test import evaluate_test
+from trainables.late_evaluation import evaluate_test
 from trainables.models.pooled import pooled_features
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
