@@ -127,7 +127,7 @@ def test_the_page_answers_in_its_first_sentence(tmp_path):
     knobs = judged_knobs(two, 1.0)
     page, data = write_atlas(knobs, 1.0, tmp_path)
     first = atlas_sentences(knobs, 1.0)[0]
-    assert first.startswith("Of 2 knobs of 1 loss on glyphs and objects, 2 certainly gain by tuning")
+    assert first.startswith("Of 2 knobs of 1 loss on glyphs and objects, 2 gain significantly by tuning")
     assert first in page.read_text()
     rows = json.loads(data.read_text())["transfer"]
     assert [(row["from"], row["to"], row["value"]) for row in rows] == [

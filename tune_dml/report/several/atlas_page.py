@@ -28,8 +28,8 @@ def atlas_sentences(knobs: Sequence[JudgedKnob], margin: float) -> tuple[str, ..
     losses, datasets = {one.loss for one in knobs}, {one.dataset for one in knobs}
     first = (
         f"Of {counted(len(knobs), 'knob')} of {counted(len(losses), 'loss') if len(losses) == 1 else f'{len(losses)} losses'} on "
-        f"{joined(sorted(datasets))}, {words['tunable']} certainly gain by tuning, {words['sensitive']} have a value that "
-        f"certainly costs more than {metric.rough(margin)}, {words['insensitive']} do neither within the range."
+        f"{joined(sorted(datasets))}, {words['tunable']} gain significantly by tuning, {words['sensitive']} have a value that "
+        f"costs significantly more than {metric.rough(margin)}, {words['insensitive']} do neither within the range."
     )
     best = sorted(knobs, key=lambda one: -one.verdict.tunability.low)[:3]
     gains = [

@@ -229,9 +229,12 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
         better = "better" if best.gain.mean > 0 else "worse"
         text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
     tied = len(best.candidates)
-    text += (
-        ". It is significantly the best" if tied == 1 else f". {tied} of {best.cells} configurations may be the best"
-    )
+    if tied == 1:
+        text += ". It is significantly the best"
+    elif tied == best.cells:
+        text += f". None of the {tied} configurations can be ruled out as the best"
+    else:
+        text += f". {tied} of {best.cells} configurations cannot be ruled out as the best"
     diverged = sum(cell.diverged for cell in analysis.cells)
     return f"{text}. {diverged} of {len(analysis.cells)} configurations diverged." if diverged else f"{text}."
 
