@@ -189,9 +189,13 @@ def open_test(name: str, session: Session, *, selection: str = "") -> Sweep:
 
     state = load_state(session.sweeps, name)
     if state.opened:
-        UntestedHeads.of(state, session.cache).evaluate()  # those that an interrupted opening has left
-        return Sweep(Results.of(state))
-    results = open_results(state, selection, session.cache)
+        left = UntestedHeads.of(state, session.cache)  # by an interrupted opening
+        if not left.trials:
+            return Sweep(Results.of(state))
+        left.evaluate()
+        results = Results.of(state)
+    else:
+        results = open_results(state, selection, session.cache)
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 

@@ -58,12 +58,12 @@ def _anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Ten
     """
     if not padded:
         numbers = labels.numpy()
-        sorted_ = np.argsort(numbers, kind="stable")
-        same = numbers[sorted_[1:]] == numbers[sorted_[:-1]]
+        by_label = np.argsort(numbers, kind="stable")
+        same = numbers[by_label[1:]] == numbers[by_label[:-1]]
         first = same.copy()  # a repetition that no repetition comes before
         first[1:] &= ~same[:-1]
-        rows_ = np.flatnonzero(first)
-        return torch.from_numpy(sorted_[rows_]), torch.from_numpy(sorted_[rows_ + 1]), None
+        places = np.flatnonzero(first)
+        return torch.from_numpy(by_label[places]), torch.from_numpy(by_label[places + 1]), None
     order = labels.argsort(stable=True)
     ranked = labels[order]
     repeats = ranked[1:] == ranked[:-1]

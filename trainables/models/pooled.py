@@ -17,16 +17,17 @@ _last: tuple[tuple[object, ...], Tensor] | None = None
 def pooled_features(pictures: Pictures, network: Embedder, device: torch.device) -> Tensor | None:
     """Return the head's input for each stored row, (pictures * views, F).
 
-    Returns None where something before the head trains, under autocast, on CUDA, or for too many features.
+    Returns None where something before the head trains or keeps statistics, under autocast, on CUDA, or for too many
+    features.
     """
     global _last  # noqa: PLW0603 - one table a process: trials of a sweep share their features
     images, parts = pictures.images, (network.backbone, network.pooling)
     if not isinstance(images, FeatureRows) or device.type != "cpu" or network.autocast is not None:
         return None
     dtype = next(network.head.parameters()).dtype
-    if images.rows.size * dtype.itemsize > _MOST or any(True for part in parts for _ in part.parameters()):
+    if images.rows.size * dtype.itemsize > _MOST or any(True for part in parts for _ in part.state_dict()):
         return None
-    key = (pictures.directory, pictures.digest, network.pooling.name, str(vars(network.pooling)), dtype)
+    key = (pictures.directory, pictures.digest, dtype, *((type(part), str(vars(part))) for part in parts))
     if _last is None or _last[0] != key:
         with torch.no_grad():
             rows = torch.tensor(images.rows)  # copies from the memory map

@@ -230,16 +230,9 @@ class NotBegun:
 
     def data(self) -> dict[str, Any]:
         """What `status` says of a sweep, with nothing done yet."""
-        nothing: dict[str, object] = {
-            "counts": {},
-            "answer": [],
-            "next": [],
-            "unjudged": "",
-            "race": None,
-            "trial_files": None,
-        }
+        nothing = dict.fromkeys(("answer", "next", "notes", "trials"), ())
         state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
-        return {**state, **nothing, "notes": [], "unfetched": 0, "trials": []}
+        return {**state, **nothing, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
 
     def text(self) -> Iterable[RenderableType]:
         """The jobs with SLURM's reason, or where to look if none is left."""

@@ -173,7 +173,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(
-            option_problem("settings", f"{path} has an option of its own", None, f"Use {spelled(option, value)}.")
+            option_problem("settings", f"{path} is not a setting but an option", None, f"Use {spelled(option, value)}.")
         )
     return problems
 

@@ -25,8 +25,8 @@ from tune_dml.planning.protocol_choice import Choice, choose_protocol
 from tune_dml.planning.recipes import method_layers, stated_layers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.planning.sweep_file import read_with_problems
-from tune_dml.planning.tuning import with_tuned_knobs
-from tune_dml.space import Arm, Grid, Number, Protocol, SearchMethod, Space, Value
+from tune_dml.planning.tuning import with_own_grids, with_tuned_knobs
+from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     `tune` gives every arm, also an omitted one, a nuisance knob for each path, around the arm's value. Values for a knob
     that the space searches replace its grid.
     """
-    study, tune = _with_own_values(study, tune or {})
-    space, settings = study.space, study.settings
+    space, tune = with_own_grids(study.space, tune or {})
+    study, settings = replace(study, space=space), study.settings
     choices = {
         arm.name: Choice(None)
         if space.program
@@ -171,23 +171,6 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
         problems=(*study.problems, *dict.fromkeys(problems)),
         notes=notes,
     )
-
-
-def _with_own_values(study: Study, tune: Mapping[str, Sequence[Value]]) -> tuple[Study, Mapping[str, Sequence[Value]]]:
-    """Return the study with the user's grids of its scientific knobs, and the remaining knobs to tune."""
-    own = {knob.path: tune[knob.path] for knob in study.space.scientific if tune.get(knob.path)}
-    if not own:
-        return study, tune
-    knobs = tuple(
-        replace(
-            knob, origin="user", domain=Grid(tuple(own[knob.path]), "log" if knob.domain.scale == "log" else "linear")
-        )
-        if knob.path in own
-        else knob
-        for knob in study.space.scientific
-    )
-    rest = {path: values for path, values in tune.items() if path not in own}
-    return replace(study, space=replace(study.space, scientific=knobs)), rest
 
 
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:

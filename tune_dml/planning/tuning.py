@@ -14,6 +14,18 @@ from tune_dml.text import is_number
 _FACTORS = (1 / 3, 1.0, 3.0)
 
 
+def with_own_grids(space: Space, tune: Mapping[str, Sequence[Value]]) -> tuple[Space, dict[str, Sequence[Value]]]:
+    """Return the space with the user's values for the knobs that it searches, and the other settings to tune."""
+    own = {knob.path: tune[knob.path] for knob in space.scientific if tune.get(knob.path)}
+    knobs = (
+        replace(knob, origin="user", domain=Grid(tuple(own[knob.path]), knob.domain.scale))
+        if knob.path in own
+        else knob
+        for knob in space.scientific
+    )
+    return replace(space, scientific=tuple(knobs)), {path: values for path, values in tune.items() if path not in own}
+
+
 def with_tuned_knobs(
     space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
@@ -30,7 +42,7 @@ def with_tuned_knobs(
             "tune",
             f"{space.name} searches {path} already",
             None,
-            f"Give values to search in place of its own: {spelled('tune', {path: ['A', 'B']})}.",
+            f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}.",
         )
         for path in tuned
         if path in searched

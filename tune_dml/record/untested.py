@@ -18,6 +18,11 @@ from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState
 
 
+def is_untested(sweep: Path, key: str) -> bool:
+    """Return whether a trial's head is stored, and its test half not evaluated."""
+    return (trial_folder(sweep, key) / UNTESTED).exists()
+
+
 @dataclass(frozen=True)
 class UntestedHeads:
     """The finished trials of a sweep whose heads are stored, and the data to test them on."""
@@ -37,7 +42,7 @@ class UntestedHeads:
         trials = [
             trial
             for key, trial in {**state.trials, **state.confirming}.items()
-            if state.trial(key).status == "finished" and (trial_folder(state.folder, key) / UNTESTED).exists()
+            if state.trial(key).status == "finished" and is_untested(state.folder, key)
         ]
         if not trials:
             return cls(state, (), {}, cache_dir)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.judgement import Judgement
+from tune_dml.record.untested import is_untested
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     MlflowRun,
@@ -122,7 +123,7 @@ class RunPusher:
         if state.opened is None:
             return
         for trial in self._projection.runs.values():
-            if self._synced.lacks_opened(trial):
+            if self._synced.lacks_opened(trial) and not is_untested(state.folder, trial.key):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
                 self._synced.opened_pushed(trial)
         log_news(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from helpers.features import stored
+from helpers.stored_runs import StoredRuns
 
 import tune_dml
+from trainables import late_evaluation
 from trainables.context import SEALED, UNTESTED, FolderContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
@@ -100,7 +102,9 @@ def test_pooled_features_are_what_the_network_computes(tmp_path, views, more):
 
 
 @pytest.mark.slow
-def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(tmp_path, monkeypatch, ray_session, new_database):
+def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(
+    tmp_path, monkeypatch, ray_session, new_database, command_line
+):
     monkeypatch.chdir(tmp_path)
     new_database(tmp_path)
     root = stored(tmp_path / "f")
@@ -115,14 +119,24 @@ def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(tmp_path, 
         tune_dml.open_sweep("heads", **here)
     assert not [event for event in read_events(done.folder) if event.kind == "opened"]
     (tmp_path / "away").rename(root)
-    first = (folders[0] / UNTESTED).read_bytes()
+
+    def first_only(config, context, head, **options):
+        if any((folder / SEALED).exists() for folder in folders):
+            raise KeyboardInterrupt
+        evaluate_test(config, context, head, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(late_evaluation, "evaluate_test", first_only)
+        with pytest.raises(KeyboardInterrupt):
+            tune_dml.open_sweep("heads", **here)
+    command_line("sync", "heads", "--storage", here["storage"], "--tracking-uri", here["tracking_uri"])
     table = tune_dml.open_sweep("heads", **here).table().set_index("trial")
+    for run in StoredRuns(here["tracking_uri"], "heads").children:
+        assert (
+            run.data.metrics["test/recall_at_1"] == table["test/recall_at_1"][run.data.tags["tune_dml.trial_key"][-16:]]
+        )
     for folder, trial in zip(folders, done.results.trials, strict=True):
         place = tmp_path / "alone" / trial.key
         train(done.results.plan.trial(trial.cell, trial.seed).config, context(place, defers_test=False))
         assert table["test/recall_at_1"][trial.key] == read_sealed(place)["test/recall_at_1"]
         assert not (folder / UNTESTED).exists()
-    (folders[0] / UNTESTED).write_bytes(first)  # as if the opening had been interrupted before this trial
-    (folders[0] / SEALED).unlink()
-    again = tune_dml.open_sweep("heads", **here).table().set_index("trial")
-    assert again["test/recall_at_1"].equals(table["test/recall_at_1"])

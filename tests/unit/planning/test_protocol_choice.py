@@ -137,6 +137,12 @@ def test_a_value_that_is_set_is_what_is_tuned_around():
     assert whole[""]["model.embedding_dim"] == (5, 16, 48)
 
 
+def test_own_values_of_names_stay_names():
+    space = space_of(Knob("optim.name", Grid(("adam", "adamw", "sgd"), scale="category")))
+    (knob,) = make_plan(study_of(Request(space, "digits", tune={"optim.name": ("adam", "sgd")}))).space.scientific
+    assert knob.domain == Grid(("adam", "sgd"), scale="category")
+
+
 def test_values_for_a_searched_knob_take_the_place_of_its_grid_and_keep_what_was_published():
     own = {"regularizer.rho": (0.1, 1.0), "optim.lr": (0.001, 0.002)}
     plan = make_plan(study_of(Request("sec_rho", "glyphs", tune=own)))

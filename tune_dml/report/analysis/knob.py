@@ -26,6 +26,8 @@ from tune_dml.text import is_number, value_text
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
+_TESTED_SEARCHES = frozenset({"random", "qmc", "gp"})
+"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or nobody has counted them."""
 _CHOSEN = "configurations were stopped early by what they were worth, and the others do not stand for their values"
 
 
@@ -335,8 +337,11 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
 
     Cells of which every seed diverged count as the worst.
     """
+    search = analysis.results.plan.search
+    if search.method not in _TESTED_SEARCHES or not search.num_samples:
+        return None
     cells = [cell for cell in arm.cells if cell.values or cell.diverged]
-    if not analysis.results.plan.search.num_samples or not arm.trained or any(cell.stopped for cell in arm.cells):
+    if not arm.trained or any(cell.stopped for cell in arm.cells):
         return None
     values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in cells])
     kept = np.isfinite(values).any(1)
