@@ -39,7 +39,7 @@ class Study:
     """A study with the seeds and settings of its committed result."""
 
     name: str
-    seeds: int = 3
+    seeds: int = 5
     settings: tuple[str, ...] = ()
     data: Literal["glyphs", "objects"] = "glyphs"
 
@@ -65,18 +65,18 @@ _FAILED_TRIALS = 3  # exit status of a sweep of which a trial failed or diverged
 STUDIES = tuple(
     Study(name, *rest)
     for name, *rest in (
-        ("sec_eta", 5),
-        ("sec_rho", 5),
+        ("sec_eta",),
+        ("sec_rho",),
         ("sec_losses",),
         ("sec_mu",),
-        ("sec_tml", 5),
+        ("sec_tml",),
         ("sec_head",),
         ("sec_l2",),
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
         ("sec_linear_head",),
-        ("sec_simclr",),
+        ("sec_simclr", 3),
         ("sec_face", 3, ("training.epochs=4",)),
         ("dro_k",),
         ("dro_gamma",),
@@ -85,7 +85,7 @@ STUDIES = tuple(
         ("dro_grouped_gamma",),
         ("dro_gamma_margin",),
         ("dro_runs",),
-        ("dro_imbalance", 3, ("training.steps=100",)),
+        ("dro_imbalance", 5, ("training.steps=100", "training.eval_every=50")),
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
         ("mpa_proxies",),
         ("mpa_family",),
