@@ -67,13 +67,18 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     seconds = sum(trial.seconds for trial in results.trials)
 
     def scored(cell: CellAnalysis) -> str:
-        baseline, text = analysis.baseline, f"{cell.label}: {metric.number(cell.mean)}"
-        below = baseline is not None and analysis.sign * (cell.mean - baseline.mean) < 0
-        return f"{text}, worse than the baseline" if below else text
+        return f"{cell.label}: {metric.number(cell.mean)}"
+
+    def best_of(cells: Sequence[CellAnalysis]) -> str:
+        if not cells:
+            return "no configuration has a result"
+        baseline, text = analysis.baseline, scored(cells[0])
+        leads = baseline is not None and analysis.sign * (baseline.mean - cells[0].mean) >= 0
+        return f"the baseline; of the others {text}" if leads else text
 
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
-        ("Best configuration", scored(ranked[0]) if ranked else "no configuration has a result"),
+        ("Best configuration", best_of(ranked)),
         ("Baseline", scored(analysis.baseline) if analysis.baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),

@@ -7,7 +7,7 @@ from helpers.toys import STEEP, rho_space, write_sweep
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.record.results import Results
-from tune_dml.report import summary
+from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
 
@@ -114,4 +114,32 @@ def test_heads_on_stored_features_say_that_the_backbone_was_frozen(results):
     said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]
     assert len(said) == 1
     assert "--rank" in said[0]
+    assert summary(heads).answer.sentences[-1] == said[0]  # the page begins with its answer
     assert not any("backbone was frozen" in section.headline for section in answers(analyse(results)))
+
+
+def test_a_command_within_a_sentence_is_set_as_code(results, tmp_path):
+    heads = replace(results, plan=replace(results.plan, dataset="features"))
+    page = write_report(heads, tmp_path / "report").html.read_text()
+    answer = page.partition('<section id="answer"')[2].partition("</section>")[0]
+    assert f"<code>tune-dml compare {results.name} FULL --rank</code>" in answer
+    assert "`" not in answer
+
+
+def test_where_the_baseline_leads_it_is_the_best_configuration(tmp_path):
+    def best(baseline):
+        name = f"toy-{baseline:g}"
+        return dict(summary(write_sweep(tmp_path / name, baseline=baseline, sd=0.01)).answer.facts)[
+            "Best configuration"
+        ]
+
+    assert best(60.0).startswith("rho=0.01: ")
+    assert best(90.0).startswith("the baseline; of the others rho=0.01: ")
+
+
+def test_trials_with_one_evaluation_have_a_sentence_and_no_curve(tmp_path, monkeypatch):
+    results, history = write_sweep(tmp_path / "toy", evidence=False), Results.history
+    monkeypatch.setattr(Results, "history", lambda self, key: history(self, key)[-1:])
+    (training,) = [section for section in answers(analyse(results)) if section.contents == "Training"]
+    assert [block.kind for block in training.body] == ["text"]
+    assert training.body[0].text == "Evaluations were too rare to tell whether training had converged."

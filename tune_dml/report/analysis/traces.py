@@ -69,9 +69,9 @@ class Histories:
         return frozenset(key for trials in self.by_label.values() for rows in trials for row in rows for key in row)
 
     def panels(self, keys: Sequence[str]) -> tuple[Panel, ...]:
-        """Return a panel for each of the metrics that was logged."""
+        """Return a panel for each of the metrics that was logged at two steps or more."""
         panels = [Panel(metric_name(key), tuple(self.lines(key, self.shown).values())) for key in keys]
-        return tuple(panel for panel in panels if panel.lines)
+        return tuple(panel for panel in panels if any(len(line.steps) > 1 for line in panel.lines))
 
     def lines(self, key: str, labels: Sequence[str] | None = None) -> dict[str, Line]:
         """Return a metric's line for each label (default: all) that logged it."""

@@ -9,11 +9,14 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from trainables.errors import raise_if_any
 from trainables.files import write_whole
@@ -91,7 +94,9 @@ def page_of(head: PageHead, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(shortened=_shortened, rows=_rows, first_word=lambda text: text.partition(" ")[0])
+    environment.filters.update(
+        code=_with_code, shortened=_shortened, rows=_rows, first_word=lambda text: text.partition(" ")[0]
+    )
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     script = here.joinpath("page.js").read_text(encoding="utf-8")
     titled = [section for section in sections if section.title]
@@ -121,6 +126,11 @@ def _css(text: str) -> str:
         rules.append(f"figure:has(.pick{index}:checked) .view{index} {{ display: block; }}")
         rules.append(f"figure:has(.show-printed-{index}:not(:checked)) .printed-{index} {{ display: none; }}")
     return "\n".join(rules)
+
+
+def _with_code(text: str) -> Markup:
+    """Escape a text, and set what stands between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text)))  # noqa: S704 - escaped before
 
 
 def _shortened(table: Table) -> Table:

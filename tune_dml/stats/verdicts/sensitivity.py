@@ -269,18 +269,22 @@ def _decide(
     widest = np.unravel_index(int(apart.argmax()), bounds.low.shape)
     sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
     if bounds.low.max() > margin:
-        return "sensitive", "a difference is certainly larger than the margin", sure
+        return "sensitive", "some difference is significantly larger than the smallest that matters", sure
     if flat:
         if unknown:
             return (
                 "undecided",
-                f"among the values that trained every difference is below the margin, but {unknown}",
+                f"among the values that trained every difference is smaller than the smallest that matters, but {unknown}",
                 wide,
             )
-        return "insensitive", "every difference is certainly smaller than the margin", wide
+        return "insensitive", "every difference is significantly smaller than the smallest that matters", wide
     if bounds.low.max() > 0:
-        return "undecided", "an effect is established, but it may be larger or smaller than the margin", sure
-    return "undecided", "the noise hides differences of the size of the margin", wide
+        return (
+            "undecided",
+            "some difference is significant, but it may be larger or smaller than the smallest that matters",
+            sure,
+        )
+    return "undecided", "the noise could hide a difference that matters", wide
 
 
 def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:

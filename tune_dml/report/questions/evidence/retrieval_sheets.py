@@ -25,7 +25,7 @@ _Row = tuple[Tile | None, ...]
 @question(order=440, reads_traces=True)
 def retrieval_sheets(analysis: Analysis) -> Section | None:
     """Show rows of both sheets with text alternatives, and feature maps if recorded."""
-    if analysis.results.imported is not None:
+    if analysis.results.imported is not None or not _are_drawn(analysis):
         return None
     pair = analysis.pair
     chosen = _chosen(pair)
@@ -46,6 +46,11 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
         )
         body.append(Fold("What the last feature maps look at", (Photographs(maps, caption),)))
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
+
+
+def _are_drawn(analysis: Analysis) -> bool:
+    """Return whether some arm's trials draw sheets."""
+    return any(arm.base_settings.get("evaluation.sheet_queries") != 0 for arm in analysis.results.plan.arms)
 
 
 def _chosen(pair: Pair) -> list[int]:

@@ -40,6 +40,8 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     rules = _rules(analysis, knob, histories)
     panels = histories.panels((analysis.metric.key, _LOSS))
     body: list[Block] = []
+    if analysis.metric.key not in {panel.metric.key for panel in panels}:
+        body.append(Text(sentence))
     if panels:
         sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
         caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
@@ -54,8 +56,6 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
                 caption=caption,
             )
         )
-    else:
-        body.append(Text(sentence))
     if rules:
         body += [Text(_of_rules(rules)), _table(analysis, knob, rules)]
     return Section(

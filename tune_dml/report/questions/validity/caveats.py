@@ -92,15 +92,15 @@ def collapsed(analysis: Analysis) -> Section | None:
     return _said(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
 
 
-@question(order=97)
+@question(order=399)
 def frozen_backbone(analysis: Analysis) -> Section | None:
     """Say that heads on stored features may hide what a knob does to the backbone."""
     if analysis.results.plan.dataset != "features":
         return None
     name = analysis.results.name
     return _said(
-        "The backbone was frozen, so a knob may be insensitive because a head cannot change the features. Whether its values "
-        f"keep their order in full training was not measured here; `tune-dml compare {name} FULL --rank` measures it."
+        "The backbone was frozen: a knob may seem not to matter because a head cannot change the features. "
+        f"`tune-dml compare {name} FULL --rank` measures whether its values keep their order in full training."
     )
 
 
