@@ -38,6 +38,7 @@ def sweep_file(seeds, steps=10):
     return "toy.yaml"
 
 
+@pytest.mark.slow
 def test_a_lost_worker_costs_its_group_nothing_and_no_number_changes(
     ray_session, new_database, command_line, cache_dir, monkeypatch
 ):
@@ -59,11 +60,11 @@ def test_a_lost_worker_costs_its_group_nothing_and_no_number_changes(
         lambda self, keys, *, alone: give_back(self, groups.append(kept := list(keys)) or kept, alone=alone),
     )
     words = ["--max-concurrent", 1, "--cache-dir", cache_dir]
-    code, output, error = command_line("sweep", sweep_file(12), "--name", "hurt", *words)
+    code, output, error = command_line("sweep", sweep_file(12, steps=100), "--name", "hurt", *words)
     assert code == 0, output + error
     monkeypatch.setattr(Recorder, "on_trial_result", told)
     monkeypatch.setattr(TrialGroups, "_size", lambda self: 1)
-    code, output, error = command_line("sweep", sweep_file(12), "--name", "alone", *words)
+    code, output, error = command_line("sweep", sweep_file(12, steps=100), "--name", "alone", *words)
     assert code == 0, output + error
     folder = Path("sweeps/hurt")
     assert table(folder) == table(Path("sweeps/alone"))

@@ -25,13 +25,27 @@ _MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
 class _Loader(yaml.SafeLoader):
     """Safe loader that refuses repeated keys and reads 1e-3 as a number."""
 
+    _composed = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose one node; refuse a document with too many before its rest is read."""
+        self._composed += 1
+        if self._composed > _MOST_VALUES:
+            raise _too_large(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
     def get_single_node(self) -> yaml.Node | None:
-        """Compose the document; refuse one that aliases or lists make too large to be checked."""
+        """Compose the document; refuse one that aliases make too large to be checked."""
         node: yaml.Node | None = super().get_single_node()
         if node is not None and _size(node, {}) > _MOST_VALUES:
-            rule = f"it holds more than {_MOST_VALUES:,} values, aliases counted each time"
-            raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark)
+            raise _too_large(node.start_mark)
         return node
+
+
+def _too_large(mark: yaml.Mark) -> yaml.YAMLError:
+    rule = f"it holds more than {_MOST_VALUES:,} values, aliases counted each time"
+    return yaml.constructor.ConstructorError(None, None, rule, mark)
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
