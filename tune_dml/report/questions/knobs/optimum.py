@@ -14,7 +14,7 @@ from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.knobs._range import Side, as_tried, numbers_of, values_beyond
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, text_cell
+from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.best import HSU, judge_best
@@ -63,8 +63,11 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         return None
     sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
     chances = _best_probabilities(analysis, knob)
-    body: list[Block] = [_figure(knob, verdict, chances)] if chances else []
+    figures = (_figure(knob, verdict, chances),) if chances else ()
+    body: list[Block] = [*figures] if verdict.candidates else []
     body.append(Text(sentence, badge=_verdict_badge(verdict)))
+    if figures and not verdict.candidates:
+        body.append(Fold("Probability of being the best", figures))
     curve = _parabola(analysis, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))

@@ -89,17 +89,17 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
     by_label = {cell.label: cell for cell in analysis.cells}
     best = max(rows, key=lambda row: (row.half == "test", analysis.sign * by_label[row.label].mean))
     metric, reached = metric_name(f"{best.half}/recall_at_1"), best.reach
-    scope = f"{reached.classes} {_HALVES[best.half]} classes"
-    ends = f"{metric.signed(reached.low)} to {metric.signed(reached.high)}"
+    half, ends = _HALVES[best.half], f"{metric.signed(reached.low)} to {metric.signed(reached.high)}"
+    difference = f"{best.label} against {baseline}: {metric.signed(reached.estimate)}"
     if reached.seeds < 2:
         return (
-            f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} {ends}. "
+            f"{difference}, interval over {reached.classes} {half} classes {ends}. "
             "One seed: interval and p-values leave out the variation over seeds."
         )
     sure = reached.low > 0 or reached.high < 0
     text = (
-        f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} and {reached.seeds} seeds "
-        f"{ends}: the difference {'generalizes' if sure else 'is not shown to generalize'} beyond these classes and seeds."
+        f"{difference}, interval over {reached.seeds} seeds and the {reached.classes} classes of their {half} halves {ends}: "
+        f"it {'generalizes' if sure else 'is not shown to generalize'} beyond these classes and seeds."
     )
     if not sure and reached.per_query < 0.05:
         text += (
