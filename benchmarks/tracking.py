@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from helpers.toys import METRIC, PROVENANCE, event_of, plan_of  # noqa: E402
 
-from tune_dml.record.judgement import Judgement  # noqa: E402
+from tune_dml.record.judging.judgement import Judgement  # noqa: E402
 from tune_dml.record.ledger import Ledger  # noqa: E402
 from tune_dml.record.state import SweepState  # noqa: E402
 from tune_dml.space import Grid, Knob  # noqa: E402

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from trainables.errors import nearest, raise_if_any
 from tune_dml import operations
-from tune_dml.planning.checks import Check, DataProgress
-from tune_dml.planning.keywords import keyword_problems
+from tune_dml.planning.checks.prepare import Check, DataProgress
+from tune_dml.planning.files.keywords import keyword_problems
 from tune_dml.planning.request import (
     Racing,
     Request,
@@ -30,7 +30,7 @@ from tune_dml.planning.request import (
     Vary,
     folder_problems,
 )
-from tune_dml.record.rescore import RescoredSweep
+from tune_dml.record.held_out.rescore import RescoredSweep
 from tune_dml.record.results import Results
 from tune_dml.record.state import load_state, read_state
 from tune_dml.space import Space, Value

@@ -16,19 +16,19 @@ from rich.console import Console
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled
-from tune_dml.planning.checks import Check, DataProgress, prepare
+from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_remaining_files
+from tune_dml.record.held_out.rescore import RescoredSweep, compute_metrics
+from tune_dml.record.held_out.untested import UntestedHeads
 from tune_dml.record.ledger import READ_ONLY, Ledger
-from tune_dml.record.rescore import RescoredSweep, compute_metrics
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
-from tune_dml.record.several_jobs import ARRAY_GROUP
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
-from tune_dml.record.untested import UntestedHeads
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -272,7 +272,7 @@ def sync(name: str, session: Session) -> Reconciliation:
 
 def open_results(state: SweepState, selection: str = "", cache_dir: Path | None = None) -> Results:
     """Record that the test metrics are opened for the cell that validation selects, and test the stored heads."""
-    from tune_dml.record.sealed import record_opening
+    from tune_dml.record.held_out.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
     raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))

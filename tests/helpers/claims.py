@@ -11,7 +11,7 @@ import numpy as np
 
 from helpers.toys import METRIC
 from tune_dml.planning.plan import Plan
-from tune_dml.record.race import Race, RaceRule
+from tune_dml.record.judging.race import Race, RaceRule
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions.configurations.configuration import configuration

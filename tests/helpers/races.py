@@ -3,8 +3,8 @@
 import numpy as np
 
 from helpers.toys import METRIC, event_of, plan_of, space_of
+from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import Ledger, read_events
-from tune_dml.record.race import RaceRule
 from tune_dml.record.state import read_state
 from tune_dml.running.search.race import RacingProposals
 from tune_dml.space import Baseline, Grid, Knob

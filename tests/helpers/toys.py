@@ -20,9 +20,9 @@ from trainables.files import write_whole
 from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.record.events import Event, read_event
+from tune_dml.record.held_out.sealed import record_opening
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
-from tune_dml.record.sealed import record_opening
 from tune_dml.record.state import read_state
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
 

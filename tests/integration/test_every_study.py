@@ -4,7 +4,7 @@ import pytest
 
 from tune_dml import operations
 from tune_dml.catalogue import spaces
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.report import write_report
 

@@ -9,8 +9,8 @@ from trainables.context import FolderContext
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import spaces
-from tune_dml.planning.checks import prepare
-from tune_dml.planning.effects import effective_settings, idle_value_notes
+from tune_dml.planning.checks.effects import effective_settings, idle_value_notes
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of

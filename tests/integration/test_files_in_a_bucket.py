@@ -14,8 +14,8 @@ import tune_dml
 from trainables import files
 from trainables.errors import ConfigError
 from trainables.trial_files import files_at
+from tune_dml.record.held_out.sealed import sealed_metrics
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
-from tune_dml.record.sealed import sealed_metrics
 from tune_dml.record.state import read_state
 
 pytestmark = pytest.mark.slow

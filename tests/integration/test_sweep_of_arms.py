@@ -7,7 +7,7 @@ from helpers.stored_runs import StoredRuns
 from helpers.toys import METRIC, Driver
 
 import tune_dml
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
 from tune_dml.record.results import load_results

@@ -17,7 +17,7 @@ import tune_dml
 from trainables.context import EVIDENCE, FolderContext
 from trainables.evidence.record import Evidence
 from trainables.training import train
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of

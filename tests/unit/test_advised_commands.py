@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from helpers.toys import Driver, event_of, plan_of, write_sweep
 
-from tune_dml.record.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.origin.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
 from tune_dml.record.results import results_of
 from tune_dml.space import Grid, Knob
 

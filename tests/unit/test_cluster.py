@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.planning import gpus
+from tune_dml.planning.checks import gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, probe_address
 from tune_dml.running.cluster.cluster import Capacity, _capacity_problems, address_of, capacity_at, resource_problems

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from trainables.errors import ConfigError
 from tune_dml.cli import _supervisor, application
 from tune_dml.cli.screen import show
-from tune_dml.planning.yaml_file import read_mapping
+from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.ledger import Ledger
 

@@ -175,7 +175,7 @@ QUICK = {
     "import trainables.metrics.families": HEAVY,
     "import trainables.data as d; d.build_dataset('glyphs').check()": {*HEAVY, "sklearn"},
     "d.build_dataset('objects').check()": {*HEAVY, "pybullet"},
-    "from tune_dml.record.provenance import collect; collect()": HEAVY,
+    "from tune_dml.record.origin.provenance import collect; collect()": HEAVY,
     "from tune_dml.tracking import check, ui_command; assert check('sqlite:///x.db') == []": HEAVY,
     "import tune_dml.report": {*HEAVY, "matplotlib"},
 }

@@ -7,8 +7,8 @@ from trainables.errors import ConfigError
 from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
-from tune_dml.planning.checks import prepare
-from tune_dml.planning.dry_run import start_notes
+from tune_dml.planning.checks.dry_run import start_notes
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
 SMALL = {"training.steps": 2, "training.eval_every": 1, "augment.crop": 32, "augment.resize": 36}

@@ -28,8 +28,8 @@ from tune_dml.record.events import (
     TrialRescored,
     TrialStarted,
 )
+from tune_dml.record.judging.race import RaceRule, SettledCell
 from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history
-from tune_dml.record.race import RaceRule, SettledCell
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 

@@ -11,8 +11,8 @@ from helpers.toys import ETA, METRIC, Driver, event_of, plan_of, write_sweep
 
 import tune_dml
 from trainables.errors import ConfigError
+from tune_dml.record.judging.looks import Look, record_look
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.looks import Look, record_look
 from tune_dml.record.results import results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report.analysis import analyse
@@ -165,7 +165,7 @@ def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(
     def refused(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tune_dml.record.looks.open_whole", refused)
+    monkeypatch.setattr("tune_dml.record.judging.looks.open_whole", refused)
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "two")
     assert len(read_state(results.folder).looks) == 1
     (results.folder / "looks.jsonl").unlink()
@@ -193,7 +193,7 @@ def test_two_processes_that_look_at_once_leave_one_line(driver):
     for trial in driver.trials:
         driver.run(trial)
     code = (
-        "import sys; from pathlib import Path; from tune_dml.record.looks import record_look;"
+        "import sys; from pathlib import Path; from tune_dml.record.judging.looks import record_look;"
         "from tune_dml.record.state import look_at_sweep, read_state; folder = Path(sys.argv[1]);"
         "record_look(folder, look_at_sweep(read_state(folder), 'report'))"
     )

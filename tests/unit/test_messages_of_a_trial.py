@@ -19,8 +19,8 @@ from trainables.losses import LOSSES
 from trainables.losses.triplet import TripletLoss
 from trainables.tasks import task_of
 from trainables.training import train
-from tune_dml.planning.checks import prepare
-from tune_dml.planning.data import known_digests, of_data
+from tune_dml.planning.checks.data import known_digests, of_data
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd

@@ -21,7 +21,7 @@ from trainables.models.small_conv import SmallConv
 from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
 from trainables.samplers import SAMPLERS, build_sampler
 from trainables.samplers.random import RandomBatches
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
 GROUP = "tune_dml.losses"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.programs import Ran
 
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()

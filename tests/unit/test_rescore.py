@@ -19,10 +19,10 @@ from trainables.metrics import families, retrieval_metrics
 from trainables.tasks import task_of
 from tune_dml import operations
 from tune_dml.planning.request import Session
+from tune_dml.record.held_out.rescore import _metric_keys
+from tune_dml.record.held_out.sealed import is_sealed
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.rescore import _metric_keys
 from tune_dml.record.results import results_of
-from tune_dml.record.sealed import is_sealed
 from tune_dml.space import Baseline, Grid, Knob
 
 SHORT = {"training.steps": 4, "training.eval_every": 2}

@@ -18,10 +18,10 @@ from trainables.context import SEALED
 from trainables.errors import ConfigError
 from tune_dml import operations
 from tune_dml.planning.request import Session
-from tune_dml.record import sealed
+from tune_dml.record.held_out import sealed
+from tune_dml.record.held_out.sealed import sealed_metrics
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.record.results import results_of
-from tune_dml.record.sealed import sealed_metrics
 from tune_dml.record.state import read_state
 from tune_dml.running.trials.trial import run_trial
 

@@ -10,7 +10,7 @@ from search_spaces.protocols.sec import SEC_MS
 from trainables.losses import LOSSES
 from tune_dml.catalogue import papers, protocols, spaces
 from tune_dml.papers.published import published_curve, published_rows
-from tune_dml.planning.conditions import conditions_of, our_name
+from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of

@@ -13,7 +13,7 @@ from trainables.finite import FiniteWatch
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
 SMALL = {

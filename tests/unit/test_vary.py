@@ -13,12 +13,12 @@ from trainables.config import _CAME_LATER, _NOT_IDENTITY, FREE_SEEDS, canonical
 from trainables.context import SEALED
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
+from tune_dml.record.held_out.sealed import record_opening
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import results_of
-from tune_dml.record.sealed import record_opening
 from tune_dml.record.state import read_state
 from tune_dml.report import summary, write_report
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from tune_dml.planning.checks import DataProgress
+    from tune_dml.planning.checks.prepare import DataProgress
     from tune_dml.sweep import Sweep
 
 

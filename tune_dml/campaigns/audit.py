@@ -22,13 +22,13 @@ from trainables.files import expanded
 from tune_dml import operations
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.checks import Check, DataProgress
-from tune_dml.planning.data_findings import data_findings
+from tune_dml.planning.checks.data_findings import data_findings
+from tune_dml.planning.checks.prepare import Check, DataProgress
 from tune_dml.planning.differences import differences, find_protocol, is_trial_file, read_trial_file, reference_config
+from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, Session
 from tune_dml.planning.study import study_of
-from tune_dml.planning.yaml_file import read_mapping
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
 from tune_dml.space import Value

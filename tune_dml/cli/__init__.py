@@ -50,7 +50,7 @@ def main() -> None:
         if "--json" in words:
             typer.echo(error_json(error.problems, words))
             sys.exit(1)
-        from tune_dml.record.commands import as_typed_here
+        from tune_dml.record.origin.commands import as_typed_here
 
         many = len(error.problems) > 1
         sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + as_typed_here(f"{error}\n"))

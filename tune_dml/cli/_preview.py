@@ -142,7 +142,7 @@ class Preview:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import program
+        from tune_dml.record.origin.commands import program
 
         plan = self.plan
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tune_dml.record.race import Race
+    from tune_dml.record.judging.race import Race
     from tune_dml.record.results import Results
 
 _CELLS_SHOWN = 60
@@ -22,7 +22,7 @@ def race_lines(results: Results) -> Iterator[str]:
     stops = sorted(race.settled.values(), key=lambda settled: settled.seeds)
     yield from (f"Stopped: {labels[settled.cell]} {settled.sentence}" for settled in stops[:_CELLS_SHOWN])
     if (hidden := len(stops) - _CELLS_SHOWN) > 0:
-        from tune_dml.record.commands import command
+        from tune_dml.record.origin.commands import command
 
         yield f"Stopped: {hidden} more cells (`{command(results, 'status')} --json` lists them)"
     seeds, used = len(results.plan.seeds), _trials(results)

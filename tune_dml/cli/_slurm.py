@@ -150,7 +150,7 @@ def _check_here(command: Any) -> None:
     if command.verb != "sweep":
         return
     from tune_dml.cli.options import values_read
-    from tune_dml.planning.checks import prepare
+    from tune_dml.planning.checks.prepare import prepare
     from tune_dml.planning.request import Request
 
     given = values_read(command.given)

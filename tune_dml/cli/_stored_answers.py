@@ -41,7 +41,7 @@ def stored_lines(results: Results, kind: str, compute: Callable[[], list[str]]) 
 
 def _digest(results: Results) -> str:
     """Return a digest of what an answer depends on."""
-    from tune_dml.record.commands import program
+    from tune_dml.record.origin.commands import program
 
     times = [results.folder, str(Path.cwd()), program(), _code()]
     for name in (LEDGER, "plan.json"):

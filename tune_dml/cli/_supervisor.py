@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events
-from tune_dml.record.several_jobs import BUDGET_FROM
+from tune_dml.record.origin.several_jobs import BUDGET_FROM
 
 if TYPE_CHECKING:
     from tune_dml.record.events import Event
@@ -114,7 +114,7 @@ def supervise(words: Sequence[str]) -> int:
 
 def _close(words: Sequence[str], folder: Path) -> int:
     """Table, report, and the command to go on with."""
-    from tune_dml.record.commands import command
+    from tune_dml.record.origin.commands import command
     from tune_dml.record.results import results_of
 
     _Driver(["report", folder.name, *flags_of("report", _given(words))]).wait()

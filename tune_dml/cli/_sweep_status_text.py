@@ -81,7 +81,7 @@ def unjudged(results: Results) -> str:
 
     A verdict without a recorded look would be wrong too often: for equal cells in up to 14 % of sweeps.
     """
-    from tune_dml.record.commands import command
+    from tune_dml.record.origin.commands import command
 
     if results.looked_at or not _has_numbers(results):
         return ""

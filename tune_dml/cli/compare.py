@@ -127,7 +127,7 @@ def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[
 
 
 def _full_name(results: Results, word: str, storage: Path) -> str:
-    from tune_dml.record.provenance import mask
+    from tune_dml.record.origin.provenance import mask
 
     if results.imported is not None:
         return mask(word)

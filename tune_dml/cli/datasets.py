@@ -117,7 +117,7 @@ class _DataSets(Listing):
 
 def with_ones_copy(name: str) -> str:
     """Return how to check and decode a local copy of a data set."""
-    from tune_dml.record.commands import program
+    from tune_dml.record.origin.commands import program
 
     datasets = f"{program()} datasets"
     return f"Your copy: {datasets} verify {name} --root DIR; then {datasets} prepare {name} --root DIR."

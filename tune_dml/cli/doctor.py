@@ -16,7 +16,7 @@ import typer
 
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import show, table
-from tune_dml.planning.gpus import visibility_problems
+from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
 
 def _next_command(session: Session, dataset: str | None) -> str:
     """Return the command of a first sweep, with this session's options."""
-    from tune_dml.record.commands import program
+    from tune_dml.record.origin.commands import program
 
     storage = str(session.storage)
     places = {"--dataset": dataset, "--address": session.address, "--trial-files": session.trial_files}
@@ -236,7 +236,7 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
 
 def _mlflow(session: Session) -> list[_Finding]:
     from tune_dml import tracking
-    from tune_dml.record.provenance import mask
+    from tune_dml.record.origin.provenance import mask
 
     uri, origin = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     if problems := tracking.check(uri):

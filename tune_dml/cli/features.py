@@ -100,7 +100,7 @@ def _order(
     """Resolve the settings of a pass; raises ConfigError with every problem."""
     from trainables.models.extraction import FeaturePass
     from trainables.resolve import Layer, resolve
-    from tune_dml.planning.data import training_data
+    from tune_dml.planning.checks.data import training_data
 
     own = {"data.name": dataset, "model.backbone": backbone, **settings}
     if weights is not None:
@@ -122,7 +122,7 @@ class _Stored:
         return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import program
+        from tune_dml.record.origin.commands import program
 
         origin, digest = self.digest.origin, self.digest
         rows = {

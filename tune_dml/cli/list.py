@@ -90,7 +90,7 @@ class _Sweeps:
         from rich.table import Table
         from rich.text import Text
 
-        from tune_dml.record.commands import program
+        from tune_dml.record.origin.commands import program
 
         if not self.sweeps:
             there = (

@@ -28,8 +28,8 @@ def mv(
     """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
     from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
-    from tune_dml.record.commands import command
     from tune_dml.record.ledger import Ledger
+    from tune_dml.record.origin.commands import command
     from tune_dml.record.results import results_of
     from tune_dml.record.state import load_state
 

@@ -63,7 +63,7 @@ class _OpenedSweep:
         return {"sweep": self.sweep.name, "already": self.already, **vars(opening), "mlflow_error": refusal}
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import command
+        from tune_dml.record.origin.commands import command
 
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking
         if self.already:

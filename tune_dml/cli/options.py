@@ -122,7 +122,7 @@ def places_given(storage: Path, tracking_uri: str | None, experiment: str | None
 
 def requested(request: Request, own: OwnCommand) -> Request:
     """Return the request, of `--command` where that was given. Raise a usage error where neither was."""
-    from tune_dml.planning.program_space import command_request
+    from tune_dml.planning.files.program_space import command_request
 
     if not request.space and own.command is None:
         raise USAGE_ERROR("Missing argument 'SPACE|FILE.yaml'. Or name a command of your own: --command.")

@@ -70,7 +70,7 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
 
     Raises ConfigError with every problem.
     """
-    from tune_dml.planning.checks import prepare
+    from tune_dml.planning.checks.prepare import prepare
     from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
 
     there = address_of(session.address)

@@ -145,14 +145,14 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
     The exit code says how it ended, and `again` is the verb that goes on with it.
     """
-    from tune_dml.record.several_jobs import goes_on_by_itself
+    from tune_dml.record.origin.several_jobs import goes_on_by_itself
 
     if sweep.interrupted and goes_on_by_itself():  # a report would be a look
         raise typer.Exit(sweep.exit_code)
     try:
         show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
     except KeyboardInterrupt:
-        from tune_dml.record.commands import command, interrupted
+        from tune_dml.record.origin.commands import command, interrupted
 
         go_on = command(sweep.results, again if sweep.interrupted else "report")
         typer.echo(interrupted(go_on), err=True)
@@ -235,8 +235,8 @@ class WrittenReport:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import command
         from tune_dml.record.ledger import is_running
+        from tune_dml.record.origin.commands import command
         from tune_dml.report.naming import metric_name
 
         summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)

@@ -84,7 +84,7 @@ class _Reproduction:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import command
+        from tune_dml.record.origin.commands import command
 
         measured = [row for row in self.rows if row.seeds]
         comparable = sum(not row.why_not for row in measured)

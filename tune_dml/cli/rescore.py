@@ -16,7 +16,7 @@ from tune_dml.planning.request import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.record.rescore import RescoredSweep
+    from tune_dml.record.held_out.rescore import RescoredSweep
     from tune_dml.record.results import Results
 
 ORDER = 87
@@ -66,7 +66,7 @@ class _ShownRescoring:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import command
+        from tune_dml.record.origin.commands import command
 
         names = list(self.rescored.trials[0].metrics)
         rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.rescored.trials)

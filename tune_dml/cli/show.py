@@ -259,8 +259,8 @@ class _ShownSweep:
 
     def text(self) -> Iterable[RenderableType]:
         from tune_dml.cli.report import answer_lines
-        from tune_dml.record.commands import command
         from tune_dml.record.ledger import is_running
+        from tune_dml.record.origin.commands import command
 
         results, summary = self.results, summary_of(self.results)
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"

@@ -112,7 +112,7 @@ class _SweepStatus:
     """Ended trials that have left something there."""
 
     def data(self) -> dict[str, object]:
-        from tune_dml.record.commands import as_typed_here
+        from tune_dml.record.origin.commands import as_typed_here
 
         summary = summary_of(self.results)
         return {
@@ -146,7 +146,7 @@ class _SweepStatus:
 
     def text(self) -> Iterable[RenderableType]:
         from tune_dml.cli._status_table import status_table
-        from tune_dml.record.commands import command, stop, try_again
+        from tune_dml.record.origin.commands import command, stop, try_again
 
         yield status_table(self.results)
         if self.list_trials:

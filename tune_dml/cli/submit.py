@@ -194,7 +194,7 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
 
 def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem]:
     from tune_dml.planning.rules import name_rule_problems
-    from tune_dml.record.provenance import mask
+    from tune_dml.record.origin.provenance import mask
 
     for flag in ("trial_files", "tracking_uri"):  # Ray shows a job's command to whoever may see its dashboard
         value = str(command.given.get(flag) or "")

@@ -9,7 +9,7 @@ from tune_dml.cli.screen import console_for, progress_bar
 from tune_dml.planning.request import OwnCommand, Racing, Request, Resources, Session
 
 if TYPE_CHECKING:
-    from tune_dml.planning.checks import Check
+    from tune_dml.planning.checks.prepare import Check
     from tune_dml.sweep import Sweep
 
 ORDER = 40

@@ -56,7 +56,7 @@ class _SyncedSweep:
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
 
     def text(self) -> Iterable[RenderableType]:
-        from tune_dml.record.commands import command
+        from tune_dml.record.origin.commands import command
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
         if reconciliation.error:

@@ -181,9 +181,9 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     from trainables.context import EVIDENCE, FolderContext
     from trainables.errors import raise_if_any
     from trainables.tasks import task_of
-    from tune_dml.planning.data import training_data
-    from tune_dml.planning.dry_run import start_notes
-    from tune_dml.planning.gpus import visibility_problems
+    from tune_dml.planning.checks.data import training_data
+    from tune_dml.planning.checks.dry_run import start_notes
+    from tune_dml.planning.checks.gpus import visibility_problems
     from tune_dml.running.trials.trial import run_trial
 
     config = single.config
@@ -234,7 +234,7 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
-    from tune_dml.planning.recipes import method_layers
+    from tune_dml.planning.arms.recipes import method_layers
 
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)

@@ -12,12 +12,12 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
 from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.data import SweepData
-from tune_dml.planning.dry_run import dry_run
+from tune_dml.planning.checks.data import SweepData
+from tune_dml.planning.checks.dry_run import dry_run
+from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import SWEEP_FILES
 from tune_dml.planning.study import Search
-from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Arm, Space
 
 _FIRST_SEED = 1000

@@ -10,9 +10,9 @@ from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, ca
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
-from tune_dml.planning.effects import effective_settings
-from tune_dml.planning.recipes import method_layers
-from tune_dml.planning.yaml_file import read_mapping
+from tune_dml.planning.arms.recipes import method_layers
+from tune_dml.planning.checks.effects import effective_settings
+from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.space import Protocol, Value
 
 _LENGTH = ("training.steps", "training.epochs")

@@ -8,7 +8,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_problem
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
-from tune_dml.planning.conditions import our_name, table_of
+from tune_dml.planning.checks.conditions import our_name, table_of
 from tune_dml.space import METHOD, PaperTable, Published, Space
 
 

@@ -16,16 +16,16 @@ from trainables.files import expanded
 from trainables.option_names import option_place, option_problem, spelled
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
+from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
+from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
+from tune_dml.planning.arms.protocol_choice import Choice, choose_protocol
+from tune_dml.planning.arms.recipes import method_layers, stated_layers
+from tune_dml.planning.arms.tuning import with_own_grids, with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.fitting import fitting_space, untuned_notes
-from tune_dml.planning.folder import training_part
-from tune_dml.planning.pair_counts import COUNT, with_scaled_counts
-from tune_dml.planning.program_space import refused_options, with_margin
-from tune_dml.planning.protocol_choice import Choice, choose_protocol
-from tune_dml.planning.recipes import method_layers, stated_layers
+from tune_dml.planning.files.folder import training_part
+from tune_dml.planning.files.program_space import refused_options, with_margin
+from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
-from tune_dml.planning.sweep_file import read_with_problems
-from tune_dml.planning.tuning import with_own_grids, with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
 

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
-from tune_dml.record.race import Over, RaceRule, SettledCell
+from tune_dml.record.judging.race import Over, RaceRule, SettledCell
 
 if TYPE_CHECKING:
-    from tune_dml.record.provenance import Provenance
+    from tune_dml.record.origin.provenance import Provenance
 else:
     Provenance = dict  # pydantic accepts any JSON object
 

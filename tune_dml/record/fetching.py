@@ -27,7 +27,7 @@ from trainables.option_names import option_problem
 from trainables.trial_files import FolderFiles
 from tune_dml.record.events import FilesFetched
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.text import one_line
 

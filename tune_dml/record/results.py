@@ -16,12 +16,12 @@ from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
 from tune_dml.record.events import SessionStarted, TrialEnd
 from tune_dml.record.floors import Floors, recorded_floors
+from tune_dml.record.held_out.sealed import Opening, is_sealed, sealed_metrics, without_sealed
+from tune_dml.record.judging.looks import Look
+from tune_dml.record.judging.race import Race
+from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.ledger import HistoryRow, read_history, trial_folder
-from tune_dml.record.looks import Look
-from tune_dml.record.provenance import Provenance, mask
-from tune_dml.record.race import Race
-from tune_dml.record.resolution import resolution_in
-from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
+from tune_dml.record.origin.provenance import Provenance, mask
 from tune_dml.record.state import SweepState, TrialStatus, load_state, look_at_confirmation, look_at_sweep, read_state
 
 if TYPE_CHECKING:

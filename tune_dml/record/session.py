@@ -11,9 +11,9 @@ from trainables.option_names import option_problem, spelled
 from tune_dml.planning.continuation import begun_confirmation
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
+from tune_dml.record.judging.looks import Look
+from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import read_history
-from tune_dml.record.looks import Look
-from tune_dml.record.race import RaceRule
 from tune_dml.record.state import SweepState
 
 

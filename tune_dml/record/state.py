@@ -20,10 +20,10 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
-from tune_dml.record.current_look import look_at, seeds_of_blocks
+from tune_dml.record.judging.current_look import look_at, seeds_of_blocks
+from tune_dml.record.judging.looks import Look, read_looks, record_look
+from tune_dml.record.judging.race import Block, Race, SettledCell
 from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
-from tune_dml.record.looks import Look, read_looks, record_look
-from tune_dml.record.race import Block, Race, SettledCell
 
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tune_dml.record.judgement import CellJudgement, Judgement
+from tune_dml.record.judging.judgement import CellJudgement, Judgement
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.section import Section, figures_of

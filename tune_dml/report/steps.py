@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
-from tune_dml.record.commands import command, is_program, program
+from tune_dml.record.origin.commands import command, is_program, program
 from tune_dml.record.results import Results
 from tune_dml.space import Value
 from tune_dml.stats.forecast import EVEN, Forecast

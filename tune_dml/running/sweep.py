@@ -19,18 +19,18 @@ from ray.tune.search import ConcurrencyLimiter
 
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
-from tune_dml.planning.data import data_places, known_digests
-from tune_dml.planning.floors import floors_of
+from tune_dml.planning.checks.data import data_places, known_digests
+from tune_dml.planning.checks.floors import floors_of
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record import provenance
-from tune_dml.record.commands import cluster_of_this_job, command, interrupted
 from tune_dml.record.contradictions import edited_code
 from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted
+from tune_dml.record.judging.looks import record_look
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.looks import record_look
+from tune_dml.record.origin import provenance
+from tune_dml.record.origin.commands import cluster_of_this_job, command, interrupted
+from tune_dml.record.origin.several_jobs import goes_on_by_itself
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
-from tune_dml.record.several_jobs import goes_on_by_itself
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.placement import PlacementManager, trial_bundles

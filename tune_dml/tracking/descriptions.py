@@ -6,7 +6,7 @@ import html
 import re
 
 from tune_dml.planning.cells import Cell
-from tune_dml.record.judgement import Judgement
+from tune_dml.record.judging.judgement import Judgement
 from tune_dml.space import Space
 from tune_dml.text import one_line
 from tune_dml.tracking.projection import TAG_LIMIT, Projection

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, parsed
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 from tune_dml.tracking.client import load_mlflow, open_client, quiet_mlflow, reason_of

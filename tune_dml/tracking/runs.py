@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.cells import Cell
-from tune_dml.record.judgement import Judgement
-from tune_dml.record.untested import is_untested
+from tune_dml.record.held_out.untested import is_untested
+from tune_dml.record.judging.judgement import Judgement
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     MlflowRun,

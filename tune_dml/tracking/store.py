@@ -29,9 +29,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
-from tune_dml.record.commands import SUBMITTED_TO
-from tune_dml.record.provenance import mask, without_login
-from tune_dml.record.proxies import directly
+from tune_dml.record.origin.commands import SUBMITTED_TO
+from tune_dml.record.origin.provenance import mask, without_login
+from tune_dml.record.origin.proxies import directly
 
 _TIMEOUT = 4.0
 """Seconds until a check gives a server up."""

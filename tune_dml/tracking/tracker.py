@@ -18,9 +18,9 @@ from pathlib import Path
 
 from trainables.context import NETWORK
 from tune_dml.planning.cells import Cell
-from tune_dml.record.judgement import Judgement
+from tune_dml.record.judging.judgement import Judgement
 from tune_dml.record.ledger import trial_folder
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial

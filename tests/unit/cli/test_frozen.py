@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import application
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of

@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 from trainables import trial_length
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.planning.sweep_file import read_sweep_file
 
 
 def write_pictures(root, classes):

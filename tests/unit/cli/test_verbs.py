@@ -20,9 +20,9 @@ from tune_dml.cli import main
 from tune_dml.cli.options import Ending
 from tune_dml.cli.screen import show
 from tune_dml.cli.sync import _SyncedSweep
+from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
-from tune_dml.planning.sweep_file import sweep_file_schema
 from tune_dml.record.ledger import Ledger, is_running
 from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state

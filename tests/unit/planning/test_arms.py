@@ -9,7 +9,7 @@ from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.cells import planned_arms
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.rules import arm_problems, study_problems

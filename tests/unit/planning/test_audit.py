@@ -10,7 +10,7 @@ from trainables.resolve import Layer, resolve
 from tune_dml.campaigns.audit import AuditRequest, plan_audit
 from tune_dml.catalogue import protocols
 from tune_dml.planning.audit import Audit
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.differences import differences, reference_config
 from tune_dml.planning.request import Request
 

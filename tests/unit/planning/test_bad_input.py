@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml.cli import application
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request, Session
-from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Grid, Knob
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))

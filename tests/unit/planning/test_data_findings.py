@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.published_formats import cub
 
-from tune_dml.planning.data_findings import _label_shift, data_findings
+from tune_dml.planning.checks.data_findings import _label_shift, data_findings
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from helpers.toys import plan_of, space_of
 
 from tune_dml.catalogue import spaces
-from tune_dml.planning.effects import effective_settings, equal_trial_problems, idle_value_notes
+from tune_dml.planning.checks.effects import effective_settings, equal_trial_problems, idle_value_notes
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tune_dml.planning import gpus
-from tune_dml.planning.gpus import visibility_problems, visible_gpus
+from tune_dml.planning.checks import gpus
+from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.cluster import resource_problems

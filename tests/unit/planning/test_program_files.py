@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from trainables.errors import ConfigError
-from tune_dml.planning.checks import prepare
-from tune_dml.planning.program_space import command_request
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.files.program_space import command_request
 from tune_dml.planning.request import OwnCommand, Request
 
 WANDB = {

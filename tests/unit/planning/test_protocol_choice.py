@@ -6,8 +6,8 @@ from helpers.toys import space_of
 from trainables.errors import ConfigError
 from trainables.registries import methods_of
 from tune_dml.catalogue import RETRIEVAL, protocols, spaces
+from tune_dml.planning.arms.protocol_choice import choose_protocol
 from tune_dml.planning.plan import make_plan
-from tune_dml.planning.protocol_choice import choose_protocol
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.space import Arm, Baseline, Grid, Knob, Range

@@ -13,7 +13,7 @@ from helpers.published_formats import image_folder
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 
 OPERATIONS = {

@@ -8,8 +8,8 @@ import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
 from tune_dml import operations
-from tune_dml.planning import gpus
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks import gpus
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import cluster

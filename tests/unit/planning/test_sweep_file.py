@@ -9,12 +9,12 @@ from helpers.published_formats import cub
 from helpers.toys import space_of
 
 from trainables.errors import ConfigError
-from tune_dml.planning.checks import prepare
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.continuation import with_arms_of_files
+from tune_dml.planning.files.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.planning.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.space import Baseline, Grid, Knob, Range, Tie
 
 ROOT = Path(__file__).parents[3]
@@ -265,7 +265,7 @@ def test_the_files_that_the_docs_show_can_be_planned(file, cache_dir):
 
 def test_the_docs_name_every_key():
     keys = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sweep-files.md").read_text()))
-    from tune_dml.planning import sweep_file
+    from tune_dml.planning.files import sweep_file
 
     for part in (sweep_file._File, sweep_file._Arm):
         assert set(part.model_fields) - {"settings", "knobs", "ties"} <= keys

@@ -8,8 +8,8 @@ from helpers.races import FAILED, FULL, RULE, RaceDrive, plan
 from helpers.toys import event_of
 
 from tune_dml.cli._race import race_data, race_lines
+from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import write_report

@@ -16,8 +16,8 @@ from rich.console import Console
 from tune_dml.planning.request import Racing
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
+from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report import write_report
@@ -156,7 +156,7 @@ def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decid
 
 
 def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_path):
-    from tune_dml.record.looks import record_look
+    from tune_dml.record.judging.looks import record_look
 
     drive = RaceDrive(tmp_path / "toy", plan())
     drive.session(len(plan().trials()) + 1)
@@ -234,7 +234,7 @@ def test_one_seed_grows_to_the_first_look(tmp_path):
 
 
 def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
-    from tune_dml.record.looks import record_look
+    from tune_dml.record.judging.looks import record_look
 
     begun = plan()
     drive = RaceDrive(tmp_path / "toy", begun)

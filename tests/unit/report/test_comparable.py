@@ -10,7 +10,7 @@ from helpers.toys import Driver
 
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import published_rows
-from tune_dml.planning.conditions import conditions_of, table_of
+from tune_dml.planning.checks.conditions import conditions_of, table_of
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of

@@ -8,7 +8,7 @@ from helpers.toys import space_of, write_sweep
 
 from search_spaces import sec_losses, sec_optimizer
 from trainables.errors import ConfigError
-from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers

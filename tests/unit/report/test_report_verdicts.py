@@ -14,7 +14,7 @@ from judging import diverged, judged
 from pages import by_id, read
 
 from tune_dml.planning.study import Search
-from tune_dml.record.looks import Look
+from tune_dml.record.judging.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse

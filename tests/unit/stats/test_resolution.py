@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from tune_dml.record.resolution import resolution_in, resolution_of
+from tune_dml.record.judging.resolution import resolution_in, resolution_of
 from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, compare_all_with, isolate, judge_best, judge_sensitivity
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.intervals.noise import fit_pairs

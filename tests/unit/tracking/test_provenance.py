@@ -7,8 +7,8 @@ import sys
 import pytest
 from helpers.packages import write_package
 
-from tune_dml.record import provenance
-from tune_dml.record.provenance import _mask_argv, collect, mask
+from tune_dml.record.origin import provenance
+from tune_dml.record.origin.provenance import _mask_argv, collect, mask
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
 

@@ -6,7 +6,7 @@ import pytest
 from helpers.stored_runs import StoredRuns
 from helpers.toys import METRIC
 
-from tune_dml.record.judgement import Judgement
+from tune_dml.record.judging.judgement import Judgement
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.tracker import Tracker
 

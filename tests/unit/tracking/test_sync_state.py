@@ -8,7 +8,7 @@ from helpers.costly import slow_after
 from helpers.stored_runs import StoredRuns
 from mlflow.tracking import MlflowClient
 
-from tune_dml.record.judgement import Judgement
+from tune_dml.record.judging.judgement import Judgement
 from tune_dml.tracking import client, runs
 from tune_dml.tracking.tracker import SyncReport
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, plain_value
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tune_dml.record.looks import Look, cells_added
+from tune_dml.record.judging.looks import Look, cells_added
 from tune_dml.record.results import TrialResult
 from tune_dml.stats.sequential.looks import error_spent, level_left
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tune_dml.papers.published import PublishedCurve, PublishedPoint
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.conditions import conditions_of, our_name
+from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value

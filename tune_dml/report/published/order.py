@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.planning.conditions import our_name
+from tune_dml.planning.checks.conditions import our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.stats.intervals.noise import typical_noise
 from tune_dml.stats.intervals.simultaneous import Bounds

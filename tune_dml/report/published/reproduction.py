@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.conditions import conditions_of, our_name, table_of
+from tune_dml.planning.checks.conditions import conditions_of, our_name, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
 from tune_dml.report.published.comparable import differences_in_words

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_place, spelled
-from tune_dml.planning.gpus import visibility_problems, visible_gpus
+from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.autoscaler_limits import autoscaler_nodes
 from tune_dml.running.cluster.probe_address import address_problems

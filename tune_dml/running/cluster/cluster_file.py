@@ -17,7 +17,7 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expanded
-from tune_dml.planning.yaml_file import read_mapping
+from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.record.commands import SUBMITTED_TO
+from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainables.errors import Problem
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.text import one_line, shortened
 
 _THREADS, _THREADS_A_PLACE = 130, 30

@@ -19,8 +19,8 @@ from trainables.option_names import option_problem, spelled
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSettled, Event, RaceEnded
-from tune_dml.record.race import Race, RaceRule, SettledCell, Why
-from tune_dml.record.resolution import resolution_in
+from tune_dml.record.judging.race import Race, RaceRule, SettledCell, Why
+from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.state import SweepState
 from tune_dml.stats.intervals import Mask
 from tune_dml.stats.sequential import racing

@@ -25,8 +25,8 @@ from types import FrameType
 from typing import BinaryIO
 
 from trainables.files import write_whole
-from tune_dml.record.commands import SUBMITTED_TO
-from tune_dml.record.several_jobs import ARRAY_GROUP, BUDGET_FROM
+from tune_dml.record.origin.commands import SUBMITTED_TO
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
 

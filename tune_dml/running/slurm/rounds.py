@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from trainables.files import write_whole
-from tune_dml.planning.data import known_digests
+from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import CellProposed, Note, TrialEnd, TrialEnded, TrialResumed, TrialRetried, TrialStarted

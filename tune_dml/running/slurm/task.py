@@ -100,7 +100,7 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) ->
 
     from trainables.context import FolderContext
     from trainables.registries import foreign_code
-    from tune_dml.planning.data import of_data
+    from tune_dml.planning.checks.data import of_data
     from tune_dml.record.events import TrialEnd
     from tune_dml.running.failures import classify
     from tune_dml.running.trials.trial import run_trial

@@ -23,7 +23,7 @@ from trainables.registries import source_digest
 from tune_dml.programs import client
 from tune_dml.programs.command import SETTING, Program
 from tune_dml.record.events import TrialEnd
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.running.trials.messages import Messages, TrialRequest
 from tune_dml.running.trials.mlflow_run import MlflowRun
 from tune_dml.running.trials.process_group import Output, ProgramProcess

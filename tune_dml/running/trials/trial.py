@@ -23,12 +23,12 @@ from trainables.errors import Diverged
 from trainables.files import existing, patiently
 from trainables.registries import foreign_code, foreign_packages
 from trainables.resolve import read_settings
-from tune_dml.planning.data import of_data
+from tune_dml.planning.checks.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
 from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_storage
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.running.failures import classify
 from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
 from tune_dml.running.trials.messages import (

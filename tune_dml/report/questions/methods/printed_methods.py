@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.planning.conditions import conditions_of, our_name
+from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name

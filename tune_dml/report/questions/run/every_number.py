@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 from tune_dml.record.results import Store, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.naming import MetricName, metric_name

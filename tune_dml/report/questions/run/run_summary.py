@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.plan import Plan
-from tune_dml.record.commands import smaller_micro_batch, try_again
+from tune_dml.record.origin.commands import smaller_micro_batch, try_again
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tune_dml.record.sealed import Opening
+from tune_dml.record.held_out.sealed import Opening
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.naming import MetricName, metric_name

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tune_dml.record.resolution import resolution_of
+from tune_dml.record.judging.resolution import resolution_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.looks import ALPHA

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from trainables.option_names import spelled
-from tune_dml.planning.folder import TrainingPart
-from tune_dml.planning.pair_counts import COUNT, with_scaled_values
+from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_values
+from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Grid, Space, Value
 
 _BATCH, _PER_CLASS, _KEPT = "batch.batch_size", "batch.instances_per_class", "data.pictures_per_class"

@@ -56,9 +56,9 @@ from trainables.files import expanded
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
-from tune_dml.planning.program_space import adapted, is_program, program_of, program_space, scale_of
+from tune_dml.planning.files.program_space import adapted, is_program, program_of, program_space, scale_of
+from tune_dml.planning.files.yaml_file import problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
-from tune_dml.planning.yaml_file import problems_of_file, read_mapping
 from tune_dml.programs.command import Program
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 

@@ -16,8 +16,8 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
 from trainables.option_names import option_problem, spelled
 from tune_dml.record.events import TrialRescored
+from tune_dml.record.held_out.sealed import seal_more
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:

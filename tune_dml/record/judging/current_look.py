@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from tune_dml.planning.plan import PlannedTrial
-from tune_dml.record.looks import Look, Subject
-from tune_dml.record.race import Block
+from tune_dml.record.judging.looks import Look, Subject
+from tune_dml.record.judging.race import Block
 
 
 def look_at(

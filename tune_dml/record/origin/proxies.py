@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.request
 from urllib.parse import urlsplit
 
-from tune_dml.record.provenance import mask
+from tune_dml.record.origin.provenance import mask
 
 
 def directly(address: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainables.context import UNTESTED
 from trainables.errors import DataError, Problem
-from tune_dml.planning.data import SweepData, known_digests, of_data
+from tune_dml.planning.checks.data import SweepData, known_digests, of_data
 from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState

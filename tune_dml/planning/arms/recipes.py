@@ -12,7 +12,7 @@ from typing import Any
 from trainables.config import SECTIONS
 from trainables.resolve import Layer
 from tune_dml.catalogue import recipes
-from tune_dml.planning.protocol_choice import protocol_layer
+from tune_dml.planning.arms.protocol_choice import protocol_layer
 from tune_dml.space import Protocol, Stated, Value
 
 _BATCH, _PER_CLASS, _SAMPLER = "batch.batch_size", "batch.instances_per_class", "batch.sampler"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tune_dml.record.provenance import mask, without_login
+from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")

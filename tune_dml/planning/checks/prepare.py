@@ -17,12 +17,12 @@ from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.option_names import naming, option_place, option_problem, spelled
 from trainables.resolve import FOLLOWS_LENGTH
-from tune_dml.planning.data import SweepData, data_problems
-from tune_dml.planning.dry_run import dry_run
-from tune_dml.planning.effects import equal_trial_problems, idle_value_notes
+from tune_dml.planning.arms.recipes import CUT
+from tune_dml.planning.checks.data import SweepData, data_problems
+from tune_dml.planning.checks.dry_run import dry_run
+from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes
+from tune_dml.planning.files.program_space import metric_problems
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.program_space import metric_problems
-from tune_dml.planning.recipes import CUT
 from tune_dml.planning.request import Request, names_of
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of

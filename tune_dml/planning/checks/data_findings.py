@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trainables.config import Settings
 from trainables.errors import ConfigError
-from tune_dml.planning.data import training_data
+from tune_dml.planning.checks.data import training_data
 from tune_dml.text import counted
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from trainables.config import Settings, canonical
 from trainables.errors import Problem
 from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
+from tune_dml.planning.arms.pair_counts import positive_pairs
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.pair_counts import positive_pairs
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
 from tune_dml.text import joined

@@ -1,0 +1,1 @@
+"""The settings of arms: protocols, recipes, tuned knobs, and sizes that fit the data."""

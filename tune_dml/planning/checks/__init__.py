@@ -1,0 +1,1 @@
+"""Checks before any worker starts: data, effects of knobs, a dry run, GPUs."""

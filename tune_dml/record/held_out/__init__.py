@@ -1,0 +1,1 @@
+"""Figures of test classes: sealed until they are opened."""
