@@ -179,7 +179,9 @@ def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, consol
     return _execute(state, state.resources, session, console, SessionIntent("confirm", confirmation=again))
 
 
-def open_test(name: str, session: Session, *, selection: str = "") -> Sweep:
+def open_test(
+    name: str, session: Session, *, selection: str = "", progress: Callable[[int, int], None] | None = None
+) -> Sweep:
     """Open the test metrics of a sweep, and push them to MLflow.
 
     Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
@@ -192,10 +194,10 @@ def open_test(name: str, session: Session, *, selection: str = "") -> Sweep:
         left = UntestedHeads.of(state, session.cache)  # by an interrupted opening
         if not left.trials:
             return Sweep(Results.of(state))
-        left.evaluate()
+        left.evaluate(progress)
         results = Results.of(state)
     else:
-        results = open_results(state, selection, session.cache)
+        results = open_results(state, selection, session.cache, progress)
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 
@@ -270,7 +272,12 @@ def sync(name: str, session: Session) -> Reconciliation:
         return _tracker(state, session).reconcile(judged(Results.of(state)))
 
 
-def open_results(state: SweepState, selection: str = "", cache_dir: Path | None = None) -> Results:
+def open_results(
+    state: SweepState,
+    selection: str = "",
+    cache_dir: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Results:
     """Record that the test metrics are opened for the cell that validation selects, and test the stored heads."""
     from tune_dml.record.held_out.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
@@ -285,7 +292,7 @@ def open_results(state: SweepState, selection: str = "", cache_dir: Path | None 
         raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     heads = UntestedHeads.of(state, cache_dir)
     record_opening(state, best[0].label, selection)
-    heads.evaluate()
+    heads.evaluate(progress)
     return Results.of(state)
 
 

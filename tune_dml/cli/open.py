@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import console_for, progress_bar, show
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def open(
     if not load_state(storage.absolute(), sweep_name).opened:
         confirm_or_abort(f"Open the test metrics of {sweep_name}? This is recorded and cannot be undone.", yes)
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    show(_OpenedSweep(open_test(sweep_name, session, selection=selection)), as_json)
+    with progress_bar(console_for(as_json), "testing heads") as progress:
+        opened = open_test(sweep_name, session, selection=selection, progress=progress)
+    show(_OpenedSweep(opened), as_json)
 
 
 @dataclass(frozen=True)

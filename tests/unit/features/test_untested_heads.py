@@ -18,6 +18,8 @@ from trainables.models.pooled import pooled_features
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
 from trainables.training import train
+from tune_dml import operations
+from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events, trial_folder
 
 HEAD = {
@@ -130,7 +132,10 @@ def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(
         with pytest.raises(KeyboardInterrupt):
             tune_dml.open_sweep("heads", **here)
     command_line("sync", "heads", "--storage", here["storage"], "--tracking-uri", here["tracking_uri"])
-    table = tune_dml.open_sweep("heads", **here).table().set_index("trial")
+    told = []
+    opened = operations.open_test("heads", Session(**here), progress=lambda *done: told.append(done))
+    assert told == [(1, 3), (2, 3), (3, 3)]  # the interrupted opening has tested one of four
+    table = opened.table().set_index("trial")
     for run in StoredRuns(here["tracking_uri"], "heads").children:
         assert (
             run.data.metrics["test/recall_at_1"] == table["test/recall_at_1"][run.data.tags["tune_dml.trial_key"][-16:]]

@@ -6,7 +6,7 @@ instead (`trainables.context.UNTESTED`), some kilobytes. The figures are those t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +51,14 @@ class UntestedHeads:
             raise DataError(Problem("data", rule, now[:12], "Restore them."))
         return cls(state, trials, known_digests(state.plan, cache_dir), cache_dir)
 
-    def evaluate(self) -> None:
-        """Evaluate and seal each, then delete its head."""
+    def evaluate(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Evaluate and seal each, then delete its head; report to `progress(done, total)`."""
         import torch  # late: most sweeps have none
 
         from trainables.context import FolderContext
         from trainables.late_evaluation import evaluate_test
 
-        for trial in self.trials:
+        for done, trial in enumerate(self.trials, 1):
             folder = trial_folder(self.state.folder, trial.key)
             context = FolderContext(
                 folder,
@@ -68,3 +68,5 @@ class UntestedHeads:
             )
             evaluate_test(trial.config, context, (folder / UNTESTED).read_bytes(), cache_dir=self.cache_dir)
             (folder / UNTESTED).unlink()
+            if progress is not None:
+                progress(done, len(self.trials))
