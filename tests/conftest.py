@@ -17,6 +17,7 @@ os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another prog
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away
 os.environ["COLUMNS"] = "120"
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `python`, `ray`
 os.environ |= {"AWS_ACCESS_KEY_ID": "ours", "AWS_SECRET_ACCESS_KEY": "ours", "AWS_EC2_METADATA_DISABLED": "true"}
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
     os.environ.pop(name, None)
