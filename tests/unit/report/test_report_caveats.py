@@ -87,6 +87,9 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     )
     assert not first(**{"training.steps": 800}).startswith("Training had not converged")
     assert not first(**{"loss.name": "semihard_triplet"}).startswith("Training had not converged")
+    one = [replace(arms[0], name="A"), replace(arms[1], base_settings={**arms[1].base_settings, "loss.name": "npair"})]
+    some = replace(results, plan=replace(plan, arms=tuple(one)))
+    assert first_sentence(analyse(some)).startswith("Training of A had not converged: twice the steps")
 
 
 def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):

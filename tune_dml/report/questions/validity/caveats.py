@@ -64,17 +64,21 @@ def unfinished(analysis: Analysis) -> Section | None:
 def _short_protocol(analysis: Analysis) -> Section | None:
     """Warn if twice the steps are known to add more than the smallest difference that matters: a decayed rate hides it."""
     gains: dict[str, float] = {}
-    for arm in analysis.results.plan.arms:
+    short: list[str] = []
+    arms = analysis.results.plan.arms
+    for arm in arms:
         settings, protocol = arm.base_settings, arm.protocol
         gain = 0.0 if protocol is None else protocol.still_gains.get(str(settings.get("loss.name")), 0.0)
         if protocol is None or gain <= analysis.margin or analysis.results.plan.metric != _R_AT_1:
             continue
         if int(str(settings.get("training.steps") or 0)) <= int(protocol.settings["training.steps"]):
             gains[protocol.name] = gain
+            short.append(arm.name)
     if not gains:
         return None
     parts = [f"twice the steps of {name} add about {gain:g} points" for name, gain in gains.items()]
-    return _said(f"Training had not converged: {joined(parts)} of R@1.")
+    whose = f" of {joined(short)}" if len(short) < len(arms) else ""
+    return _said(f"Training{whose} had not converged: {joined(parts)} of R@1.")
 
 
 @question(order=96)
