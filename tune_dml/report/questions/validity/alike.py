@@ -9,7 +9,7 @@ from tune_dml.report.section import Notes, Section, Text
 from tune_dml.text import joined
 
 
-@question(order=147, unanswered={"alike": ()})
+@question(order=341, unanswered={"alike": ()})
 def alike(analysis: Analysis) -> Section | None:
     """Group identical configurations; None if all differ, or for imported results, which have too few numbers to tell."""
     if analysis.results.imported is not None:
