@@ -172,17 +172,17 @@ def test_listings_are_as_tidy_as_the_tree(tree):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
-    """Every file that git tracks, the listings, and the pages that `make docs` writes."""
+    """Every file that git tracks, the listings, what `test_frozen.py` records, and the pages of `make docs`."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tree = tmp_path / "grown"
     for name in files.rstrip("\0").split("\0"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     add_listings(tree)
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}"}
     suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/test_contributing.py", *GROWN_ARGUMENTS]
     pages = [[page] for page in re.findall(r"python (docs/generate\w*\.py)$", (ROOT / "Makefile").read_text(), re.M)]
-    for command in [*pages, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites]]:
+    for command in [["tests/unit/cli/test_frozen.py"], *pages, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites]]:
         done = subprocess.run(
             [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
         )

@@ -53,7 +53,7 @@ def test_page_is_self_contained(steep):
 
 def test_sections_stand_in_the_order_of_the_questions(steep):
     titles = [item.text for item in read(steep.html).all("h2")]
-    assert titles == [
+    expected = [
         "How sensitive is the outcome to rho?",
         "Where is the best rho?",
         "Does it agree with the published curve?",
@@ -69,6 +69,7 @@ def test_sections_stand_in_the_order_of_the_questions(steep):
         "What did it cost?",
         "Where every number comes from",
     ]
+    assert [title for title in titles if title in expected] == expected  # a question of one's own may stand between them
 
 
 def test_the_verdict_sentence_is_plain_and_complete(steep):
