@@ -182,7 +182,11 @@ def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}"}
     suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/test_contributing.py", *GROWN_ARGUMENTS]
     pages = [[page] for page in re.findall(r"python (docs/generate\w*\.py)$", (ROOT / "Makefile").read_text(), re.M)]
-    for command in [["tests/unit/cli/test_frozen.py"], *pages, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites]]:
+    for command in [
+        ["tests/unit/cli/test_frozen.py"],
+        *pages,
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites],
+    ]:
         done = subprocess.run(
             [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
         )

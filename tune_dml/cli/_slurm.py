@@ -149,13 +149,10 @@ def _check_here(command: Any) -> None:
     """Check a sweep's plan, pictures and weights here: nodes may have no way to fetch them."""
     if command.verb != "sweep":
         return
-    from tune_dml.cli.options import values_read
+    from tune_dml.cli.options import request_of, values_read
     from tune_dml.planning.checks.prepare import prepare
-    from tune_dml.planning.request import Request
 
-    given = values_read(command.given)
-    fields = {name: given[name] for name in Request.__dataclass_fields__ if name in given}
-    prepare(Request(**fields), cache_dir=given["cache_dir"], decode=False)
+    prepare(request_of(command.given), cache_dir=values_read(command.given)["cache_dir"], decode=False)
 
 
 def _refuse_array(command: Any, group: int) -> None:

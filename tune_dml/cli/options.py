@@ -129,6 +129,13 @@ def requested(request: Request, own: OwnCommand) -> Request:
     return command_request(request, own)
 
 
+def request_of(given: Mapping[str, Any]) -> Request:
+    """Return the request of the parsed flags of `sweep`. Raise ConfigError for wrong ones."""
+    values = values_read(given)
+    own = {field.name: values.pop(field.name) for field in fields(OwnCommand)}
+    return requested(Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own))
+
+
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:
     """Read `KEY=VALUE` of --set. Raise ConfigError for any other text."""
     from trainables.config import parse_value

@@ -14,7 +14,7 @@ import typer
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
 from tune_dml.cli._supervisor import flags_of
-from tune_dml.cli.options import Json, values_read, verb
+from tune_dml.cli.options import Json, request_of, values_read, verb
 from tune_dml.cli.screen import show
 from tune_dml.text import duration
 
@@ -176,13 +176,10 @@ def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str
 
 def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
     """Return the sweep's default name. Raise ConfigError for an unknown space or a wrong sweep file."""
-    from tune_dml.planning.request import Request
     from tune_dml.planning.study import study_of
 
-    if given["command"] is not None:
-        raise ConfigError(Problem("--name", "a command that travels must be named", None, "Example: --name eta1."))
     try:
-        study = study_of(Request(given["space"], given["dataset"], vary=given["vary"]))
+        study = study_of(request_of(given))
         raise_if_any(study.problems)
     except ConfigError:
         if knows_all:

@@ -69,7 +69,9 @@ def test_sections_stand_in_the_order_of_the_questions(steep):
         "What did it cost?",
         "Where every number comes from",
     ]
-    assert [title for title in titles if title in expected] == expected  # a question of one's own may stand between them
+    assert [
+        title for title in titles if title in expected
+    ] == expected  # a question of one's own may stand between them
 
 
 def test_the_verdict_sentence_is_plain_and_complete(steep):

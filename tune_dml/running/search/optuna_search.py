@@ -101,7 +101,7 @@ class Proposals:
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while one must end first, or when `finished`."""
-        while not self.waiting and not self.exhausted:
+        while not self.waiting and not self.finished:
             if len(self.asked) - self._first_open() >= self.plan.search.window:
                 return None
             self._propose()
@@ -114,7 +114,12 @@ class Proposals:
     @property
     def finished(self) -> bool:
         """Whether no trial is left, and none will come."""
-        return self.exhausted and not self.waiting
+        return not self.waiting and (self.exhausted or self._adaptive >= self.plan.search.num_samples)
+
+    @property
+    def _adaptive(self) -> int:
+        """Cells that the study has chosen."""
+        return len(self.asked) - self.planned
 
     def ended(self, key: str, value: float) -> None:
         """Take a trial's value; infinite where it diverged, NaN where it failed."""
@@ -127,13 +132,10 @@ class Proposals:
         self.waiting.extend(trial for trial in trials if trial.key not in self.known)
 
     def _propose(self) -> None:
-        """Ask the study for one more cell; end the search when the budget is spent or nothing is new."""
+        """Ask the study for one more cell; end the search when nothing is new."""
         from optuna.trial import TrialState
 
-        adaptive = len(self.asked) - self.planned
-        if adaptive >= self.plan.search.num_samples:
-            self.exhausted = True
-            return
+        adaptive = self._adaptive
         self._tell_up_to(len(self.asked) - self.plan.search.window)
         index = len(self.plan.cells) + adaptive
         for attempt in range(_REPEATS):

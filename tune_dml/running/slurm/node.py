@@ -29,6 +29,7 @@ from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
+from tune_dml.running.slurm.task import gpus_given
 
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
@@ -55,13 +56,12 @@ class _Allocation:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> _Allocation:
         """Read SLURM's variables."""
-        visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         return cls(
             job=environment["SLURM_JOB_ID"],
             node=int(environment.get("SLURM_NODEID", "0")),
             nodes=int(environment.get("SLURM_NNODES", "1")),
             cpus=int(environment.get("SLURM_CPUS_PER_TASK") or environment.get("SLURM_CPUS_ON_NODE") or 1),
-            gpus=len(visible) if environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_STEP_GPUS") else 0,
+            gpus=gpus_given(environment),
             restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
         )
 

@@ -83,8 +83,11 @@ class _Rounds:
             groups,
             str(self.session.cache),
             self.resources.cpus_per_worker,
+            self.resources.gpus_per_worker,
             self.resources.micro_batch,
             digests,
+            self.plan.metric,
+            self.plan.space.program,
         )
         place = self.ledger.sweep / "slurm"
         write_whole(place / "round.json", json.dumps(round_.to_json()).encode())
@@ -92,15 +95,18 @@ class _Rounds:
         write_whole(place / "array", f"0-{len(groups) - 1}{at_once}\n".encode())
         return len(trials)
 
-    def prepare_within_budget(self, group: int) -> None:
-        """Write the next round unless the budget is spent."""
+    def prepare_within_budget(self, group: int) -> int:
+        """Write the next round unless the budget is spent; return its number of trials."""
         limit = self.session.gpu_hours
         if limit is not None and (spent := _spent_hours(self.state, self.resources)) >= limit:
             self.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable", of_session=True)
-        elif trials := self.prepare(group):
+            return 0
+        trials = self.prepare(group)
+        if trials:
             self.progress.note(f"{counted(trials, 'trial')} follow in the next array")
-        else:
+        elif not self.proposals.finished:
             self.note("no trial can be proposed", of_session=True)
+        return trials
 
     def _collect(self) -> None:
         """Put what the last array left into the ledger."""
@@ -162,7 +168,7 @@ def execute_round(
             rounds = _Rounds(ledger, state, plan, progress, tracker, resources=resources, session=session)
             finished = rounds.proposals.finished
             if not finished:
-                rounds.prepare_within_budget(group)
+                finished = not rounds.prepare_within_budget(group) and rounds.proposals.finished
     finally:
         report = tracker.stop(interrupted=not finished)
     state.update()

@@ -17,10 +17,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tune_dml.planning.request import Resources
+from tune_dml.programs.command import Program
 from tune_dml.record.ledger import append_rows, open_whole, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 _INTERRUPTED = 130
+
+
+class _TimeIsUp(BaseException):
+    """SLURM's signal: the time is up, or the job is preempted or cancelled."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +35,26 @@ class Round:
 
     groups: tuple[tuple[TrialRequest, ...], ...]
     cache_dir: str
-    threads: int
+    cpus: int
+    gpus: float | None
+    """None: what SLURM gives."""
     micro_batch: int | None
     digests: Mapping[str, Mapping[str, str]]
     """Settings of data -> digests of the data sets (`planning.data.known_digests`)."""
+    metric: str
+    program: Program | None = None
+    """The user's program that trains each trial."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields."""
-        return dict(vars(self))
+        return {**vars(self), "program": vars(self.program) if self.program else None}
 
     @classmethod
     def read(cls, folder: Path) -> Round:
         """Return the round that a sweep's folder has."""
         found = json.loads((folder / "slurm" / "round.json").read_text(encoding="utf-8"))
-        return cls(**{**found, "groups": tuple(tuple(group) for group in found["groups"])})
+        program = found["program"] and Program(**{**found["program"], "command": tuple(found["program"]["command"])})
+        return cls(**{**found, "groups": tuple(map(tuple, found["groups"])), "program": program})
 
 
 class TrialLog:
@@ -56,6 +68,12 @@ class TrialLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open_whole(self.path) as file:
             append_rows(file, json.loads(json.dumps(message, default=float)))
+
+    def post(self, message: Message) -> None:
+        """Append a message of a trial, its rows with the time."""
+        rows = [{**row, "time": time.time()} for row in message.get("rows", ())]
+        if message:  # an empty one is a sign of life, which nobody reads here
+            self.write({**message, **({"rows": rows} if rows else {})})
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield whole messages."""
@@ -82,7 +100,7 @@ def run_task(folder: Path, number: int) -> int:
         log.write({"began": {"host": socket.gethostname(), "time": time.time(), "job": os.environ.get("SLURM_JOB_ID")}})
         try:
             _train(folder, request, round_, log)
-        except KeyboardInterrupt:
+        except _TimeIsUp:
             log.write({"cut": time.time()})
             return _INTERRUPTED
     return 0
@@ -91,40 +109,31 @@ def run_task(folder: Path, number: int) -> int:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise _TimeIsUp
 
 
 def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) -> None:
-    """Train one trial; its rows and end go into its log. Raises KeyboardInterrupt where SLURM interrupts it."""
-    import torch
-
-    from trainables.context import FolderContext
-    from trainables.registries import foreign_code
-    from tune_dml.planning.checks.data import of_data
-    from tune_dml.record.events import TrialEnd
+    """Train one trial, or run its program; its rows and end go into its log. Raises _TimeIsUp where SLURM interrupts it."""
     from tune_dml.running.failures import classify
-    from tune_dml.running.trials.trial import run_trial
+    from tune_dml.running.trials.trial import TrialRuntime, run_request
 
-    settings = json.loads(request["settings"])
-    code = foreign_code(settings)
-    if round_.micro_batch is not None:
-        settings["training.micro_batch"] = round_.micro_batch
-    context = FolderContext(
-        trial_folder(folder, request["key"]),
-        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        threads=round_.threads,
-        sink=lambda row: log.write({"rows": [{**row, "time": time.time()}]}),
-        say=lambda text: log.write({"note": text}),
-        on_resume=lambda step: log.write({"resumed": step}),
-        digests=round_.digests.get(of_data(settings), {}),
+    gpus = round_.gpus if round_.gpus is not None else float(gpus_given(os.environ) > 0)
+    runtime = TrialRuntime(
+        folder,
+        folder / "trials",
+        Resources(cpus_per_worker=round_.cpus, gpus_per_worker=gpus, micro_batch=round_.micro_batch),
+        Path(round_.cache_dir),
+        digests=round_.digests,
+        program=round_.program,
+        metric=round_.metric,
     )
     try:
-        end = run_trial(settings, context, Path(round_.cache_dir))
+        run_request(request, runtime, log.post)
     except Exception as error:  # one that a retry may help
-        message: Message = {"note": classify(error).reason}
-        log.write(message)
-        return
-    from dataclasses import replace
+        log.write({"note": classify(error).reason})
 
-    ended: TrialEnd = replace(end, code=code)
-    log.write({"ended": ended.to_json(), "time": time.time()})
+
+def gpus_given(environment: Mapping[str, str]) -> int:
+    """Return the number of GPUs that SLURM gave to this process."""
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return len(visible) if environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_STEP_GPUS") else 0

@@ -73,7 +73,7 @@ def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None)
     except BaseException as error:  # KeyboardInterrupt too: a method's would look like Ray's
         sick = cuda_error(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
-        if failure.may_pass or _ends_by_ray(error) or is_cut_off(context):
+        if failure.may_pass or _ends_by_scheduler(error) or is_cut_off(context):
             raise
         if sick is not None:
             keep_allocated(error)
@@ -83,10 +83,10 @@ def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None)
     return TrialEnd(status, metrics=outcome.metrics, step=outcome.step, seconds=outcome.seconds)
 
 
-def _ends_by_ray(error: BaseException) -> bool:
-    """Return whether Ray ended the trial, by a `BaseException` raised within a report."""
+def _ends_by_scheduler(error: BaseException) -> bool:
+    """Return whether Ray ended the trial, within a report, or SLURM, by a signal: neither raises an `Exception`."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return not isinstance(error, Exception) and frames[-1].partition(".")[0] == "ray"
+    return not isinstance(error, Exception) and frames[-1].startswith(("ray.", "tune_dml.running.slurm."))
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,15 @@ def _local_engine(runtime: TrialRuntime) -> TrialFunction:
         if config.get("more"):
             _run_group(requests_of(config), runtime, lambda message: tune.report(as_text(message)))
             return
-        run = _run_here if runtime.program is None else _run_program
-        run(config, runtime, lambda message: tune.report(as_text(message)))
+        run_request(config, runtime, lambda message: tune.report(as_text(message)))
 
     return trial
+
+
+def run_request(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
+    """Train a trial in this process, or run its program; post its rows and its end."""
+    run = _run_here if runtime.program is None else _run_program
+    run(config, runtime, post)
 
 
 def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Callable[[Message], None]) -> None:

@@ -1,0 +1,122 @@
+"""Rounds of an array as the batch scripts run them, process by process, with a stand-in for SLURM's programs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tune_dml.record.state import read_state
+from tune_dml.running.slurm.script import ROUND_FOLLOWS
+from tune_dml.running.slurm.task import Round
+
+PROGRAM = """
+import argparse, os
+import tune_dml
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--seed", type=int)
+own = parser.parse_args()
+tune_dml.log(step=1, acc=own.lr + own.seed, gpus=len(os.environ["CUDA_VISIBLE_DEVICES"]))
+"""
+
+
+SEARCH = """
+program: train.py
+method: bayes
+run_cap: 12
+metric: {name: acc, goal: maximize}
+parameters:
+  lr: {min: 0.1, max: 1.0}
+seeds: 1
+margin: 0.01
+"""
+pytestmark = pytest.mark.slow
+
+
+class Arrays:
+    """A sweep that is submitted as arrays."""
+
+    def __init__(self, place, *words):
+        self.place, self.folder = place, place / "sweeps" / "rows"
+        for name in ("sbatch", "squeue"):
+            (place / "bin").mkdir(exist_ok=True)
+            (place / "bin" / name).write_text(f"#!/bin/bash\n{'echo 101' if name == 'sbatch' else ':'}\n")
+            (place / "bin" / name).chmod(0o755)
+        here = os.environ
+        self.environment = {**here, "PATH": f"{place / 'bin'}:{here['PATH']}", "XDG_STATE_HOME": str(place / "state")}
+        self.run("tune_dml.cli", "submit", "slurm", "--array", "--group", 4, "--", *words, "--name", "rows")
+
+    def start(self, *words):
+        return subprocess.Popen(
+            [sys.executable, "-m", *map(str, words)],
+            cwd=self.place, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def run(self, *words, expected=0):
+        process = self.start(*words)
+        printed = process.communicate()[0]
+        assert process.returncode == expected, printed
+        return printed
+
+    def collect(self, expected=ROUND_FOLLOWS):
+        return self.run("tune_dml.running.slurm", "collect", self.folder, expected=expected)
+
+    def task(self, number):
+        self.run("tune_dml.running.slurm", "task", self.folder, number)
+
+    def tasks(self):
+        return range(len(Round.read(self.folder).groups))
+
+    def ends(self):
+        state = read_state(self.folder)
+        return [state.trial(key).end for key in state.trials]
+
+
+def test_a_program_is_a_trial_of_an_array(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = "python train.py --lr {lr} --seed {seed}"
+    options = ("--param", "lr=0.1,0.2", "--seeds", 2, "--metric", "acc", "--goal", "maximize", "--margin", "0.05")
+    arrays = Arrays(tmp_path, "sweep", "--command", command, *options)
+    assert "4 trials follow in the next array" in arrays.collect()
+    arrays.task(0)
+    assert "lr matters" in arrays.collect(expected=0)
+    assert sorted(end.metrics["acc"] for end in arrays.ends()) == [0.1, 0.2, 1.1, 1.2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
+    words = ("--dataset", "digits", "--set", "training.steps=20000", "--set", "training.eval_every=10")
+    arrays = Arrays(tmp_path, "sweep", "sec_rho", "--seeds", 2, *words)
+    arrays.collect()
+    process = arrays.start("tune_dml.running.slurm", "task", arrays.folder, 0)
+    logs = arrays.folder / "trials"
+    while process.poll() is None and not any('"rows"' in log.read_text() for log in logs.glob("*/array.jsonl")):
+        time.sleep(0.1)
+    process.send_signal(number)
+    assert process.wait() == 130
+    (log,) = logs.glob("*/array.jsonl")
+    messages = [json.loads(line) for line in log.read_text().splitlines()]
+    assert "cut" in str(messages[-1])
+    assert not any("ended" in str(message) for message in messages)
+
+
+def test_a_search_proposes_after_each_array_and_is_judged_at_its_end(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "sweep.yaml").write_text(SEARCH)
+    arrays = Arrays(tmp_path, "sweep", "sweep.yaml")
+    rounds = 0
+    while (process := arrays.start("tune_dml.running.slurm", "collect", arrays.folder)).wait() == ROUND_FOLLOWS:
+        rounds += 1
+        for number in arrays.tasks():
+            arrays.task(number)
+    printed = process.stdout.read()
+    assert process.returncode == 0, printed
+    assert rounds > 1
+    assert "no trial can be proposed" not in printed
+    assert "Not judged yet" not in printed
+    assert len({end.metrics["acc"] for end in arrays.ends()}) == 12
