@@ -39,8 +39,10 @@ ReturnToService=2
 KillWait=30
 MinJobAge=600
 {nodes}
-PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP
-PartitionName=other Nodes={names} MaxTime=60 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=20
+PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
 """
 
 

@@ -22,7 +22,6 @@ def slurm(tmp_path_factory):
     if not HAS_SLURM:
         pytest.skip("slurmctld, slurmd and sbatch are not installed, or this is not root: `make test-slurm`")
     with Slurm(tmp_path_factory.mktemp("slurm") / "s", nodes=3) as running:
-        running.profile("warn_seconds = 30\nrequeue = false\ntime = '20'\n")
         yield running
 
 

@@ -13,6 +13,7 @@ from helpers.sweeps import outcome, table
 
 from tune_dml.record.state import read_state
 
+PROFILE = "warn_seconds = 30\nrequeue = false\ntime = '20'\n"
 STEPS = ["--dataset", "digits", "--set", "training.steps=40", "--set", "training.eval_every=10"]
 
 
@@ -47,6 +48,7 @@ def local_table(slurm, place, seeds):
 
 @pytest.fixture
 def place(slurm, tmp_path):
+    slurm.profile(PROFILE)
     return tmp_path
 
 
@@ -106,9 +108,24 @@ def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
     assert not [pid for pid in all_pids() if str(slurm.folder / "spool") in command_of(pid)]
 
 
+def test_a_job_that_is_preempted_is_queued_again_and_goes_on(slurm, place, found):
+    """A partition of higher priority takes the nodes; SLURM sends TERM, waits its grace time, and queues the job again."""
+    slurm.profile("warn_seconds = 30\nrequeue = true\ntime = '20'\n")
+    words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--", "sweep")
+    slurm.tune(*words, "sec_rho", "--name", "low", "--seeds", 3, *STEPS, cwd=place)
+    folder = place / "sweeps" / "low"
+    slurm.wait_for(lambda: ended(folder) >= 3, seconds=300)
+    since = time.time()
+    slurm.out("sbatch", "--partition=urgent", "--exclusive", "--nodelist=n1", "--wrap", "sleep 5")
+    slurm.wait_for(lambda: not is_running(slurm, "low"), seconds=120)
+    slurm.wait_for(lambda: ended(folder) == 18 and not jobs(slurm, "low"), seconds=600)
+    assert table(folder) == local_table(slurm, place, 3)
+    found("SLURM: a job is preempted by another partition, and queued again", row(folder, since))
+
+
 def test_an_array_with_killed_tasks(slurm, place, found):
     """SLURM is the scheduler; what a killed task had not finished comes in the next round."""
-    words = ("submit", "slurm", "--array", "--", "sweep", "sec_rho", "--name", "rows", "--seeds", 6, *STEPS)
+    words = ("submit", "slurm", "--array", "--", "sweep", "sec_rho", "--name", "rows", "--seeds", 34, *STEPS)
     slurm.tune(*words, cwd=place)
     folder, killed, since = place / "sweeps" / "rows", set(), time.time()
 
@@ -119,18 +136,18 @@ def test_an_array_with_killed_tasks(slurm, place, found):
             if (
                 f"slurm task {folder}" in command
                 and key.isdigit()
-                and len(killed) < 5
-                and int(key) % 7 == 3
+                and len(killed) < 10
+                and int(key) % 17 == 3
                 and key not in killed
             ):
                 killed.add(key)
                 os.kill(pid, signal.SIGKILL)
-        return not jobs(slurm, "rows") and ended(folder) == 36
+        return not jobs(slurm, "rows") and ended(folder) == 204
 
-    slurm.wait_for(kill_some, seconds=900)
-    assert len(killed) == 5
-    assert table(folder) == local_table(slurm, place, 6)
-    found("SLURM: an array of 36 trials, 5 tasks killed, collected in two rounds", row(folder, since))
+    slurm.wait_for(kill_some, seconds=1500)
+    assert len(killed) == 10
+    assert table(folder) == local_table(slurm, place, 34)
+    found("SLURM: an array of 204 trials, 10 tasks killed, collected in two rounds", row(folder, since))
 
 
 def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
