@@ -34,6 +34,10 @@ wait "$step"
 code=$?
 
 # 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
+# A job that is preempted is told by TERM; SLURM does not queue it again where it ends before its grace time.
+if [ "$code" = 130 ] && scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
+    time_is_up=yes
+fi
 if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
     trap '' USR1 USR2 TERM
     scontrol requeue "$SLURM_JOB_ID" ||

@@ -18,6 +18,7 @@ from tune_dml.running.slurm.jobs import Submission
 from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
+from tune_dml.running.slurm.rounds import _lost
 from tune_dml.running.slurm.script import array_script, collect_script, sweep_script
 
 FAKES = {
@@ -25,7 +26,8 @@ FAKES = {
     'echo "$@" >> "$FAKE/calls"',
     "squeue": 'cat "$FAKE/queue" 2>/dev/null || true',
     "scancel": 'echo "scancel $@" >> "$FAKE/calls"',
-    "scontrol": 'echo "scontrol $@" >> "$FAKE/calls"; exit "${FAKE_REQUEUE:-0}"',
+    "scontrol": '[ "$1" = show ] && { cat "$FAKE/job" 2>/dev/null; exit; }; '
+    'echo "scontrol $@" >> "$FAKE/calls"; exit "${FAKE_REQUEUE:-0}"',
 }
 
 
@@ -139,6 +141,35 @@ def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue,
     assert job.wait(20) == 130
     assert called in (fake / "calls").read_text()
     assert (fake / "eta1" / "slurm" / "jobs").exists() == ("afterany" in called)
+
+
+@pytest.mark.parametrize(
+    ("code", "taken", "goes_on"), [(130, "2026-11-25T10:00:00", True), (130, "None", False), (0, "2026-11-25", False)]
+)
+def test_a_preempted_job_goes_on_if_its_step_ends_within_the_grace_time(fake, code, taken, goes_on):
+    step = fake / "bin" / "srun"
+    step.write_text(f"#!/bin/bash\nexit {code}\n")
+    step.chmod(0o755)
+    (fake / "job").write_text(f"JobId=7 JobName=x\n   PreemptEligibleTime=2026-11-25T09:00:00 PreemptTime={taken}\n")
+    text = sweep_script(Profile(), "eta1", fake / "eta1")
+    subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False)
+    assert (fake / "calls").exists() == goes_on
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("began", 1),
+        ("began cut", 0),
+        ("began began", 2),
+        ("began requeued", 1),
+        ("began requeued cut", 0),
+        ("began cut requeued requeued began", 2),
+    ],
+)
+def test_a_trial_whose_task_slurm_queued_again_was_not_lost(said, lost):
+    kinds = {"began": {"began": {}}, "requeued": {"began": {"requeued": True}}, "cut": {"cut": 1.0}}
+    assert _lost([kinds[word] for word in said.split()]) == lost
 
 
 @pytest.mark.parametrize("code", [0, 3, 1])

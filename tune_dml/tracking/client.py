@@ -201,11 +201,17 @@ def _kept_experiment(client: Any, run_id: str) -> str:
     return str(info.experiment_id)
 
 
-def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Set the experiment's description and kind, unless it has them; without a kind, MLflow may show the pages of GenAI."""
+def describe_experiment(client: Any, experiment_id: str, text: str, views: Mapping[str, str]) -> None:
+    """Set the experiment's description and kind, unless it has them, and the views of its runs.
+
+    Without a kind, MLflow may show the pages of GenAI.
+    """
     known = client.get_experiment(experiment_id).tags
     for name, value in (("mlflow.note.content", text), ("mlflow.experimentKind", "custom_model_development")):
         if not known.get(name):
+            client.set_experiment_tag(experiment_id, name, value)
+    for name, value in views.items():
+        if known.get(name) != value:
             client.set_experiment_tag(experiment_id, name, value)
 
 

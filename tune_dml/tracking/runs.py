@@ -33,7 +33,7 @@ from tune_dml.tracking.client import (
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
 from tune_dml.tracking.projection import MetricPoint, Projection, Row, RunStatus, TrialRun, numbers
-from tune_dml.tracking.store import check
+from tune_dml.tracking.store import check, shared_view
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
@@ -87,7 +87,9 @@ class RunPusher:
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri, self._synced.runs.get(PARENT, ""))
-        describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
+        plan = self._projection.state.plan
+        views = shared_view(plan.name, self._projection.knob_names)
+        describe_experiment(self.client, experiment_id, experiment_note(plan.space), views)
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}
         for tag in (SWEEP_TAG, PARENT_TAG):  # trials of older versions have only the second tag

@@ -24,6 +24,7 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -36,6 +37,7 @@ from tune_dml.record.origin.proxies import directly
 _TIMEOUT = 4.0
 """Seconds until a check gives a server up."""
 
+_CELL_METRICS = ("mean", "low", "high", "seeds")
 _LONGEST_PATH = 470
 """Bytes of a path. SQLite takes 511, and a new database is created one folder deeper."""
 
@@ -90,16 +92,32 @@ def ui_command(uri: str) -> str:
 
 
 def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
-    """Return the page with the cells of a sweep, the best mean first; for a database, at the default port of `mlflow ui`."""
+    """Return the page with the `shared_view` of a sweep; for a database, at the default port of `mlflow ui`."""
     if not experiment_id:
         return ""
     server = without_login(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    view = quote(sweep, safe="")
+    return f"{server}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}"
+
+
+def shared_view(sweep: str, parameters: Sequence[str]) -> dict[str, str]:
+    """Return the experiment's tag from which MLflow's page shows the cells of a sweep, the best mean first.
+
+    The columns are the parameters of the cells, the mean over seeds and its interval.
+    """
     name = sweep.replace("'", "")
-    query = quote(f"tags.sweep = '{name}' AND tags.level = 'cell'", safe="")
-    flat = (
-        "orderByKey=metrics.%60mean%60&orderByAsc=false"  # sorted by a metric, runs are not folded below their parents
-    )
-    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&{flat}"
+    columns = [*(f"params.`{name}`" for name in parameters), *(f"metrics.`{name}`" for name in _CELL_METRICS)]
+    view = {
+        "searchFilter": f"tags.sweep = '{name}' AND tags.level = 'cell'",
+        "orderByKey": "metrics.`mean`",  # sorted by a metric, runs are not folded below their parents
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": columns,
+    }
+    return {f"mlflow.sharedViewState.{sweep}": json.dumps(view)}
 
 
 def _program() -> str:

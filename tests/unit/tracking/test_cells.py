@@ -1,6 +1,7 @@
 """A cell's run between the sweep's and its trials': the curve, with the report's own numbers."""
 
 import dataclasses
+import json
 import time
 
 import pytest
@@ -104,6 +105,11 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     experiment = after.client.get_experiment_by_name("toys").tags
     assert "level` cell" in experiment["mlflow.note.content"]
     assert experiment["mlflow.experimentKind"] == "custom_model_development"
+    view = json.loads(experiment["mlflow.sharedViewState.demo"])
+    assert view["selectedColumns"][:2] == ["params.`regularizer.rho`", "metrics.`mean`"]
+    query = (view["searchFilter"], view["orderByKey"])
+    found = after.client.search_runs([parent.info.experiment_id], query[0], order_by=[f"{query[1]} DESC"])
+    assert [run.data.tags["level"] for run in found] == ["cell"] * 6
     assert all(run.inputs.dataset_inputs for run in after.children)
     tracker().stop()
     assert StoredRuns(uri, "demo").parents[0].data.tags["mlflow.note.content"] == note

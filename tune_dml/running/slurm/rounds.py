@@ -8,7 +8,8 @@ SLURM's: an array's task finds its trials by its number.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from trainables.files import write_whole
 from tune_dml.planning.checks.data import known_digests
@@ -132,8 +133,7 @@ class _Rounds:
             if "note" in message:
                 self.note(f"trial {key}: {message['note']}")
         end = next((TrialEnd.from_json(m["ended"]) for m in messages if "ended" in m), None)
-        lost = len(attempts) - sum("cut" in message for message in messages)
-        if end is None and lost > TRIAL_RETRIES:
+        if end is None and (lost := _lost(messages)) > TRIAL_RETRIES:
             end = TrialEnd("failed", f"lost {lost} times: its task ended without a word", kind="infrastructure")
         if end is None:
             self.ledger.write(TrialRetried(key=key))
@@ -175,6 +175,17 @@ def execute_round(
     if finished:
         state.record_look(intent.verb)
     return not finished, report
+
+
+def _lost(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return how often a trial's task ended without a word, and not because SLURM took its node and queued it again."""
+    lost, is_open = 0, False
+    for message in messages:
+        if "began" in message:
+            lost += is_open and not message["began"].get("requeued")
+            is_open = True
+        is_open = is_open and "cut" not in message
+    return lost + is_open
 
 
 def _spent_hours(state: SweepState, resources: Resources) -> float:

@@ -97,7 +97,8 @@ def run_task(folder: Path, number: int) -> int:
         log = TrialLog(folder, request["key"])
         if log.has_ended:
             continue
-        log.write({"began": {"host": socket.gethostname(), "time": time.time(), "job": os.environ.get("SLURM_JOB_ID")}})
+        requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+        log.write({"began": {"host": socket.gethostname(), "time": time.time(), "requeued": requeued}})
         try:
             _train(folder, request, round_, log)
         except _TimeIsUp:
