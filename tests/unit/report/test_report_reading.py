@@ -7,7 +7,7 @@ from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
-from tune_dml.report.drawing.charts import Series, _row_names, lines
+from tune_dml.report.drawing.charts import Series, Whisker, _row_names, lines, whiskers
 from tune_dml.report.questions import answers
 from tune_dml.report.steps import Step
 from tune_dml.space import Grid, Knob, LogRange
@@ -69,3 +69,6 @@ def test_names_of_rows_that_are_cut_stay_different():
     names = _row_names(rows, 400.0)[1]
     assert len(set(names)) == 2
     assert _row_names(["a", "b"], 400.0)[1] == ["a", "b"]
+    methods = [f"SemihardTriplet+{name}" for name in ("L2-reg", "SEC", "SEC-EMA")]
+    drawn = whiskers([Whisker(name, 1.0, 0.0, 2.0) for name in methods], "gain", narrow=True).document()
+    assert all(f">{name}<" in drawn for name in methods)

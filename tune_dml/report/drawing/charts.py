@@ -133,15 +133,15 @@ class Bar:
 def bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
     """Draw horizontal bars of shares, each with its percentage."""
     width, row = width_of(narrow), 22.0
-    left = min(max((text_width(item.label) for item in items), default=0.0) + 14, width * 0.4)
+    left, names = _row_names([item.label for item in items], width)
     notes = max((text_width(item.note) for item in items), default=0.0)
     canvas = Canvas(width, 30 + row * len(items) + 8)
     canvas.text(2, 16, title, "ink", bold=True)
     right = width - 48 - notes
-    for index, item in enumerate(items):
+    for index, (name, item) in enumerate(zip(names, items, strict=True)):
         middle = 30 + row * index + row / 2
         reach = left + max(item.share, 0.0) * (right - left)
-        canvas.text(left - 8, middle + 4, fitted(item.label, left - 10), "ink", anchor="end")
+        canvas.text(left - 8, middle + 4, name, "ink", anchor="end")
         canvas.line([(left, middle - 9), (left, middle + 9)], Pen("rule", 1.0))
         if item.share > 0.002:
             canvas.box(left, middle - 8, reach, middle + 8, Pen(item.colour, opacity=0.85), text=item.tip)
@@ -169,7 +169,7 @@ def whiskers(
 ) -> Canvas:
     """Draw estimates with intervals on one axis; `band` shades that much on both sides of 0."""
     width, row = width_of(narrow), 24.0
-    left = min(max((text_width(item.label) for item in items), default=0.0) + 16, width * 0.42)
+    left, names = _row_names([item.label for item in items], width)
     canvas = Canvas(width, 14 + row * len(items) + 50)
     middles = [item.middle for item in items if math.isfinite(item.middle)]
     core = AxisRange.of([*middles, *([0.0] if zero else []), *([-band, band] if band else [])])
@@ -184,9 +184,9 @@ def whiskers(
     if zero:
         at = frame.at(span.share(0.0))
         canvas.line([(at, frame.top), (at, frame.bottom)], Pen("base", 1.2, "5 3"))
-    for index, item in enumerate(items):
+    for index, (name, item) in enumerate(zip(names, items, strict=True)):
         height = frame.top + row * (index + 0.5)
-        canvas.text(left - 10, height + 4, fitted(item.label, left - 12), "ink", anchor="end")
+        canvas.text(left - 8, height + 4, name, "ink", anchor="end")
         if math.isfinite(item.low) and math.isfinite(item.high):
             frame.level(height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip)
         if math.isfinite(item.middle):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -260,16 +260,21 @@ def _table(analysis: Analysis, found: _Gains) -> Table:
 
 def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figure:
     metric = analysis.metric
-    items = []
-    for label, row in _rows(found):
+    items, rows = [], _rows(found)
+    for label, row in rows:
         shape, colour = _SHAPES.get(row.verdict, ("diamond", "base"))
         spread = f"{metric.signed(row.low)} to {metric.signed(row.high)}"
         tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
     unit = f", {metric.unit}" if metric.unit else ""
+    arms = [row.arm for _, row in rows]  # on a phone a method stands without its baseline, where that leaves no doubt
+    distinct = len(set(arms)) == len(arms) and not found.differences
+    short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
     return Figure(
         "gains",
-        lambda narrow: whiskers(items, f"gain in {metric.label}{unit}", narrow=narrow, band=analysis.margin),
+        lambda narrow: whiskers(
+            short if narrow else items, f"gain in {metric.label}{unit}", narrow=narrow, band=analysis.margin
+        ),
         " ".join(sentences),
         "What each method gains over its own baseline, within seeds, with simultaneous intervals. Shaded: too small to matter.",
     )
