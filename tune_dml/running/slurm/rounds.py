@@ -8,14 +8,23 @@ SLURM's: an array's task finds its trials by its number.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainables.files import write_whole
 from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record.events import CellProposed, Note, TrialEnd, TrialEnded, TrialResumed, TrialRetried, TrialStarted
+from tune_dml.record.events import (
+    CellProposed,
+    JsonRow,
+    Note,
+    TrialEnd,
+    TrialEnded,
+    TrialResumed,
+    TrialRetried,
+    TrialStarted,
+)
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.session import SessionIntent
 from tune_dml.record.state import SweepState
@@ -177,7 +186,7 @@ def execute_round(
     return not finished, report
 
 
-def _lost(messages: Sequence[Mapping[str, Any]]) -> int:
+def _lost(messages: Sequence[JsonRow]) -> int:
     """Return how often a trial's task ended without a word, and not because SLURM took its node and queued it again."""
     lost, is_open = 0, False
     for message in messages:

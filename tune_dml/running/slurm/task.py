@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
+from tune_dml.record.events import JsonRow
 from tune_dml.record.ledger import append_rows, open_whole, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
@@ -45,7 +45,7 @@ class Round:
     program: Program | None = None
     """The user's program that trains each trial."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonRow:
         """Return the fields."""
         return {**vars(self), "program": vars(self.program) if self.program else None}
 
@@ -75,7 +75,7 @@ class TrialLog:
         if message:  # an empty one is a sign of life, which nobody reads here
             self.write({**message, **({"rows": rows} if rows else {})})
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def read(self) -> Iterator[JsonRow]:
         """Yield whole messages."""
         from tune_dml.record.ledger import GrowingFile
 
