@@ -195,8 +195,9 @@ class Frame:
                 self.canvas.text(x, ground + 17, text, anchor="middle")
                 named.append((x, reach))
         if title:
-            title = fitted(title, self.width + 2 * min(self.left, self.canvas.width - self.right))
-            self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
+            half, middle = text_width(title) / 2, self.left + self.width / 2
+            middle = min(middle, self.canvas.width - 2 - half)  # towards the names of rows where it is longer than the axis
+            self.canvas.text(max(middle, half), ground + 36, fitted(title, self.canvas.width), "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:
         """Write the title of the vertical axis above it."""
