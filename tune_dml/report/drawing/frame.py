@@ -195,8 +195,9 @@ class Frame:
                 self.canvas.text(x, ground + 17, text, anchor="middle")
                 named.append((x, reach))
         if title:
-            half, middle = text_width(title) / 2, self.left + self.width / 2
-            middle = min(middle, self.canvas.width - 2 - half)  # towards the names of rows where it is longer than the axis
+            half = text_width(title) / 2
+            # A title longer than the axis moves towards the names of rows.
+            middle = min(self.left + self.width / 2, self.canvas.width - 2 - half)
             self.canvas.text(max(middle, half), ground + 36, fitted(title, self.canvas.width), "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:
