@@ -101,7 +101,7 @@ class Proposals:
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while one must end first, or when `finished`."""
-        while not self.waiting and not self.finished:
+        while not self.waiting and not self._has_proposed_all:
             if len(self.asked) - self._first_open() >= self.plan.search.window:
                 return None
             self._propose()
@@ -114,7 +114,11 @@ class Proposals:
     @property
     def finished(self) -> bool:
         """Whether no trial is left, and none will come."""
-        return not self.waiting and (self.exhausted or self._adaptive >= self.plan.search.num_samples)
+        return self._has_proposed_all and not self.waiting
+
+    @property
+    def _has_proposed_all(self) -> bool:
+        return self.exhausted or self._adaptive >= self.plan.search.num_samples
 
     @property
     def _adaptive(self) -> int:
