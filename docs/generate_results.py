@@ -30,6 +30,8 @@ DIGITS = 5
 OF_THIS_MACHINE = re.compile(
     r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
 )
+LEFT_OUT = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)")
+"""Metrics of a trial that follow recall and MAP@R, or are the same for all trials."""
 FIGURES = ("curve-*.svg", "gains*.svg", "arms*.svg", "training-*.svg", "*.svg")
 """The picture of a study is the first of these that its report has."""
 
@@ -135,6 +137,8 @@ def keep(sweep: Path, study: Study) -> None:
     picture = next(path for pattern in FIGURES for path in sorted((report / "figures").glob(pattern)))
     shutil.copyfile(picture, folder / "picture.svg")
     body = json.loads((report / "verdicts.json").read_text(encoding="utf-8"), parse_float=_short)
+    for trial in body["trials"]:
+        trial["metrics"] = {name: value for name, value in trial["metrics"].items() if not LEFT_OUT.fullmatch(name)}
     text = OF_THIS_MACHINE.sub("", json.dumps(body, separators=(",", ":")))
     (folder / "verdicts.json").write_text(text + "\n", encoding="utf-8")
     commit = load_results(sweep.parent, sweep.name).provenance["git"]["commit"]

@@ -1,6 +1,7 @@
 """The committed results: whole, of cells that their space still has, and quoted as the verdicts say."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tune_dml.report.export.schema import Verdicts
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 FOLDERS = sorted(path.parent.relative_to(RESULTS).as_posix() for path in RESULTS.glob("**/verdicts.json"))
 ON_GLYPHS = [name for name in FOLDERS if "/" not in name]
-LARGEST = 4_500_000  # bytes, all results together
+LARGEST = 6_000_000  # bytes, all results together
 
 
 def verdicts(name):
@@ -48,7 +49,10 @@ def test_a_result_is_whole(name):
 def test_table_and_verdicts_hold_the_same_cells_each_with_all_seeds(name):
     body, table = verdicts(name), pandas.read_csv(RESULTS / name / "table.csv")
     assert list(table["cell"]) == [cell["label"] for cell in body["cells"]]
-    assert list(table["mean"]) == pytest.approx([cell["mean"] for cell in body["cells"]], rel=1e-4)
+    means = [
+        math.nan if cell["mean"] is None else cell["mean"] for cell in body["cells"]
+    ]  # without a seed that trained
+    assert list(table["mean"]) == pytest.approx(means, rel=1e-4, nan_ok=True)
     assert len(body["seeds"]) >= 3
     assert {cell["planned"] for cell in body["cells"]} == {len(body["seeds"])}
     ended = [trial["cell"] for trial in body["trials"] if trial["status"] in ("finished", "diverged")]

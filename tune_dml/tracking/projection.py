@@ -293,17 +293,11 @@ class Projection:
 
         MLflow's comparison of cells draws the curve from these. A knob that the arm does not have is `(none)`.
         """
-        absent = dict.fromkeys(self.knob_names, _NONE)
-        named = {**cell.settings, "arm": cell.arm}
-        known = {name: named[name] for name in absent if name in named}
-        return {name: _text(value) for name, value in {**absent, **known, **cell.knobs}.items()}
-
-    @property
-    def knob_names(self) -> list[str]:
-        """Names of the parameters of all cells' runs."""
         plan = self.state.plan
-        paths = dict.fromkeys(knob.path for arm in plan.arms for knob in plan.knobs_of(arm.name))
-        return ["arm", *paths] if len(plan.main_arms) > 1 else list(paths)
+        named = {"arm": cell.arm} if len(plan.main_arms) > 1 else {}
+        absent = {knob.path: _NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
+        settings = {path: cell.settings[path] for path in absent if path in cell.settings}
+        return {name: _text(value) for name, value in {**named, **absent, **settings, **cell.knobs}.items()}
 
     def parameters(self, cell: Cell) -> dict[str, str]:
         """Return every resolved setting of a cell, flat and dotted."""

@@ -87,8 +87,8 @@ class RunPusher:
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri, self._synced.runs.get(PARENT, ""))
-        plan = self._projection.state.plan
-        views = shared_view(plan.name, self._projection.knob_names)
+        plan, cells = self._projection.state.plan, self._projection.state.cells[:1]
+        views = shared_view(plan.name, [name for cell in cells for name in self._projection.knobs(cell)])
         describe_experiment(self.client, experiment_id, experiment_note(plan.space), views)
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}
