@@ -35,6 +35,8 @@ parameters:
 seeds: 1
 margin: 0.01
 """
+COMMAND = "python train.py --lr {lr} --seed {seed}"
+OPTIONS = ("--param", "lr=0.1,0.2", "--metric", "acc", "--goal", "maximize", "--margin", "0.05")
 pytestmark = pytest.mark.slow
 
 
@@ -79,9 +81,7 @@ class Arrays:
 
 def test_a_program_is_a_trial_of_an_array(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    command = "python train.py --lr {lr} --seed {seed}"
-    options = ("--param", "lr=0.1,0.2", "--seeds", 2, "--metric", "acc", "--goal", "maximize", "--margin", "0.05")
-    arrays = Arrays(tmp_path, "sweep", "--command", command, *options)
+    arrays = Arrays(tmp_path, "sweep", "--command", COMMAND, *OPTIONS, "--seeds", 2)
     assert "4 trials follow in the next array" in arrays.collect()
     arrays.task(0)
     assert "lr matters" in arrays.collect(expected=0)
@@ -105,10 +105,17 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
     assert not any("ended" in str(message) for message in messages)
 
 
-def test_a_search_proposes_after_each_array_and_is_judged_at_its_end(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "trials"),
+    [
+        (("sweep.yaml",), 12),
+        (("--command", COMMAND, *OPTIONS, "--seeds", 2, "--until-decided", "--max-seeds", 4), 8),
+    ],
+)
+def test_a_search_and_a_race_go_on_after_each_array_and_are_judged_at_their_end(tmp_path, words, trials):
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "sweep.yaml").write_text(SEARCH)
-    arrays = Arrays(tmp_path, "sweep", "sweep.yaml")
+    arrays = Arrays(tmp_path, "sweep", *words)
     rounds = 0
     while (process := arrays.start("tune_dml.running.slurm", "collect", arrays.folder)).wait() == ROUND_FOLLOWS:
         rounds += 1
@@ -119,4 +126,4 @@ def test_a_search_proposes_after_each_array_and_is_judged_at_its_end(tmp_path):
     assert rounds > 1
     assert "no trial can be proposed" not in printed
     assert "Not judged yet" not in printed
-    assert len({end.metrics["acc"] for end in arrays.ends()}) == 12
+    assert len(arrays.ends()) == trials
