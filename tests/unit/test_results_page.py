@@ -83,7 +83,8 @@ def test_every_file_of_studies_has_a_study_with_a_result_and_every_claim_a_study
     assert named <= set(spaces())
     assert {claim.study for claim in CLAIMS} <= named
     for _, found in generate_studies.studies():
-        assert named & {space.name for space in found}
+        of_papers = {space.name for space in found if space.citation is not None}
+        assert not of_papers or named & of_papers
 
 
 @pytest.fixture(scope="module")
