@@ -172,9 +172,7 @@ def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluat
     """A sweep judged by such a metric ended with no number, and no word."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
-    with pytest.raises(
-        ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"
-    ):
+    with pytest.raises(ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"):
         run(config_of(SMALL), tmp_path)
 
 
