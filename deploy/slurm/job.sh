@@ -34,7 +34,7 @@ wait "$step"
 code=$?
 
 # 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
-# A job that is preempted is told by TERM; SLURM does not queue it again where it ends before its grace time.
+# SLURM sends TERM to a job that it preempts, and does not queue it again if it ends within its grace time.
 if [ "$code" = 130 ] && scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
     time_is_up=yes
 fi

@@ -14,14 +14,14 @@ from tune_dml.running.slurm.script import ROUND_FOLLOWS
 from tune_dml.running.slurm.task import Round
 
 PROGRAM = """
-import argparse, os
+import argparse
 import tune_dml
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 parser.add_argument("--seed", type=int)
 own = parser.parse_args()
-tune_dml.log(step=1, acc=own.lr + own.seed, gpus=len(os.environ["CUDA_VISIBLE_DEVICES"]))
+tune_dml.log(step=1, acc=own.lr + own.seed)
 """
 
 
@@ -103,6 +103,8 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
     messages = [json.loads(line) for line in log.read_text().splitlines()]
     assert "cut" in str(messages[-1])
     assert not any("ended" in str(message) for message in messages)
+    arrays.collect()
+    assert log.parent.name in {trial["key"] for group in Round.read(arrays.folder).groups for trial in group}
 
 
 @pytest.mark.parametrize(

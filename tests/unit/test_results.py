@@ -49,9 +49,8 @@ def test_a_result_is_whole(name):
 def test_table_and_verdicts_hold_the_same_cells_each_with_all_seeds(name):
     body, table = verdicts(name), pandas.read_csv(RESULTS / name / "table.csv")
     assert list(table["cell"]) == [cell["label"] for cell in body["cells"]]
-    means = [
-        math.nan if cell["mean"] is None else cell["mean"] for cell in body["cells"]
-    ]  # without a seed that trained
+    # A cell of which no seed trained to its end has no mean.
+    means = [math.nan if cell["mean"] is None else cell["mean"] for cell in body["cells"]]
     assert list(table["mean"]) == pytest.approx(means, rel=1e-4, nan_ok=True)
     assert len(body["seeds"]) >= 3
     assert {cell["planned"] for cell in body["cells"]} == {len(body["seeds"])}

@@ -38,6 +38,8 @@ _TIMEOUT = 4.0
 """Seconds until a check gives a server up."""
 
 _CELL_METRICS = ("mean", "low", "high", "seeds")
+"""Columns of the page that the printed link opens."""
+
 _LONGEST_PATH = 470
 """Bytes of a path. SQLite takes 511, and a new database is created one folder deeper."""
 

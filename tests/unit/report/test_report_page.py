@@ -69,9 +69,8 @@ def test_sections_stand_in_the_order_of_the_questions(steep):
         "What did it cost?",
         "Where every number comes from",
     ]
-    assert [
-        title for title in titles if title in expected
-    ] == expected  # a question of one's own may stand between them
+    # Questions of other packages may stand between ours.
+    assert [title for title in titles if title in expected] == expected
 
 
 def test_the_verdict_sentence_is_plain_and_complete(steep):

@@ -191,7 +191,10 @@ def whiskers(
             frame.level(height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip)
         if math.isfinite(item.middle):
             canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
-    frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()], x_title)
+    frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()])
+    title = fitted(x_title, width)  # one that is longer than the axis begins below the names of rows
+    middle = min(left + frame.width / 2, width - 2 - text_width(title) / 2)
+    canvas.text(middle, frame.bottom + 36, title, "ink", anchor="middle")
     return canvas
 
 

@@ -195,10 +195,8 @@ class Frame:
                 self.canvas.text(x, ground + 17, text, anchor="middle")
                 named.append((x, reach))
         if title:
-            half = text_width(title) / 2
-            # A title longer than the axis moves towards the names of rows.
-            middle = min(self.left + self.width / 2, self.canvas.width - 2 - half)
-            self.canvas.text(max(middle, half), ground + 36, fitted(title, self.canvas.width), "ink", anchor="middle")
+            title = fitted(title, self.width + 2 * min(self.left, self.canvas.width - self.right))
+            self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:
         """Write the title of the vertical axis above it."""
