@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from helpers.toys import STEEP, rho_space, write_sweep
+from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
+from tune_dml.report.section import Fold
 
 METRIC = "val/recall_at_1"
 
@@ -90,6 +91,28 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     one = [replace(arms[0], name="A"), replace(arms[1], base_settings={**arms[1].base_settings, "loss.name": "npair"})]
     some = replace(results, plan=replace(plan, arms=tuple(one)))
     assert first_sentence(analyse(some)).startswith("Training of A had not converged: twice the steps")
+
+
+def test_curves_beside_a_short_protocol_do_not_say_that_longer_training_changes_nothing(tmp_path, monkeypatch):
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    found = write_sweep(tmp_path / "two", space=space, means=means, evidence=False)
+    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 50.0, 52.0, 52.5))
+
+    def training(gain):
+        protocol = replace(GLYPHS_TRIPLET, still_gains={"triplet": gain})
+        settings = {"loss.name": "triplet", "training.steps": 400}
+        arms = (replace(a, protocol=protocol, base_settings={**a.base_settings, **settings}) for a in found.plan.arms)
+        analysis = analyse(replace(found, plan=replace(found.plan, arms=tuple(arms))))
+        return [section for section in answers(analysis) if section.name == "training"]
+
+    most, second = training(gain=3.0)
+    assert most.figures[0].sentence.endswith(
+        "matters, but twice the steps of glyphs/triplet add about 3 points of R@1."
+    )
+    assert training(gain=0.0)[0].figures[0].sentence.endswith("longer training would hardly change the answer.")
+    assert not any(isinstance(block, Fold) for block in most.body)
+    assert [type(block) for block in second.body] == [Fold]  # the curves of the knob that moves the metric less
 
 
 def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeypatch):

@@ -125,10 +125,10 @@ def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[i
     if knob is None:
         return order, 0, 0
     part = _OF_A_SEARCH if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
-    return part, _rank(analysis, knob), order
+    return part, rank_of(analysis, knob), order
 
 
-def _rank(analysis: Analysis, knob: KnobAnalysis) -> int:
+def rank_of(analysis: Analysis, knob: KnobAnalysis) -> int:
     """Return a knob's place among the knobs of its arm: those that matter first, by how far they move the metric."""
 
     def moved(other: KnobAnalysis) -> float:

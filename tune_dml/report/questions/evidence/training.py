@@ -10,10 +10,10 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories, histories_of
-from tune_dml.report.questions import knob_question, question
+from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
-from tune_dml.report.questions.validity.caveats import LAST
-from tune_dml.report.section import Block, Section, Table, TableCell, Text, metric_cell, text_cell
+from tune_dml.report.questions.validity.caveats import LAST, short_protocols, twice_the_steps
+from tune_dml.report.section import Block, Fold, Section, Table, TableCell, Text, metric_cell, text_cell
 from tune_dml.text import counted
 
 _LOSS = "train/loss"
@@ -30,7 +30,10 @@ class _Rule:
 
 @knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
 def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Show the curves of each value and the baseline, as means and ranges; once for the knobs of a search."""
+    """Show the curves of each value and the baseline, as means and ranges; once for the knobs of a search.
+
+    The curves of the knob that moves the metric most are open; those of the others are folded.
+    """
     if knob.isolated.problem and knob is not next(other for other in analysis.knobs if other.arm == knob.arm):
         return None
     histories = analysis.histories[knob.key]
@@ -58,6 +61,8 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         )
     if rules:
         body += [Text(_of_rules(rules)), _table(analysis, knob, rules)]
+    if rank_of(analysis, knob):
+        body = [Fold("The metric over training, for each value", tuple(body))]
     return Section(
         "training",
         f"How did training go, for each {knob.symbol}?",
@@ -100,9 +105,11 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
         return "Evaluations were too rare to tell whether training had converged."
     gaining = _gaining(analysis, changes)
     if not gaining:
+        gains, _ = short_protocols(analysis)
+        longer = f", but {twice_the_steps(gains)}" if gains else ": longer training would hardly change the answer"
         return (
             f"Over {period} of training, no value gained more than {metric.amount(analysis.margin)}, the smallest difference "
-            "that matters: longer training would hardly change the answer."
+            f"that matters{longer}."
         )
     most = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1

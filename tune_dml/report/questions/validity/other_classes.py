@@ -98,7 +98,7 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
         )
     sure = reached.low > 0 or reached.high < 0
     text = (
-        f"{difference}, interval over {reached.seeds} seeds and the {reached.classes} classes of their {half} halves {ends}: "
+        f"{difference}, interval over {reached.seeds} seeds and the {reached.classes} {half} classes that they drew {ends}: "
         f"it {'generalizes' if sure else 'is not shown to generalize'} beyond these classes and seeds."
     )
     if not sure and reached.per_query < 0.05:
