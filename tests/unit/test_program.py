@@ -84,6 +84,37 @@ class TestItsReports:
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("calls", "rows"),
+        [
+            ("for e in range(3): mlflow.log_metrics({'val/accuracy': e, 'loss': 9 - e}, step=e)", [0, 1, 2]),
+            ("for e in range(3): mlflow.log_metric('val/accuracy', e)", [0, 1, 2]),
+            ("for e in range(3): mlflow.log_metric('loss', 1, step=10 * e + 5); mlflow.log_metric('val/accuracy', e, step=e)",
+             [5, 15, 25]),
+        ],
+        ids=["from step 0", "without steps", "epochs beside batches"],
+    )  # fmt: skip
+    def test_the_last_value_of_mlflows_client_counts(self, calls, rows, tmp_path):
+        ran = Ran(tmp_path, f"import mlflow\nwith mlflow.start_run():\n {calls}\n")
+        assert ran.end.metrics["val/accuracy"] == 2, ran.end
+        assert [row["step"] for row in ran.rows] == rows
+        assert ran.notes == []
+
+    def test_figures_may_count_their_own_steps(self, tmp_path):
+        script = (
+            "import tune_dml\nfor epoch in (1, 2, 3):\n tune_dml.log(step=100 * epoch, loss=1 / epoch)\n"
+            " tune_dml.log(step=epoch, **{'val/accuracy': epoch / 10})\n"
+        )
+        ran = Ran(tmp_path, script)
+        assert ran.end.metrics == {"loss": 1 / 3, "val/accuracy": 0.3}
+        assert [(row["step"], row["val/accuracy"]) for row in ran.rows] == [(100, 0.1), (200, 0.2), (300, 0.3)]
+        assert ran.notes == []
+
+    def test_a_last_line_without_an_end_is_read(self, tmp_path):
+        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}')"
+        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
+
     def test_outside_a_sweep_the_client_prints(self, capsys, monkeypatch):
         monkeypatch.delenv("TUNE_DML_LOG", raising=False)
         tune_dml.log(step=3, loss=0.5)
@@ -170,6 +201,10 @@ class TestBadPrograms:
         ran = Ran(tmp_path, script)
         assert ran.end.metrics == {"val/accuracy": 3}
         assert [note.split(" ", 3)[0] for note in ran.notes] == ["line", "loss", "step", "note"]
+
+    def test_a_results_file_that_is_no_object_is_named(self, tmp_path):
+        ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
+        assert ran.notes == ["its results file holds no JSON object and is left out"]
 
     def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
         script = (
