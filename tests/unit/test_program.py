@@ -267,7 +267,11 @@ class TestTheCommand:
         ("command", "words"),
         [
             ("python t.py --lr {optim.lr} --seed {seed}", ["python", "t.py", "--lr", "0.001", "--seed", "3"]),
-            ("t --x=${args_no_hyphens}", ["t", "--x=${args_no_hyphens}"]),
+            (
+                "bash -c 'python t.py ${args_no_hyphens} > o'",
+                ["bash", "-c", "python t.py optim.lr=0.001 on=True off=False seed=3 > o"],
+            ),
+            ("t --config=${args_json_file}", ["t", "--config=knobs.json"]),
             ("t ${args}", ["t", "--optim.lr=0.001", "--on=True", "--off=False", "--seed=3"]),
             ("t ${args_no_hyphens}", ["t", "optim.lr=0.001", "on=True", "off=False", "seed=3"]),
             ("t ${args_no_boolean_flags}", ["t", "--optim.lr=0.001", "--on", "--seed=3"]),
