@@ -190,6 +190,27 @@ class TestBadPrograms:
             Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert classify(raised.value).may_pass
 
+    @pytest.mark.parametrize(
+        ("killed_at", "goes_on_at", "values"),
+        [(3, 4, [1, 2, 3, 40]), (3, 3, [1, 2, 30, 40]), (3, 1, [10, 20, 30, 40]), (4, 5, [1, 2, 3, 4])],
+        ids=["at the next step", "a step back", "anew", "with nothing left to do"],
+    )
+    def test_a_killed_attempt_keeps_the_rows_that_the_next_one_does_not_repeat(
+        self, killed_at, goes_on_at, values, tmp_path
+    ):
+        script = (
+            "import os, signal, tune_dml\nmark = tune_dml.trial().checkpoints / 'mark'\nfirst = not mark.exists()\n"
+            f"mark.touch()\nfor step in range(1 if first else {goes_on_at}, 5):\n"
+            f" tune_dml.log(step=step, **{{'val/accuracy': step if first else 10 * step}})\n"
+            f" if first and step == {killed_at}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        with pytest.raises(OSError, match="killed by signal 9"):
+            Ran(tmp_path, script)
+        ran = Ran(tmp_path, script)
+        assert [row["val/accuracy"] for row in ran.rows] == values
+        assert ran.end.metrics == {"val/accuracy": values[-1]}
+        assert (ran.notes, (ran.folder / "program/log.jsonl").exists()) == ([], False)
+
     def test_what_cannot_be_read_is_left_out_and_said_once(self, tmp_path):
         script = (
             "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 Figures = dict[str, float]
 
@@ -19,7 +21,11 @@ _RENAMED = {"time": "program/time"}
 
 @dataclass
 class ProgramLog:
-    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each."""
+    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each.
+
+    Rows of a killed attempt are there already. They count up to the step at which this attempt goes on, and all of them
+    if it has nothing left to do.
+    """
 
     path: Path
     metric: str
@@ -34,10 +40,17 @@ class ProgramLog:
     _row: Figures = field(default_factory=dict)
     _own_steps: dict[str, int] = field(default_factory=dict)
     """The last step that each figure was reported with."""
+    _earlier: list[dict[str, object]] = field(default_factory=list)
+    """Rows of a killed attempt, until this one reports."""
     _offset: int = 0
     _rows: int = 0
     _lines: int = 0
     _said: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for line in self._new_lines(to_its_end=True):
+            with contextlib.suppress(ValueError, RecursionError):
+                self._earlier.append(_object(line))
 
     def read(self, *, to_its_end: bool = False) -> bool:
         """Read the new whole lines, or all that is there; return whether there was any."""
@@ -45,9 +58,7 @@ class ProgramLog:
         for line in lines:
             self._lines += 1
             try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError("no object")
+                row = _object(line)
             except (ValueError, RecursionError):
                 self._once("lines", f"line {self._lines} of its log is no JSON object; such lines are left out")
                 continue
@@ -60,6 +71,8 @@ class ProgramLog:
         Figures may count their steps differently, as batches and epochs do: one of a lower step counts at the present
         step, unless the figure itself goes back.
         """
+        if self._earlier:
+            self._go_on_at(row.get("step"))
         step = self._step_of(row)
         if step is None:
             return
@@ -82,6 +95,7 @@ class ProgramLog:
     def finish(self, results: Path) -> None:
         """Read the rest of the log, and the results file if the program wrote one."""
         self.read(to_its_end=True)
+        self._go_on_at(math.inf)
         try:
             final = json.loads(results.read_bytes())
         except FileNotFoundError:
@@ -94,6 +108,14 @@ class ProgramLog:
         elif final:
             self.take(final if "step" in final else {**final, "step": self.step or 1})
         self.flush()
+
+    def _go_on_at(self, step: object) -> None:
+        """Take the rows of a killed attempt before this step; none of them if it is unknown."""
+        earlier, self._earlier = self._earlier, []
+        for row in earlier:
+            before = row.get("step")
+            if step == math.inf or (_is_number(step) and _is_number(before) and before < step):
+                self.take(row)
 
     def flush(self) -> None:
         """Report the row of the present step."""
@@ -110,7 +132,7 @@ class ProgramLog:
         step = row.get("step")
         if step is None:
             return self.step + 1
-        if not isinstance(step, int | float) or isinstance(step, bool) or not math.isfinite(step) or step < 0:
+        if not _is_number(step) or not math.isfinite(step) or step < 0:
             self._once("steps", f"step {step!r} is no whole number from 0 on; such rows are left out")
             return None
         return int(step)
@@ -154,3 +176,14 @@ class ProgramLog:
                         yield line
         except FileNotFoundError:
             return
+
+
+def _object(line: bytes) -> dict[str, object]:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("no object")
+    return row
+
+
+def _is_number(step: object) -> TypeGuard[float]:
+    return isinstance(step, int | float) and not isinstance(step, bool)
