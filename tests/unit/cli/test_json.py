@@ -67,6 +67,19 @@ def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
         assert code in {0, 3, 130}
 
 
+def test_a_killed_sweep_says_what_was_interrupted_and_how_it_goes_on(tmp_path, command_line):
+    driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
+    driver.session()
+    driver.started(driver.trials[0])
+    with Ledger(tmp_path / "toy"):
+        running = json.loads(command_line("status", "toy", "--storage", tmp_path, "--json")[1])
+    assert (running["counts"]["running"], running["next"]) == (1, [])
+    killed = json.loads(command_line("status", "toy", "--storage", tmp_path, "--json")[1])
+    assert killed["counts"]["interrupted"] == 1
+    assert [trial["status"] for trial in killed["trials"]].count("interrupted") == 1
+    assert [line.split()[:3] for line in killed["next"]] == [["tune-dml", "resume", "toy"]]
+
+
 class TestWaiting:
     def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line):
         write_sweep(tmp_path / "toy")
