@@ -112,10 +112,10 @@ class RowTable:
         if not np.array_equal(self.views, expected % views) or (np.diff(self.pictures.reshape(-1, views)) != 0).any():
             rule = f"the {views} views of a picture must be consecutive rows, numbered from 0"
             return [Problem(place, rule, None, _REMAKE)]
-        if wrong := sorted(set(np.unique(self.splits)) - set(SPLITS)):
+        if wrong := sorted(set(self.splits.tolist()) - set(SPLITS)):
             return [Problem(place, f"column split must hold {', '.join(SPLITS)}", wrong[:3])]
         held = np.isin(self.splits, SPLITS[1:])
-        if both := sorted(set(self.classes[held]) & set(self.classes[~held])):
+        if both := sorted(set(self.classes[held].tolist()) & set(self.classes[~held].tolist())):
             rule = f"a class must be a training or a test class, but {len(both)} are both"
             return [Problem(place, rule, both[:3], "Rename the classes, or correct column split.")]
         return []
