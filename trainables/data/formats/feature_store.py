@@ -27,7 +27,7 @@ FEATURES, METADATA, DIGEST = "features.npy", "metadata.parquet", "digest.json"
 _FORMAT = "tune_dml features 1"
 _COLUMNS = ("class", "split", "picture", "view")
 SPLITS = ("train", "test", "query", "gallery")
-_REMAKE = "Make the folder again with `tune-dml features`."
+_REMAKE = "Delete the folder and make it again with `tune-dml features`."
 _BLOCK = 1 << 22  # bytes hashed at a time
 _CHECKED_ROWS = 65_536  # rows tested for finite numbers at a time
 
@@ -60,7 +60,9 @@ class StoreDigest:
         """Read `digest.json`; raises DataError."""
         file = folder / DIGEST
         if not folder.is_dir():
-            raise DataError(Problem(str(folder), "the folder of features must exist", None, _REMAKE))
+            raise DataError(
+                Problem(str(folder), "the folder of features must exist", None, "`tune-dml features` makes one.")
+            )
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             if content.pop("format") != _FORMAT:
