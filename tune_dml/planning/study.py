@@ -238,7 +238,7 @@ def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) ->
     """Make paths in settings absolute: workers have other working directories."""
     if data_root is not None:
         settings["data.root"] = str(data_root)
-    for path in ("data.root", "task.evaluation_root"):
+    for path in ("data.root", "data.split_file", "task.evaluation_root"):
         if settings.get(path):
             settings[path] = str(expanded(str(settings[path])).absolute())
     weights, mark, digest = str(settings.get("model.weights") or "").partition("#")

@@ -84,7 +84,7 @@ def _repeat_notes(tasks: Iterable[Task], pictures: Pictures) -> list[str]:
     """Note that batches hold a picture more than once where a class has fewer pictures than a batch wants of it."""
     import numpy as np
 
-    found = {}
+    found: dict[str, None] = {}
     for task in tasks:
         batch = task.config.batch
         if batch.sampler != "m_per_class":
