@@ -57,6 +57,21 @@ def test_errors_of_usage_are_objects_too(command_line):
     assert "No such option" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["export", "wandb", "rho1", "x"], "optuna|csv|parquet"),
+        (["confirm", "rho1", "--top", "one"], "--top"),
+        (["mv", "rho1"], "NEW"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_an_object_too(command_line, words, place):
+    code, out, _ = command_line(*words, "--json")
+    (problem,) = json.loads(out)["error"]
+    assert (code, problem["place"]) == (2, place)
+    assert problem["rule"]
+
+
 def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
     failures = {("rho=0.01", seed): ("diverged", "loss is nan") for seed in (0, 1, 2)} | {
         ("rho=0.1", 0): ("failed", "x")
