@@ -13,6 +13,7 @@ import numpy as np
 
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.resolution import resolution_shown
 from tune_dml.stats.intervals.simultaneous import half_widths
 
 ALPHA = 0.05
@@ -83,7 +84,7 @@ def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> 
     found[0] = Estimate(0.0, 0.0, 0.0)
     if len(kept) < 2 or kept[0] != 0:
         return found
-    noise = fit_pairs(finite[kept])
+    noise = fit_pairs(finite[kept], resolution_shown(finite[kept].tolist()))
     reach = half_widths(noise, alpha, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
     for row, cell in enumerate(kept[1:], start=1):
         middle = float(noise.estimate[row, 0])

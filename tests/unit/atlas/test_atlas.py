@@ -107,6 +107,14 @@ def test_a_verdict_holds_at_once_over_the_whole_page():
     assert wrong <= 20  # 5 % of 200, and three Monte Carlo standard errors
 
 
+def test_a_step_of_one_query_under_every_seed_is_no_certain_effect():
+    step = 100 / 1460
+    centre = step * np.array([1000.0, 1031.0, 987.0])
+    steps = np.array([[1, 1, 1], [0, 0, 0], [-1, -1, -1], [0, 1, 0], [1, 1, 1], [0, 0, -1], [0, 0, 0]])
+    effects = effects_of_values(np.vstack([centre, centre + step * steps]), 70)
+    assert all(one.low <= 0 <= one.high for one in effects)
+
+
 def test_an_interval_is_wider_with_more_comparisons_and_unknown_without_seeds():
     values = 70 + np.random.default_rng(0).standard_normal((4, SEEDS))
     few, many = effects_of_values(values, 3), effects_of_values(values, 300)

@@ -67,6 +67,15 @@ def test_what_cannot_be_audited_is_said(tmp_path, text, against, words):
         names(tmp_path / "run.yaml", text, against)
 
 
+def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
+    (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
+    request = AuditRequest(str(tmp_path / "run.yaml"), "glyphs/triplet", "objects", settings={"optim.lr": 1}, cell="x")
+    with pytest.raises(ConfigError, match=r"--set: is of no use[\s\S]*--dataset: is[\s\S]*--cell: is"):
+        plan_audit(request, tmp_path)
+    with pytest.raises(ConfigError, match="unknown protocol"):
+        plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)
+
+
 def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_path):
     audit = plan_audit(AuditRequest("sec_rho", "68.4", settings={"optim.lr": 0.02}), tmp_path)
     assert (audit.number, audit.protocol.name) == (68.4, "glyphs/triplet")
