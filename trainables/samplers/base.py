@@ -1,4 +1,4 @@
-"""Base class of samplers: a pure function from the step to the global batch. The step restores it."""
+"""Base class of samplers: a pure function from the step to the global batch, so that resuming needs no state."""
 
 from __future__ import annotations
 

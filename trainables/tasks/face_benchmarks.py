@@ -20,7 +20,7 @@ DISTRACTORS = Distractors.name  # the data set whose pictures show none of the p
 
 _PAIR_STREAM = 0xFA_CE01
 _CLASS_STREAM = 0xFA_CE02
-_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors of benchmarks, whose folders list them person by person
+_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors of benchmarks, which folders list person by person
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,10 @@ class BenchmarkHalf:
 
 
 def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> BenchmarkHalf:
-    """Draw pairs from the classes of `part`; for rank-1 half of these classes are distractors. Raises ConfigError."""
+    """Return pairs drawn from the classes of `part`; for rank-1, half of these classes are distractors.
+
+    Raises ConfigError for too few pairs, classes or distractors.
+    """
     drawn = _draw_pairs(pictures.labels, part, pairs, seed=seed)
     if not sizes:
         return BenchmarkHalf((FaceBenchmark("", pictures, drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
@@ -77,7 +80,7 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
 
 
 def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> BenchmarkHalf:
-    """Read the pairs that the benchmarks list; the pictures of a pair of one person are probes of each other.
+    """Return the pairs that the benchmarks list; the two pictures of one person are probes of each other.
 
     Raises ConfigError for too few distractors, DataError for a data set that lists no pairs.
     """

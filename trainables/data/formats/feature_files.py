@@ -1,4 +1,4 @@
-"""Read features that others publish and convert them to a folder of ours; nothing is unpickled.
+"""Convert features in published file formats to a feature store; nothing is unpickled.
 
     folder of .npy + .parquet     embedding-reader, clip-retrieval: parts sorted by name, metadata beside them
     .npy, .npz                    numpy, without objects
@@ -169,7 +169,7 @@ def _chosen(arrays: Columns, names: Sequence[str], fits: Callable[[NDArray[Any]]
 
 
 def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
-    """Return class and split of each row; without splits the second half of the sorted classes tests."""
+    """Return class and split of each row; without splits the second half of the sorted classes is the test half."""
     if labels is not None:
         columns = _joined(columns, _label_table(labels), labels)
     for name, column in columns.items():
@@ -232,7 +232,7 @@ def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) ->
     for part in features:
         for start in range(0, len(part), _BLOCK):
             block = part[start : start + _BLOCK]
-            with np.errstate(over="ignore"):  # an infinite value is a problem that names its row
+            with np.errstate(over="ignore"):  # `finish_store` reports infinite values
                 target[row : row + len(block)] = block
             row += len(block)
     target.flush()
