@@ -78,7 +78,7 @@ def resolve(*layers: Layer) -> Resolved:
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
     """Return the configuration of resolved settings, as `TrialConfig.settings` wrote them.
 
-    Checks types, domains and names again, but not rules between sections. Raises ConfigError.
+    Checks types, domains and names again, but not rules between sections. Raises ConfigError if one is wrong.
     """
     config, _, problems = Layered().over(Layer("settings", settings)).draft()
     if problems:
@@ -235,7 +235,7 @@ def _shorten_interval(part: _SectionSettings, given: Mapping[str, Value]) -> _Se
 
 
 def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Unset epochs where a layer sets steps, and steps where it sets epochs."""
+    """Unset epochs if a layer sets steps, and steps if it sets epochs."""
     given = [path for path in _LENGTHS if settings.get(path) is not None]
     return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
 

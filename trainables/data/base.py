@@ -192,7 +192,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError."""
+        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError if one fails."""
 
     def is_prepared(self) -> bool:
         """Return whether the cache holds the decoded data."""
@@ -275,7 +275,7 @@ class DataSet(ABC):
         )
 
     def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
-        """Check labels and test classes against the pictures; raises DataError."""
+        """Return the test classes; raises DataError if they or the labels do not fit the pictures."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
         test_classes = tuple(self.test_classes(contents.class_names))
         raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)

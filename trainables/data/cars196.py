@@ -42,7 +42,7 @@ class Cars196(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the first folder with a layout's annotations; raises DataError."""
+        """Return the first folder with a layout's annotations; raises DataError if there is none."""
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
             remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."

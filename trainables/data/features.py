@@ -108,7 +108,7 @@ def _checked(folder: Path, state: _FileState) -> list[Problem]:
 
 @lru_cache(8)
 def _opened(folder: Path, state: _FileState) -> Pictures:
-    """Return the features as pictures of one pixel; raises DataError."""
+    """Return the features as pictures of one pixel; raises DataError for a damaged folder."""
     about = StoreDigest.read(folder)
     rows, table = open_rows(folder, about), read_table(folder)
     first = slice(None, None, about.views)  # a line per picture

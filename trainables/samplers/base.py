@@ -42,7 +42,7 @@ class Sampler(ABC):
     def problems(
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
-        """Return the rules that these sizes break; counts of the training half are used where known."""
+        """Return the rules that these sizes break; counts of the training half are optional."""
 
     @property
     @abstractmethod

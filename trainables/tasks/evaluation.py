@@ -25,7 +25,7 @@ class Evaluation:
     figures: Figures
     """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
     evidence: Evidence | None = None
-    """Histogram and sheet; None where an embedding was not finite, and always for test pictures."""
+    """Histogram and sheet; None if an embedding was not finite, and always for test pictures."""
     hits: Hits | None = None
     """Which queries have a nearest neighbour of their class; None without retrieval."""
     embedded: StoredEmbeddings | None = None

@@ -92,11 +92,11 @@ class FaceRecognitionTask(Task):
 
     @property
     def validating_sets(self) -> Names:
-        """Benchmarks that validate; empty where held-out classes do."""
+        """Benchmarks for validation; empty if held-out classes validate."""
         return self.test_sets if self.selects_on_test else self.validation_sets
 
     def split(self, pictures: Pictures) -> Split:
-        """Split by classes; no class is held out for validation where benchmarks validate."""
+        """Split by classes; no class is held out if benchmarks validate."""
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)

@@ -38,7 +38,7 @@ class RetrievalTask(Task):
     keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Return every retrieval metric, at every k where it has one, and the clustering metrics."""
+        """Return every retrieval metric, at every k if it has one, and the clustering metrics."""
         ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
         return ranked + self.final_metrics()
 

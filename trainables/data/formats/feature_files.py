@@ -208,7 +208,7 @@ def _label_table(labels: Path) -> Columns:
 
 
 def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
-    """Put a table of labels in the order of the features, by id where both have ids."""
+    """Put a table of labels in the order of the features, by id if both have ids."""
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
     if own is None or theirs is None:
         return {**columns, **table}

@@ -56,7 +56,7 @@ class StoreDigest:
 
     @classmethod
     def read(cls, folder: Path) -> StoreDigest:
-        """Read `digest.json`; raises DataError."""
+        """Read `digest.json`; raises DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
             raise DataError(Problem(str(folder), "the folder of features must exist", None, _REMAKE))
@@ -150,7 +150,7 @@ def open_rows(folder: Path, digest: StoreDigest) -> FeatureRows:
 
 
 def read_table(folder: Path) -> RowTable:
-    """Read the table of rows; raises DataError."""
+    """Read the table of rows; raises DataError if it is missing or invalid."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -172,7 +172,7 @@ def _write_table(folder: Path, table: RowTable) -> None:
 
 
 def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
-    """Check the features in `folder/features.npy`, then write table and digest; raises DataError."""
+    """Check the features in `folder/features.npy`, then write table and digest; raises DataError if a check fails."""
     file = folder / FEATURES
     rows = np.load(file, mmap_mode="r", allow_pickle=False)
     problems = [] if len(table) == len(rows) else [_length_problem(folder, len(rows), len(table))]

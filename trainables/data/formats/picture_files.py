@@ -229,7 +229,7 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
 def find_folder(
     root: Path, folders: Sequence[str], marker: str, *, given: Path, source: str, archives: Iterable[str] = ()
 ) -> Path:
-    """Return the first of `root`'s `folders` that holds `marker`; raises DataError."""
+    """Return the first of `root`'s `folders` that holds `marker`; raises DataError if none does."""
     require_root(given, source)
     for folder in folders:
         if (root / folder / marker).exists():

@@ -81,7 +81,7 @@ class StoredPictures(DataSet):
     @property
     @abstractmethod
     def encoded(self) -> EncodedPictures:
-        """Encoded pictures; raises DataError."""
+        """Encoded pictures; raises DataError if the files cannot be listed."""
 
     @abstractmethod
     def contents(self, kept: Indices) -> Contents:
