@@ -99,7 +99,7 @@ DRO_SHEET = FidelitySheet(
             "80 pictures, five of a class; an epoch passes once over the classes in random order",
             "utils/sampler.py, lines 42 to 71; run_train_00.sh, lines 33 and 52",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
-            ours="classes are drawn afresh at every step",
+            ours="classes are drawn independently at every step",
             of=(*_SMALL, "*-64"),
         ),
         Decision(

@@ -226,7 +226,7 @@ _DATA = (
     ),
     Decision(
         "batches",
-        "120 pictures: classes drawn without replacement, pictures of each without replacement where it has enough, afresh "
+        "120 pictures: classes drawn without replacement, pictures of each without replacement if it has enough, independently "
         "at every step",
         "config.py, line 16; data_engine.py, lines 105 to 138",
         {"batch.sampler": "m_per_class", "batch.batch_size": 120},

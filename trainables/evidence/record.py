@@ -43,7 +43,7 @@ class Snapshot:
     norms: tuple[float, ...]
     """Norms of the raw embeddings of the followed pictures."""
     turns: Histogram | None
-    """How far the directions of all watched pictures turned since the last snapshot; None at the first."""
+    """Turns of the directions of all watched pictures since the last snapshot; None at the first."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class ContrastiveTask(Task):
             classless = [name for name, kind in LOSSES.items() if not kind.counts_classes]
             problems.append(Problem("loss.name", rule, loss, f"Set loss.name to one of {', '.join(classless)}."))
         if self.config.memory.size:
-            rule = "contrastive learning numbers the pictures of each batch anew, so a memory would confuse them"
+            rule = "contrastive learning numbers the pictures of every batch from 0, so a memory would confuse them"
             problems.append(Problem("memory.size", rule, self.config.memory.size, "Set memory.size=0."))
         if self.config.data.label_noise:
             rule = "contrastive learning sees no labels in training"
