@@ -71,13 +71,32 @@ def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root
 
 def test_k_follows_the_pairs_of_a_small_folders_batches(root):
     study = study_of(asked("dro_k", root))
-    assert study.classes == 15
+    assert study.part.classes == 15
     assert "of the 120 here" in study.notes[-1]
     plan = make_plan(study)
     assert {cell.settings["batch.batch_size"] for cell in plan.cells} == {60}
     npair = make_plan(study_of(asked("npair_scale", root))).arm("NormalizedNPair")
     assert npair.base_settings["batch.batch_size"] == 30
     assert npair.origins["batch.batch_size"] == "protocol image_folder/small: 60 cut to the 15 training classes of 2"
+
+
+def test_batches_fit_the_split_that_is_asked_for(root, cache_dir):
+    """Folds, fewer pictures a class and batches drawn at random were refused or not used."""
+    halves = make_plan(study_of(asked("sec_tml", root, **{"data.folds": 2})))
+    assert halves.base_settings["batch.batch_size"] == 40  # of 10 classes, not of 15
+    whole = make_plan(study_of(asked("npair_scale", root, **{"data.split": "paper_test_selection"})))
+    assert whole.arm("NormalizedNPair").base_settings["batch.batch_size"] == 40  # of 20 classes
+    few = {"data.pictures_per_class": 2}
+    plan = prepare(asked("mpa_proxies", root, **few), cache_dir=cache_dir).plan
+    assert plan.base_settings["batch.batch_size"] == 30
+    assert "60 cut to the 30 training pictures that every seed has" in plan.origins["batch.batch_size"]
+
+
+def test_a_plan_counts_the_classes_whose_pictures_a_batch_repeats(root, cache_dir):
+    notes = prepare(asked("sec_losses", root, **{"data.pictures_per_class": 3}), cache_dir=cache_dir).notes
+    (note,) = [note for note in notes if note.startswith("Batches repeat pictures")]
+    assert note.endswith("15 of 15 at batch.instances_per_class=5, 15 of 15 at batch.instances_per_class=4.")
+    assert not any("repeat" in note for note in prepare(asked("sec_losses", root), cache_dir=cache_dir).notes)
 
 
 def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):

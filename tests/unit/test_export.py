@@ -56,8 +56,8 @@ def test_a_sealed_figure_is_in_no_export(results, tmp_path, command_line):
 
 
 def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
-    command_line("export", "parquet", "toy", tmp_path / "x.parquet", "--storage", results.folder.parent)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "x.parquet"), results.table(), check_dtype=False)
+    command_line("export", "parquet", "toy", tmp_path / "new" / "x.parquet", "--storage", results.folder.parent)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "new" / "x.parquet"), results.table(), check_dtype=False)
 
 
 def test_from_python(results):

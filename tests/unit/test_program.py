@@ -84,6 +84,37 @@ class TestItsReports:
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("calls", "rows"),
+        [
+            ("for e in range(3): mlflow.log_metrics({'val/accuracy': e, 'loss': 9 - e}, step=e)", [0, 1, 2]),
+            ("for e in range(3): mlflow.log_metric('val/accuracy', e)", [0, 1, 2]),
+            ("for e in range(3): mlflow.log_metric('loss', 1, step=10 * e + 5); mlflow.log_metric('val/accuracy', e, step=e)",
+             [5, 15, 25]),
+        ],
+        ids=["from step 0", "without steps", "epochs beside batches"],
+    )  # fmt: skip
+    def test_the_last_value_of_mlflows_client_counts(self, calls, rows, tmp_path):
+        ran = Ran(tmp_path, f"import mlflow\nwith mlflow.start_run():\n {calls}\n")
+        assert ran.end.metrics["val/accuracy"] == 2, ran.end
+        assert [row["step"] for row in ran.rows] == rows
+        assert ran.notes == []
+
+    def test_figures_may_count_their_own_steps(self, tmp_path):
+        script = (
+            "import tune_dml\nfor epoch in (1, 2, 3):\n tune_dml.log(step=100 * epoch, loss=1 / epoch)\n"
+            " tune_dml.log(step=epoch, **{'val/accuracy': epoch / 10})\n"
+        )
+        ran = Ran(tmp_path, script)
+        assert ran.end.metrics == {"loss": 1 / 3, "val/accuracy": 0.3}
+        assert [(row["step"], row["val/accuracy"]) for row in ran.rows] == [(100, 0.1), (200, 0.2), (300, 0.3)]
+        assert ran.notes == []
+
+    def test_a_last_line_without_an_end_is_read(self, tmp_path):
+        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}')"
+        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
+
     def test_outside_a_sweep_the_client_prints(self, capsys, monkeypatch):
         monkeypatch.delenv("TUNE_DML_LOG", raising=False)
         tune_dml.log(step=3, loss=0.5)
@@ -159,6 +190,27 @@ class TestBadPrograms:
             Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert classify(raised.value).may_pass
 
+    @pytest.mark.parametrize(
+        ("killed_at", "goes_on_at", "values"),
+        [(3, 4, [1, 2, 3, 40]), (3, 3, [1, 2, 30, 40]), (3, 1, [10, 20, 30, 40]), (4, 5, [1, 2, 3, 4])],
+        ids=["at the next step", "a step back", "anew", "with nothing left to do"],
+    )
+    def test_a_killed_attempt_keeps_the_rows_that_the_next_one_does_not_repeat(
+        self, killed_at, goes_on_at, values, tmp_path
+    ):
+        script = (
+            "import os, signal, tune_dml\nmark = tune_dml.trial().checkpoints / 'mark'\nfirst = not mark.exists()\n"
+            f"mark.touch()\nfor step in range(1 if first else {goes_on_at}, 5):\n"
+            f" tune_dml.log(step=step, **{{'val/accuracy': step if first else 10 * step}})\n"
+            f" if first and step == {killed_at}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        with pytest.raises(OSError, match="killed by signal 9"):
+            Ran(tmp_path, script)
+        ran = Ran(tmp_path, script)
+        assert [row["val/accuracy"] for row in ran.rows] == values
+        assert ran.end.metrics == {"val/accuracy": values[-1]}
+        assert (ran.notes, (ran.folder / "program/log.jsonl").exists()) == ([], False)
+
     def test_what_cannot_be_read_is_left_out_and_said_once(self, tmp_path):
         script = (
             "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"
@@ -170,6 +222,10 @@ class TestBadPrograms:
         ran = Ran(tmp_path, script)
         assert ran.end.metrics == {"val/accuracy": 3}
         assert [note.split(" ", 3)[0] for note in ran.notes] == ["line", "loss", "step", "note"]
+
+    def test_a_results_file_that_is_no_object_is_named(self, tmp_path):
+        ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
+        assert ran.notes == ["its results file holds no JSON object and is left out"]
 
     def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
         script = (
@@ -232,7 +288,11 @@ class TestTheCommand:
         ("command", "words"),
         [
             ("python t.py --lr {optim.lr} --seed {seed}", ["python", "t.py", "--lr", "0.001", "--seed", "3"]),
-            ("t --x=${args_no_hyphens}", ["t", "--x=${args_no_hyphens}"]),
+            (
+                "bash -c 'python t.py ${args_no_hyphens} > o'",
+                ["bash", "-c", "python t.py optim.lr=0.001 on=True off=False seed=3 > o"],
+            ),
+            ("t --config=${args_json_file}", ["t", "--config=knobs.json"]),
             ("t ${args}", ["t", "--optim.lr=0.001", "--on=True", "--off=False", "--seed=3"]),
             ("t ${args_no_hyphens}", ["t", "optim.lr=0.001", "on=True", "off=False", "seed=3"]),
             ("t ${args_no_boolean_flags}", ["t", "--optim.lr=0.001", "--on", "--seed=3"]),

@@ -204,6 +204,13 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
     assert "val/recall_at_1" in error.value.statistics
 
 
+def test_close_embeddings_that_find_the_class_of_most_queries_have_not_collapsed(tmp_path, monkeypatch):
+    """A short trial of an easy folder was lost as collapsed at R@1 100."""
+    monkeypatch.setattr(training, "_watched_cosine", lambda run: 0.9995)
+    outcome, _ = run(config_of(SMALL), tmp_path)
+    assert outcome.metrics["val/recall_at_1"] >= training._FINDS_MOST
+
+
 @pytest.mark.parametrize("until", slow_after(1, [44, 29, 59]))
 def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     collapsing(monkeypatch, until=until)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ class ImageFolder(StoredPictures):
     """Pictures below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
     Classes are sorted by name; the second half is the test half, unless a split file says otherwise: JSON
-    `{"class": "train" | "test"}` or text lines `class train`.
+    `{"class": "train" | "test"}` or text lines `class train` or `class,train`.
     """
 
     name = "image_folder"
@@ -147,7 +148,11 @@ class ImageFolder(StoredPictures):
             rule = f"pictures must lie in one folder a class, but {len(self._loose)} lie in the root itself"
             return [Problem(str(self.root), rule, self._loose[0].name, expected)]
         what = f"only {classes[0]!r}" if classes else "no picture at all"
-        return [Problem(str(self.root), "at least 2 classes are needed", what, expected)]
+        inner = [
+            self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
+        ]
+        remedy = f"If the folders in it are the classes, give {inner[0]}. {expected}" if inner else expected
+        return [Problem(str(self.root), "at least 2 classes are needed", what, remedy)]
 
     def _shared_notes(self, kept: Indices) -> list[str]:
         """Report files that occur in several classes, as copies or links."""
@@ -183,7 +188,7 @@ class ImageFolder(StoredPictures):
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
     """Return class -> train or test, and every problem of the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets begin with a mark
         is_json = path.suffix.lower() == ".json"
         parts = json.loads(text, object_pairs_hook=_parts) if is_json else _split_lines(text)
     except (OSError, ValueError) as error:
@@ -206,10 +211,11 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
 
 
 def _split_lines(text: str) -> dict[str, str]:
-    rows = [line.rsplit(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    rows = [re.split(r"[\s,]+(?=[^\s,]+$)", line) for line in lines]
     if bad := [row for row in rows if len(row) != 2]:
         raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
-    return _parts((name.rstrip(" ,\t"), part) for name, part in rows)
+    return _parts((name, part) for name, part in rows)
 
 
 def _parts(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

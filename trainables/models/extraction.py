@@ -34,8 +34,10 @@ from trainables.data.formats.feature_store import (
     StoreDigest,
     finish_store,
     non_finite_problems,
+    store_problems,
 )
 from trainables.errors import DataError, Problem, raise_if_any
+from trainables.files import write_whole
 from trainables.models import BACKBONES, POOLINGS, Embedder
 from trainables.models.views import Views
 from trainables.registries import source_digest
@@ -85,6 +87,7 @@ def write_features(order: FeaturePass, *, workers: int = 0, progress: Progress |
     if (order.folder / DIGEST).exists():
         finished = StoreDigest.read(order.folder)
         _refuse_other(order.folder, dict(finished.origin), origin)
+        raise_if_any(store_problems(order.folder), DataError)
         return finished
     done = _begin(order, pictures, origin, network.backbone.out_channels)
     starts = [start for start in range(0, len(pictures), _CHUNK) if start not in done]
@@ -168,13 +171,15 @@ def _begin(order: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimen
     if noted.exists():
         first, *chunks = noted.read_text(encoding="utf-8").splitlines()
         _refuse_other(order.folder, json.loads(first), origin)
-        return {int(line) for line in chunks if line.isdigit()}
-    if any(order.folder.iterdir()):
+        if chunks:
+            return {int(line) for line in chunks if line.isdigit()}
+    elif any(order.folder.iterdir()):
         raise DataError(Problem(str(order.folder), "the folder must be empty", None, "Choose another one with -o."))
-    disk.require_space(order.folder, shape[0] * shape[1] * 2)
+    else:
+        disk.require_space(order.folder, shape[0] * shape[1] * 2)
+        write_whole(noted, json.dumps(origin) + "\n")
     np.lib.format.open_memmap(order.folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
     disk.reserve(order.folder / FEATURES)
-    noted.write_text(json.dumps(origin) + "\n", encoding="utf-8")
     return set()
 
 

@@ -62,6 +62,7 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does; suggest `--gpus-per-worker` for `--gpus` and `--num-samples` for `--n-trials`."""
+        typed = list(args)  # the parser takes the words out of `args`
         try:
             return list(super().parse_args(ctx, args))
         except USAGE_ERROR as raised:
@@ -71,15 +72,24 @@ class Command(typer.core.TyperCommand):
                 flags = [flag for option in self.params for flag in option.opts]
                 longer = {flag for flag in flags if flag.startswith(f"{wrong}-")}
                 ours = _OF_OTHERS.get(wrong, "")
-                if self.name == "submit" and "--" not in args:
+                if self.name == "submit" and "--" not in typed:
                     error.message += _BEHIND_DASHES
                 meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
                 error.possibilities = [meant] if meant else sorted({*longer, *(error.possibilities or [])})
-            if "--json" in args:
+            if "--json" in typed:
+                place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None)) or "usage"
                 remedy = f"Did you mean '{error.possibilities[0]}'?" if getattr(error, "possibilities", None) else ""
-                problem = Problem(getattr(error, "option_name", None) or "usage", str(error.message), None, remedy)
+                problem = Problem(place, error.message or error.format_message(), None, remedy)
                 typer.echo(error_json([problem], sys.argv[1:]))
             raise
+
+
+def _name_of(param: Any) -> str:
+    """Return an option's flag, or how an argument is called; empty for None."""
+    if param is None:
+        return ""
+    flags = [flag for flag in param.opts if flag.startswith("--")]
+    return str(flags[0] if flags else param.metavar or param.name)
 
 
 def _plain(message: str) -> str:

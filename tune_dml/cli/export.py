@@ -48,6 +48,7 @@ def export(
     taken = [Problem("TO", "the file is there already", str(path), "Name another one.")] if path.exists() else []
     raise_if_any([*folder_problems("TO", path.parent), *taken])
     table = results.table()
+    path.parent.mkdir(parents=True, exist_ok=True)
     if form == "csv":
         table.to_csv(path, index=False)
     else:

@@ -28,6 +28,7 @@ tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # publishe
 tune-dml sweep npair_scale --dataset features --data-root glyphs.features
 """
 BARE_SHOWS_HELP = True
+_NO_USE = "is of no use with published features, which are converted as they are"
 
 
 @verb
@@ -49,7 +50,7 @@ def features(
     from trainables.errors import raise_if_any
 
     folder, begun = Path(absolute(output) or output), time.perf_counter()
-    raise_if_any(_problems(source, backbone, weights, labels, views))
+    raise_if_any(_problems(source, backbone, weights, labels, views) or _unused(source, settings, data_root, workers))
     console = console_for(as_json)
     if backbone is None:
         from trainables.data.formats.feature_files import import_features
@@ -73,7 +74,8 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
 
     is_set, is_file = source in DATASETS, Path(source).exists()
     if not is_set and not is_file:
-        return [Problem("DATASET", "unknown data set", source, nearest(source, list(DATASETS), what="data set"))]
+        remedy = nearest(source, list(DATASETS), what="data set")
+        return [Problem("DATASET|FILE", "must be a data set, or a file or folder that exists", source, remedy)]
     if is_set and backbone is None:
         return [
             Problem("--backbone", "a data set needs the backbone whose features are stored", None, "Example: resnet18.")
@@ -81,11 +83,19 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
     if is_set and backbone not in BACKBONES:
         return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
     given = {"--backbone": backbone, "--weights": weights, "--views": None if views == 1 else views}
-    rule = "is of no use with published features, which are converted as they are"
-    wrong = [] if is_set else [Problem(flag, rule, value) for flag, value in given.items() if value is not None]
+    wrong = [] if is_set else [Problem(flag, _NO_USE, value) for flag, value in given.items() if value is not None]
     if is_set and labels is not None:
         wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
     return wrong
+
+
+def _unused(source: str, settings: Mapping[str, Value], data_root: Path | None, workers: int) -> list[Any]:
+    """Return further flags of a pass that were given with published features."""
+    from trainables.data import DATASETS
+    from trainables.errors import Problem
+
+    given = {"--set": dict(settings), "--data-root": data_root and str(data_root), "--workers": workers}
+    return [] if source in DATASETS else [Problem(flag, _NO_USE, value) for flag, value in given.items() if value]
 
 
 def _order(

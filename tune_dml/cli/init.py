@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +43,7 @@ _TEXT = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
 # Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
 # A study of a paper on these pictures, with what was chosen here for all of its arms:
-#   tune-dml sweep sec_losses --dataset image_folder --data-root {root} {sets}
+#   tune-dml sweep sec_losses --dataset image_folder --data-root {argument} {sets}
 # Every key: `tune-dml schema`. Losses and their knobs: `tune-dml methods`. Settings: `tune-dml train --show`.
 
 name: {name}
@@ -106,11 +108,12 @@ def init(
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
     path.write_text(text, encoding="utf-8")
+    command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
     if as_json:
-        typer.echo(strict_json({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
+        typer.echo(strict_json({"file": str(path), "next": command}))
         return
     typer.echo(f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and what else can be said.")
-    typer.echo(f"Next: tune-dml sweep {path.name}")
+    typer.echo(f"Next: {command}")
 
 
 def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
@@ -138,7 +141,8 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         "batch.batch_size": classes * _INSTANCES,
     }
     steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
-    sets = {**network, "optim.lr": lr, "training.steps": steps}
+    sets = {**network, "optim.lr": lr, "training.steps": steps, **({"data.skip_corrupt": "true"} if lost else {})}
+    location = os.path.relpath(root, path.parent)
     return _TEXT.format(
         network="\n".join(f"  {path}: {value}" for path, value in network.items()),
         sets=" ".join(f"--set {path}={value}" for path, value in sets.items()),
@@ -151,9 +155,10 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         pictures=len(contents.labels),
         classes=counts["classes"],
         folder=root.name,
-        file=path.name,
-        name=name,
-        root=os.path.relpath(root, path.parent),
+        file=shlex.quote(path.name),
+        name=json.dumps(name),  # a folder may be called 2024
+        root=json.dumps(location, ensure_ascii=False),
+        argument=shlex.quote(location),
         instances=_INSTANCES,
         batch=classes * _INSTANCES,
         steps=steps,

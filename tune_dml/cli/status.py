@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.results import Results, TrialResult
+    from tune_dml.record.state import TrialStatus
 
 ORDER = 70
 EXAMPLES = """
@@ -33,7 +34,7 @@ _LOOK, _RESTART = 0.5, 5.0
 """Seconds between two looks at a sweep that is waited for, and that a lost driver may take to begin again."""
 _SLURM_LOOK = 5.0
 """Seconds between two questions to SLURM, which answers many users."""
-_STATUSES = ("finished", "running", "stopped", "diverged", "failed", "missing")
+_STATUSES: tuple[TrialStatus, ...] = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 
 @verb
@@ -114,15 +115,17 @@ class _SweepStatus:
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import as_typed_here
 
-        summary = summary_of(self.results)
+        summary, running = summary_of(self.results), is_running(self.results.folder)
+        words = {} if running else {"running": "interrupted"}  # of a driver that has ended
+        counts = {words.get(status, status): self.results.count(status) for status in _STATUSES}
         return {
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
             "state": state_of(self.results),
             "waits_for": self._waits_for,
-            "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
+            "counts": counts,
             "answer": list(summary.answer.sentences) if summary else [],
-            "next": list(summary.commands) if summary else [],
+            "next": [] if running else list(summary.commands if summary else ()) or [self._to_do()[1]],
             "unjudged": as_typed_here(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
@@ -133,7 +136,7 @@ class _SweepStatus:
                     "trial": trial.key,
                     "cell": trial.cell.label,
                     "seed": trial.seed,
-                    "status": trial.status,
+                    "status": words.get(trial.status, trial.status),
                     "reason": trial.reason,
                     "attempts": trial.attempts,
                     "seconds": trial.seconds,
@@ -146,7 +149,7 @@ class _SweepStatus:
 
     def text(self) -> Iterable[RenderableType]:
         from tune_dml.cli._status_table import status_table
-        from tune_dml.record.origin.commands import command, stop, try_again
+        from tune_dml.record.origin.commands import command, stop
 
         yield status_table(self.results)
         if self.list_trials:
@@ -163,25 +166,33 @@ class _SweepStatus:
         if self.unfetched and not is_running(self.results.folder):
             fetched = command(self.results, "resume")
             yield f"{self.unfetched} ended trials have left files at {self.trial_files}; to fetch them: {fetched}"
-        left = self.results.count("running") + self.results.count("missing")
-        again = self.results.confirmation_left
-        broken = self.results.count("failed") + self.results.count("diverged")
+        what, to_do = self._to_do()
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            line = f"{counted(left + again, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results)}"
-            yield f"{line}: it can be resumed."
-        elif left:
-            yield f"{counted(left, 'trial')} to go: {command(self.results, 'resume')}"
-        elif self.results.incomplete:
-            yield f"The race goes on: {command(self.results, 'resume')}"
-        elif again:
-            yield f"{counted(again, 'trial')} of the confirmation to go: {command(self.results, 'resume')}"
-        elif broken:
-            retry = command(self.results, "resume", try_again(self.results))
-            yield f"{counted(broken, 'trial')} failed or diverged; to try again: {retry}"
+            yield f"{what}; it is running. Ask again, or stop it with {stop(self.results)}: it can be resumed."
         else:
-            yield f"Complete: {command(self.results, 'report')}"
+            yield f"{what}: {to_do}"
+
+    def _to_do(self) -> tuple[str, str]:
+        """Return what is left to do, and the command that does it."""
+        from tune_dml.record.origin.commands import command, try_again
+
+        results, resume = self.results, command(self.results, "resume")
+        left, again = results.count("running") + results.count("missing"), results.confirmation_left
+        broken = results.count("failed") + results.count("diverged")
+        if is_running(results.folder):
+            return f"{counted(left + again, 'trial')} to go", ""
+        if left:
+            return f"{counted(left, 'trial')} to go", resume
+        if results.incomplete:
+            return "The race goes on", resume
+        if again:
+            return f"{counted(again, 'trial')} of the confirmation to go", resume
+        if broken:
+            retry = command(results, "resume", try_again(results))
+            return f"{counted(broken, 'trial')} failed or diverged; to try again", retry
+        return "Complete", command(results, "report")
 
     @property
     def _waits_for(self) -> str:

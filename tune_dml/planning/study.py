@@ -22,7 +22,7 @@ from tune_dml.planning.arms.protocol_choice import Choice, choose_protocol
 from tune_dml.planning.arms.recipes import method_layers, stated_layers
 from tune_dml.planning.arms.tuning import with_own_grids, with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.files.folder import training_part
+from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import refused_options, with_margin
 from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
@@ -62,8 +62,8 @@ class Study:
     """The compared arms of the space."""
     problems: tuple[Problem, ...] = ()
     """Problems of the request, such as an unknown arm or protocol."""
-    classes: int | None = None
-    """Training classes of a picture folder, the most that our protocols' batches have; None if unknown."""
+    part: TrainingPart | None = None
+    """Sizes of a picture folder, the most that our protocols' batches have; None if unknown."""
     notes: tuple[str, ...] = ()
     """Decisions that the user must be told."""
 
@@ -86,7 +86,7 @@ class Study:
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         travelling = stated_layers(f"space {self.space.name}", self.space.stated)
         travelling += stated_layers(f"arm {arm.name}", arm.stated)
-        layers += method_layers(protocol, chosen, travelling, self.classes)
+        layers += method_layers(protocol, chosen, travelling, self.part)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
@@ -119,7 +119,7 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
-        classes=None if part is None else part.classes,
+        part=part,
         notes=(*fitted, *untuned_notes(space, part, settings)),
     )
     return with_arms(study, request.arms, request.tune)
@@ -238,7 +238,7 @@ def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) ->
     """Make paths in settings absolute: workers have other working directories."""
     if data_root is not None:
         settings["data.root"] = str(data_root)
-    for path in ("data.root", "task.evaluation_root"):
+    for path in ("data.root", "data.split_file", "task.evaluation_root"):
         if settings.get(path):
             settings[path] = str(expanded(str(settings[path])).absolute())
     weights, mark, digest = str(settings.get("model.weights") or "").partition("#")

@@ -59,13 +59,15 @@ class Program:
     def words(self, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
         """Return the arguments of one trial's process."""
         given = {**values, "seed": seed}
+        lists = {name: self._arguments(name, values, seed, knobs_file) for name in _LISTS}
+        within = {name: shlex.join(arguments) for name, arguments in lists.items()}
         words: list[str] = []
         for word in self.command:
             macro = _MACRO.fullmatch(word)
-            if macro and macro["name"] in _LISTS:
-                words += self._arguments(macro["name"], values, seed, knobs_file)
+            if macro and macro["name"] in lists:
+                words += lists[macro["name"]]
                 continue
-            expanded = _MACRO.sub(_expanded, word)
+            expanded = _MACRO.sub(lambda macro: within.get(macro["name"], _expanded(macro)), word)
             words.append(_PLACEHOLDER.sub(lambda hole: _text(given.get(hole["name"], hole[0])), expanded))
         return words
 

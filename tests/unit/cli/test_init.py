@@ -1,5 +1,6 @@
 """A first sweep file, from a folder of pictures."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,28 @@ def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_lin
 )
 def test_training_has_settled_where_half_as_many_steps_cost_less_than_a_point(values, settled):
     assert trial_length._is_close(values) is settled
+
+
+@pytest.mark.parametrize("name", ["2024", 'my #1: it\'s a "test"'])
+def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(command_line, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / name, 8)
+    next((tmp_path / name).rglob("*.png")).write_bytes(b"")
+    code, out, _ = command_line("init", name, "--no-probe", "--skip-corrupt", "-o", "out.yaml")
+    assert (code, "Next: tune-dml sweep out.yaml" in out) == (0, True)
+    study = study_of(Request("out.yaml"))
+    assert (study.problems, study.settings["data.root"]) == ((), str(tmp_path / name))
+    (line,) = [line for line in Path("out.yaml").read_text().splitlines() if "sec_losses" in line]
+    words = shlex.split(line.removeprefix("# "), comments=False)
+    assert words[words.index("--data-root") + 1] == name
+    assert "data.skip_corrupt=true" in words
+
+
+def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 8)
+    (tmp_path / "my sweeps").mkdir()
+    assert (
+        "Next: tune-dml sweep 'my sweeps/few.yaml'"
+        in command_line("init", "few", "--no-probe", "-o", "my sweeps/few.yaml")[1]
+    )

@@ -57,6 +57,21 @@ def test_errors_of_usage_are_objects_too(command_line):
     assert "No such option" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["export", "wandb", "rho1", "x"], "optuna|csv|parquet"),
+        (["confirm", "rho1", "--top", "one"], "--top"),
+        (["mv", "rho1"], "NEW"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_an_object_too(command_line, words, place):
+    code, out, _ = command_line(*words, "--json")
+    (problem,) = json.loads(out)["error"]
+    assert (code, problem["place"]) == (2, place)
+    assert problem["rule"]
+
+
 def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
     failures = {("rho=0.01", seed): ("diverged", "loss is nan") for seed in (0, 1, 2)} | {
         ("rho=0.1", 0): ("failed", "x")
@@ -65,6 +80,19 @@ def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
     for words in (["status", "toy"], ["report", "toy", "-o", tmp_path / "out"], ["list"]):
         code, _, _ = command_line(*words, "--storage", tmp_path, "--json")  # the fixture checks each against its schema
         assert code in {0, 3, 130}
+
+
+def test_a_killed_sweep_says_what_was_interrupted_and_how_it_goes_on(tmp_path, command_line):
+    driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
+    driver.session()
+    driver.started(driver.trials[0])
+    with Ledger(tmp_path / "toy"):
+        running = json.loads(command_line("status", "toy", "--storage", tmp_path, "--json")[1])
+    assert (running["counts"]["running"], running["next"]) == (1, [])
+    killed = json.loads(command_line("status", "toy", "--storage", tmp_path, "--json")[1])
+    assert killed["counts"]["interrupted"] == 1
+    assert [trial["status"] for trial in killed["trials"]].count("interrupted") == 1
+    assert [line.split()[:3] for line in killed["next"]] == [["tune-dml", "resume", "toy"]]
 
 
 class TestWaiting:

@@ -90,6 +90,14 @@ def test_a_split_file_decides_and_is_part_of_the_identity(build, tmp_path):
     assert by_json.digest() == by_text.digest() != build(size=16).digest()
 
 
+def test_a_split_file_may_come_from_a_spreadsheet(build, root, tmp_path):
+    (root / "ant").rename(root / "ant, red")
+    parts = {"ant, red": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
+    text = "\r\n".join(f"{name},{part}" for name, part in parts.items())
+    (tmp_path / "split.csv").write_text(text, encoding="utf-8-sig", newline="")
+    assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
+
+
 def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
     parts = {"ant": "test", "bee": "validate", "cow": "train", "dgo": "train"}
     (tmp_path / "split.json").write_text(json.dumps(parts))
@@ -110,6 +118,9 @@ def test_a_missing_root_a_single_class_and_loose_pictures(tmp_path):
     assert "no picture at all" in problems(tmp_path / "none")[0]
     picture(tmp_path / "one" / "ant" / "0.png", 0)
     assert "only 'ant'" in problems(tmp_path / "one")[0]
+    for name in ("bee", "cow"):
+        picture(tmp_path / "one" / "ant" / name / "0.png", 0)
+    assert f"give {tmp_path / 'one' / 'ant'}. Expected" in problems(tmp_path / "one")[0]
     picture(tmp_path / "loose" / "0.png", 0)
     assert "1 lie in the root itself" in problems(tmp_path / "loose")[0]
     with pytest.raises(ConfigError, match="needs root"):

@@ -70,6 +70,27 @@ def test_a_killed_pass_goes_on_with_the_chunks_that_are_missing(order, monkeypat
     assert write_features(order("killed"), workers=1) == whole  # finished: nothing to do
 
 
+def test_a_pass_killed_before_its_first_chunk_starts_again(order, monkeypatch):
+    whole = write_features(order("whole"), workers=1)
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(extraction.disk, "reserve", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_features(order("killed"), workers=1)
+    assert write_features(order("killed"), workers=1) == whole
+
+
+def test_a_damaged_folder_is_not_taken_for_finished(order):
+    write_features(order(), workers=1)
+    with (order().folder / feature_store.FEATURES).open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ConfigError, match="Delete the folder and make it again"):
+        write_features(order(), workers=1)
+
+
 @pytest.mark.slow
 def test_any_number_of_workers_writes_the_same_bytes(order):
     assert write_features(order("one"), workers=1).files == write_features(order("two"), workers=2).files
@@ -95,4 +116,8 @@ def test_the_command_stores_features_and_says_how_to_train_on_them(command_line,
     code, out, _ = command_line("datasets", "verify", "features", "--root", tmp_path / "f", "--json")
     assert code == 0
     assert json.loads(out)["counts"]["test_images"] == 896
-    assert "unknown data set" in command_line("features", "nothing", "-o", tmp_path / "g")[2]
+    assert "must be a data set, or a file" in command_line("features", "nothing", "-o", tmp_path / "g")[2]
+    (tmp_path / "x.npy").write_bytes(b"")
+    code, _, err = command_line("features", tmp_path / "x.npy", "--set", "data.size=9", "-o", tmp_path / "g")
+    assert code == 1
+    assert "--set: is of no use with published features" in err

@@ -84,6 +84,58 @@ def test_labels_are_joined_by_id_and_may_say_the_split(tmp_path):
         import_features(tmp_path / "x.pt", tmp_path / "g", labels=tmp_path / "classes.csv")
 
 
+def test_classes_and_ids_may_be_bytes(tmp_path):
+    ids = np.array([f"{n}.jpg" for n in range(8)], dtype="S")
+    np.savez(tmp_path / "x.npz", features=ROWS, index=ids)
+    (tmp_path / "classes.csv").write_text("\n".join(f"{n}.jpg,{CLASSES[n]}" for n in range(8)))
+    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "classes.csv")
+    assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
+    np.savez(tmp_path / "y.npz", features=ROWS, label=CLASSES.astype("S"))
+    import_features(tmp_path / "y.npz", tmp_path / "g")
+    assert read_table(tmp_path / "g").classes.tolist() == CLASSES.tolist()
+
+
+def test_numbered_classes_are_halved_in_the_order_of_their_numbers(tmp_path):
+    np.savez(tmp_path / "x.npz", features=np.tile(ROWS, (5, 1)), label=np.repeat(np.arange(1, 21), 2))
+    import_features(tmp_path / "x.npz", tmp_path / "f")
+    table = read_table(tmp_path / "f")
+    assert sorted(map(int, set(table.classes[table.splits == "test"]))) == list(range(11, 21))
+
+
+def test_the_table_of_labels_replaces_the_labels_of_the_source(tmp_path):
+    np.savez(tmp_path / "x.npz", features=ROWS, **{"class": NUMBERS})
+    (tmp_path / "own.csv").write_text("\n".join(["id,label", *(f"{n},{CLASSES[n]}" for n in range(8))]))
+    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
+    assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
+
+
+def test_bfloat16_of_safetensors_is_widened(tmp_path):
+    words = (ROWS.view(np.uint32) >> 16).astype(np.uint16)
+    about = {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, words.nbytes]}
+    text = json.dumps({"features": about}).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + words.tobytes())
+    (tmp_path / "classes.csv").write_text("\n".join(f"{n},{CLASSES[n]}" for n in range(8)))
+    import_features(tmp_path / "x.safetensors", tmp_path / "f", labels=tmp_path / "classes.csv")
+    assert np.allclose(np.load(tmp_path / "f" / FEATURES), ROWS, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "is empty"),
+        ("id;class\n0;a\n", "separated by commas, but got 'id;class'"),
+        ("\n".join(["id,class", *(f"{n},a" for n in range(8)), "0,b"]), "listed once, but 1 are"),
+        ("\n".join(["id,class", *(f"{n},{'' if n == 3 else 'a'}" for n in range(8))]), "row 3 has none"),
+    ],
+)
+def test_bad_tables_of_labels_are_refused_in_one_line(lines, message, tmp_path):
+    np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
+    (tmp_path / "bad.csv").write_text(lines)
+    with pytest.raises(DataError, match=message) as refused:
+        import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "bad.csv")
+    assert "\n" not in str(refused.value)
+
+
 class _Trap:
     def __reduce__(self):
         return (open, ("unpickled", "w"))
@@ -142,6 +194,53 @@ def _no_numbers(folder):
     return folder / "x.npz"
 
 
+def _cut_npz(folder):
+    path = _npz(folder)
+    path.write_bytes(path.read_bytes()[:300])
+    return path
+
+
+def _short_torch(folder):
+    (folder / "x.pt").write_bytes(b"junk")
+    return folder / "x.pt"
+
+
+def _npz_called_npy(folder):
+    return _npz(folder).rename(folder / "x.npy")
+
+
+def _list_in_safetensors(folder):
+    (folder / "x.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]")
+    return folder / "x.safetensors"
+
+
+def _nan_class(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS, labels=np.where(NUMBERS == 1, np.nan, NUMBERS))
+    return folder / "x.npz"
+
+
+def _null_class(folder):
+    np.save(folder / "x.npy", ROWS)
+    parquet.write_table(pa.table({"class": [None, *"abcdefg"]}), folder / "x.parquet")
+    return folder
+
+
+def _complex_part(folder):
+    np.save(folder / "x.npy", ROWS.astype(complex))
+    parquet.write_table(pa.table({"class": NUMBERS}), folder / "x.parquet")
+    return folder
+
+
+def _named_integers_beside_floats(folder):
+    np.savez(folder / "x.npz", features=(ROWS * 10).astype(np.int8), other=ROWS, labels=NUMBERS)
+    return folder / "x.npz"
+
+
+def _too_small(folder):
+    np.savez(folder / "x.npz", embeddings=ROWS * 1e-9, labels=NUMBERS)
+    return folder / "x.npz"
+
+
 def _other_suffix(folder):
     (folder / "x.csv").write_text("1,2")
     return folder / "x.csv"
@@ -160,6 +259,15 @@ def _other_suffix(folder):
         (_other_length, "same number of rows, but got '8 and 7"),
         (_no_labels, "each row needs a class"),
         (_no_numbers, "must be readable as features"),
+        (_cut_npz, "must be readable as features"),
+        (_short_torch, "must be readable as features"),
+        (_npz_called_npy, "must be readable as features"),
+        (_list_in_safetensors, "must be readable as features"),
+        (_nan_class, "row 2 has none"),
+        (_null_class, "row 0 has none"),
+        (_complex_part, "must be floats"),
+        (_named_integers_beside_floats, "must hold one array (rows, dimension) of floats"),
+        (_too_small, "too small for float16"),
         (_other_suffix, "must be a folder or one of"),
     ],
 )

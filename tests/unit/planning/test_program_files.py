@@ -98,6 +98,7 @@ class TestShapesOfWandb:
             ({"parameters": {"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}, "method": "random", "run_cap": 3},
              "Write `log_uniform_values`, and min and max as they are"),
             ({"early_terminate": {"type": "hyperband"}}, "early_terminate: a program runs to its end: it cannot be paused"),
+            ({"metric": {"name": "loss", "goal": "least"}, "margin": None}, "the largest difference of loss that does not"),
             ({"program": "trian.py"}, "Did you mean 'train.py'?"),
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
@@ -131,6 +132,7 @@ WILD = {
         "parameters": {"amp": {"values": [True, False]}, "angle": {"values": [0.2, 0.5]}},
     },
     "seed": {"parameters": {"seed": {"values": [1, 2, 3]}, "layers": {"values": [[64, 64], [128]]}}},
+    "steps": {"method": "random", "parameters": {"width": {"distribution": "q_uniform", "q": 64, "min": 64, "max": 192}}},
     "integers": {"method": "random", "parameters": {"depth": {"distribution": "int_uniform", "min": 3, "max": 20}}},
 }  # fmt: skip
 """Shapes of W&B's files as public repositories have them."""
@@ -138,6 +140,7 @@ EDITS = {
     "margin": lambda body: body | {"margin": 0.01},
     "run_cap": lambda body: body | {"run_cap": 5},
     "early_terminate": lambda body: {key: value for key, value in body.items() if key != "early_terminate"},
+    "q_uniform is not supported": lambda body: body | {"parameters": {"width": {"values": [64, 128, 192]}}},
     "must be given": lambda body: body | {"metric": {"name": "val_loss", "goal": "minimize"}},
     "log_uniform_values": lambda body: body | {"parameters": {"lr": LR}},
 }

@@ -15,6 +15,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml import operations
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
+from tune_dml.planning.study import study_of
 
 OPERATIONS = {
     tune_dml.run_sweep: (Request, Racing, Session),
@@ -218,3 +219,9 @@ def test_an_argument_beside_a_sweep_file_keeps_its_own_name(tmp_path, monkeypatc
     with pytest.raises(ConfigError) as error:
         prepare(Request("mine.yaml", seeds=[1, 1]))
     assert [problem.place for problem in error.value.problems] == ["seeds", "mine.yaml, dataset"]
+
+
+def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = study_of(Request("sec_eta", "image_folder", settings={"data.root": "p", "data.split_file": "split.txt"}))
+    assert study.settings["data.split_file"] == str(tmp_path / "split.txt")

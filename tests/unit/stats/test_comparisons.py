@@ -14,30 +14,34 @@ from tune_dml.stats.power import detectable_difference, half_width
 
 
 @pytest.mark.parametrize("ramp", [1.0, 10.0])
-def test_cells_whose_bars_do_not_overlap_differ(ramp: float) -> None:
+@pytest.mark.parametrize("lost", [0, 2])
+def test_cells_whose_bars_do_not_overlap_differ(ramp: float, lost: int) -> None:
     random = np.random.default_rng(7)
     for _ in range(30):
         values = random.normal(60, 4, size=(6, 1)) + random.normal(size=(6, 5)) * np.linspace(1, ramp, 6)[:, None]
+        values += random.normal(size=5) * 20  # what a seed does to all cells
+        values[0, :lost] = np.nan
+        means = np.nanmean(values, axis=1)
         bounds = all_pairs(values)
-        bars = comparison_bars(bounds)
-        apart = np.abs(bounds.estimate) > bars[:, None] + bars
+        bars = comparison_bars(bounds, means)
+        apart = np.abs(np.subtract.outer(means, means)) > bars[:, None] + bars
         assert ((bounds.low > 0) | (bounds.high < 0))[apart].all()
 
 
 def test_a_noisy_cell_has_the_wide_bar() -> None:
     values = np.random.default_rng(0).normal(size=(6, 10))
     values[2] *= 10
-    bars = comparison_bars(all_pairs(values))
+    bars = comparison_bars(all_pairs(values), values.mean(1))
     assert bars[2] > 2 * np.delete(bars, 2).max()
 
 
 def test_bars_of_two_cells_share_their_interval_and_blind_cells_have_none() -> None:
     values = np.random.default_rng(1).normal(size=(3, 6))
     two = all_pairs(values[:2])
-    assert comparison_bars(two).sum() == pytest.approx((two.high - two.low)[0, 1] / 2)
+    assert comparison_bars(two, values[:2].mean(1)).sum() == pytest.approx((two.high - two.low)[0, 1] / 2)
     values[2, 1:] = np.nan
-    assert np.isfinite(comparison_bars(all_pairs(values))).tolist() == [True, True, False]
-    assert np.isnan(comparison_bars(all_pairs(values[:, :1]))).all()
+    assert np.isfinite(comparison_bars(all_pairs(values), np.nanmean(values, axis=1))).tolist() == [True, True, False]
+    assert np.isnan(comparison_bars(all_pairs(values[:, :1]), values[:, 0])).all()
 
 
 def test_detectable_difference_has_the_stated_power() -> None:

@@ -14,23 +14,41 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import struct
+import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.formats.cache import require_space
-from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, sha256_of
-from trainables.errors import DataError, Problem
+from trainables.data.formats.feature_store import (
+    FEATURES,
+    RowTable,
+    StoreDigest,
+    finish_store,
+    non_finite_problems,
+    sha256_of,
+)
+from trainables.errors import DataError, Problem, raise_if_any
 
 _FEATURE_NAMES = ("features", "feats", "embeddings", "embedding", "image_embeds", "x")
 _LABEL_NAMES = ("class", "label", "labels", "classes", "targets", "target", "y")
 _ID_NAMES = ("index", "ids", "id", "image_path", "path", "filename", "key")
 _BLOCK = 65_536  # rows converted at a time
+_LEAST = float(np.finfo(np.float16).smallest_normal)  # below it float16 loses digits
 Columns = Mapping[str, NDArray[Any]]
-_SAFETENSOR_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "U8": "u1"}
+_SAFETENSOR_TYPES = {
+    "F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
+               zlib.error, struct.error)  # fmt: skip
+"""What the readers of damaged files raise."""
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
@@ -48,18 +66,20 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
         raise DataError(Problem(str(folder), "the folder must be empty", None, "Choose another one with -o."))
     try:
         features, columns = _read(source)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, DataError):
             raise
         rule = f"must be readable as features ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
         raise DataError(Problem(str(source), rule)) from error
     classes, splits = _described(source, columns, labels, sum(len(part) for part in features))
+    table = RowTable.of_pictures(classes, splits, 1)
+    raise_if_any(table.problems(str(labels or source), 1), DataError)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _write_rows(folder, features, source)
         names = [path for path in (source, labels) if path is not None and path.is_file()]
         origin = {"dataset": source.name, "backbone": "imported", "from": {p.name: sha256_of(p) for p in names}}
-        return finish_store(folder, RowTable.of_pictures(classes, splits, 1), 1, origin)
+        return finish_store(folder, table, 1, origin)
     except DataError:
         shutil.rmtree(folder)
         raise
@@ -82,7 +102,7 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         rule = f"must be a folder or one of {', '.join(readers)}"
         raise DataError(Problem(str(source), rule, source.suffix or "no suffix"))
     arrays = readers[source.suffix.lower()](source)
-    name = _chosen(arrays, _FEATURE_NAMES, lambda array: array.ndim == 2 and array.dtype.kind == "f")
+    name = _chosen_features(arrays)
     if name is None:
         rule = f"must hold one array (rows, dimension) of floats, called {', '.join(_FEATURE_NAMES[:3])} or alone"
         found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
@@ -98,9 +118,9 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     if not parts:
         raise DataError(Problem(str(source), "the folder must hold .npy files with features"))
     features = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]
-    if any(part.ndim != 2 or part.shape[1] != features[0].shape[1] for part in features):
-        shapes = [part.shape for part in features]
-        raise DataError(Problem(str(source), "all parts must have the shape (rows, dimension)", shapes[:3]))
+    if any(part.ndim != 2 or part.dtype.kind != "f" or part.shape[1] != features[0].shape[1] for part in features):
+        found = [f"{part.dtype}{part.shape}" for part in features]
+        raise DataError(Problem(str(source), "all parts must be floats of the shape (rows, dimension)", found[:3]))
     if not tables:
         return features, {}
     table = concat_tables([parquet.read_table(file) for file in tables], promote_options="default")
@@ -113,7 +133,7 @@ def _read_hdf5(source: Path) -> Columns:
     except ImportError:
         raise DataError(Problem(str(source), "HDF5 needs h5py", None, "Run `pip install h5py`.")) from None
     with h5py.File(source, "r") as file:
-        found = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        found = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.shape}
         return {name: item.asstr()[:] if item.dtype.kind == "O" else item[:] for name, item in found.items()}
 
 
@@ -135,7 +155,9 @@ def _read_safetensors(source: Path) -> Columns:
         begin, end = about["data_offsets"]
         if end - begin != int(np.prod(about["shape"])) * kind.itemsize or 8 + length + end > size:
             raise ValueError(f"tensor {name} does not fit the file")
-        arrays[name] = np.memmap(source, kind, "r", offset=8 + length + begin, shape=tuple(about["shape"]))
+        array = np.memmap(source, kind, "r", offset=8 + length + begin, shape=tuple(about["shape"]))
+        widened = about["dtype"] == "BF16"  # the upper half of a float32
+        arrays[name] = (array.astype(np.uint32) << 16).view(np.float32) if widened else array
     return arrays
 
 
@@ -155,23 +177,38 @@ def _read_torch(source: Path) -> Columns:
     arrays = {}
     for name, value in content.items():
         if isinstance(value, torch.Tensor):
-            arrays[str(name)] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+            arrays[str(name)] = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
         elif isinstance(value, list):
             arrays[str(name)] = np.asarray(value)
     return arrays
 
 
-def _chosen(arrays: Columns, names: Sequence[str], fits: Callable[[NDArray[Any]], bool]) -> str | None:
-    """Return the first fitting array of these names, else the only fitting one."""
-    fitting = [name for name, array in arrays.items() if fits(array)]
-    named = [name for name in names if name in fitting]
-    return named[0] if named else (fitting[0] if len(fitting) == 1 else None)
+def _chosen_features(arrays: Columns) -> str | None:
+    """Return the first array of two dimensions with a known name if it has floats, else the only one of floats."""
+    tables = [name for name, array in arrays.items() if array.ndim == 2]
+    floats = [name for name in tables if arrays[name].dtype.kind == "f"]
+    named = [name for name in _FEATURE_NAMES if name in tables]
+    chosen = named[:1] or (floats if len(floats) == 1 else [])
+    return chosen[0] if chosen and chosen[0] in floats else None
+
+
+def _words(column: NDArray[Any], place: str) -> list[str]:
+    """Return the entries of a column of classes, splits or ids as text; raises DataError for a missing one."""
+    words = []
+    for row, value in enumerate(column.tolist()):
+        word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        if word == "" or value is None or value != value:  # noqa: PLR0124 - NaN
+            raise DataError(Problem(place, f"every row needs a value, but row {row} has none", None, "Fill it in."))
+        words.append(word)
+    return words
 
 
 def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
     """Return class and split of each row; without splits the second half of the sorted classes is the test half."""
     if labels is not None:
-        columns = _joined(columns, _label_table(labels), labels)
+        table = _label_table(labels)
+        own = {name: column for name, column in columns.items() if name not in _LABEL_NAMES}
+        columns = _joined(own if any(name in table for name in _LABEL_NAMES) else columns, table, labels)
     for name, column in columns.items():
         if name in (*_LABEL_NAMES, "split") and len(column) != rows:
             rule = "features and metadata must have the same number of rows"
@@ -180,10 +217,11 @@ def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -
     if label is None:
         rule = f"each row needs a class: an array or column called {', '.join(_LABEL_NAMES[:3])}"
         raise DataError(Problem(str(source), rule, list(columns), "Pass a table of id,class with --labels FILE."))
-    classes = [str(value) for value in columns[label].tolist()]
+    place = str(labels or source)
+    classes = _words(columns[label], f"{place}, {label}")
     if "split" in columns:
-        return classes, [str(value) for value in columns["split"].tolist()]
-    known = sorted(set(classes))
+        return classes, _words(columns["split"], f"{place}, split")
+    known = sorted(set(classes), key=int if all(name.isdecimal() for name in classes) else None)
     held = set(known[(len(known) + 1) // 2 :])
     return classes, ["test" if name in held else "train" for name in classes]
 
@@ -200,10 +238,13 @@ def _label_table(labels: Path) -> Columns:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(Problem(str(labels), f"must be a table of labels ({error})")) from error
-    has_header = bool(lines) and any(name in lines[0] for name in _LABEL_NAMES)
+    if not lines:
+        raise DataError(Problem(str(labels), "must be a table of labels, but it is empty"))
+    has_header = any(name in lines[0] for name in _LABEL_NAMES)
     header = lines.pop(0) if has_header else ["id", "class", *(f"column {n}" for n in range(3, len(lines[0]) + 1))]
-    if wrong := next((number for number, line in enumerate(lines) if len(line) != len(header)), None):
-        raise DataError(Problem(str(labels), f"every line must have {len(header)} cells", f"line {wrong + 1}"))
+    if wrong := next((line for line in lines if len(line) != len(header)), None):
+        rule = f"every line must have {len(header)} cells, separated by commas"
+        raise DataError(Problem(str(labels), rule, ",".join(wrong)))
     return {name: np.asarray([line[place] for line in lines]) for place, name in enumerate(header)}
 
 
@@ -212,8 +253,13 @@ def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
     if own is None or theirs is None:
         return {**columns, **table}
-    place = {str(key): number for number, key in enumerate(table[theirs].tolist())}
-    keys = [str(key) for key in columns[own].tolist()]
+    listed = _words(table[theirs], f"{labels}, {theirs}")
+    place = {key: number for number, key in enumerate(listed)}
+    if len(place) < len(listed):
+        repeated = [key for key, count in Counter(listed).items() if count > 1]
+        rule = f"every id must be listed once, but {len(repeated)} are listed several times"
+        raise DataError(Problem(str(labels), rule, repeated[:3]))
+    keys = _words(columns[own], own)
     if missing := [key for key in keys if key not in place]:
         rule = f"every id of the features must be listed, but {len(missing)} are missing"
         raise DataError(Problem(str(labels), rule, missing[:3]))
@@ -234,5 +280,10 @@ def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) ->
             block = part[start : start + _BLOCK]
             with np.errstate(over="ignore"):  # `finish_store` reports infinite values
                 target[row : row + len(block)] = block
+            lost = np.flatnonzero(np.asarray(block).any(axis=1) & (np.abs(block).max(axis=1) < _LEAST))
+            if len(lost):
+                rule = f"the numbers of row {row + int(lost[0])} are all below {_LEAST:.1g}, too small for float16"
+                raise DataError(Problem(str(source), rule, None, "Scale the features."))
             row += len(block)
     target.flush()
+    raise_if_any(non_finite_problems(target, str(source)), DataError)

@@ -27,7 +27,7 @@ FEATURES, METADATA, DIGEST = "features.npy", "metadata.parquet", "digest.json"
 _FORMAT = "tune_dml features 1"
 _COLUMNS = ("class", "split", "picture", "view")
 SPLITS = ("train", "test", "query", "gallery")
-_REMAKE = "Make the folder again with `tune-dml features`."
+_REMAKE = "Delete the folder and make it again with `tune-dml features`."
 _CHECKED_ROWS = 65_536  # rows tested for finite numbers at a time
 
 Rows = NDArray[np.float16]
@@ -59,7 +59,9 @@ class StoreDigest:
         """Read `digest.json`; raises DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
-            raise DataError(Problem(str(folder), "the folder of features must exist", None, _REMAKE))
+            raise DataError(
+                Problem(str(folder), "the folder of features must exist", None, "`tune-dml features` makes one.")
+            )
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             if content.pop("format") != _FORMAT:
@@ -111,10 +113,10 @@ class RowTable:
         if not np.array_equal(self.views, expected % views) or (np.diff(self.pictures.reshape(-1, views)) != 0).any():
             rule = f"the {views} views of a picture must be consecutive rows, numbered from 0"
             return [Problem(place, rule, None, _REMAKE)]
-        if wrong := sorted(set(np.unique(self.splits)) - set(SPLITS)):
+        if wrong := sorted(set(self.splits.tolist()) - set(SPLITS)):
             return [Problem(place, f"column split must hold {', '.join(SPLITS)}", wrong[:3])]
         held = np.isin(self.splits, SPLITS[1:])
-        if both := sorted(set(self.classes[held]) & set(self.classes[~held])):
+        if both := sorted(set(self.classes[held].tolist()) & set(self.classes[~held].tolist())):
             rule = f"a class must be a training or a test class, but {len(both)} are both"
             return [Problem(place, rule, both[:3], "Rename the classes, or correct column split.")]
         return []

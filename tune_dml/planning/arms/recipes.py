@@ -13,9 +13,11 @@ from trainables.config import SECTIONS
 from trainables.resolve import Layer
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.protocol_choice import protocol_layer
+from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Protocol, Stated, Value
 
 _BATCH, _PER_CLASS, _SAMPLER = "batch.batch_size", "batch.instances_per_class", "batch.sampler"
+_TASK = "task.name"
 
 
 CUT = " cut to "
@@ -23,7 +25,7 @@ CUT = " cut to "
 
 
 def method_layers(
-    protocol: Protocol | None, loss: Value = None, between: Sequence[Layer] = (), classes: int | None = None
+    protocol: Protocol | None, loss: Value = None, between: Sequence[Layer] = (), part: TrainingPart | None = None
 ) -> list[Layer]:
     """Return the layers of a loss on a data set; later ones win: recipe, study and arm, protocol.
 
@@ -31,7 +33,7 @@ def method_layers(
         protocol: the data set's; None means the defaults.
         loss: the trained loss; None means that of the protocol or the defaults.
         between: settings stated for study and arm (`stated_layers`).
-        classes: training classes of the data, the most that a batch of ours has; None if unknown.
+        part: what the data have for a batch of ours; None if unknown.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))
@@ -39,7 +41,7 @@ def method_layers(
     lr = None if printed else float(protocol_settings.get("optim.lr", _default("optim.lr")))
     layers = [*_recipe_layers(chosen, lr), *between]
     layers += [] if protocol is None else [protocol_layer(protocol)]
-    return layers + _whole_classes(layers, protocol, classes)
+    return layers + _fitting_batch(layers, protocol, part)
 
 
 def stated_layers(owner: str, stated: Sequence[Stated]) -> list[Layer]:
@@ -56,20 +58,26 @@ def _recipe_layers(loss: str, lr: float | None) -> list[Layer]:
     return [Layer(f"loss {loss}: {recipe.stated.source}", {**recipe.stated.settings, **rate})]
 
 
-def _whole_classes(layers: Sequence[Layer], protocol: Protocol | None, classes: int | None) -> list[Layer]:
-    """Reduce the batch of our own protocol to whole classes, and to the number of classes that exist."""
-    given: dict[str, Any] = {path: _default(path) for path in (_BATCH, _PER_CLASS, _SAMPLER)}
+def _fitting_batch(layers: Sequence[Layer], protocol: Protocol | None, part: TrainingPart | None) -> list[Layer]:
+    """Reduce the batch of our own protocol to whole classes, and to the classes or pictures that exist."""
+    given: dict[str, Any] = {path: _default(path) for path in (_BATCH, _PER_CLASS, _SAMPLER, _TASK)}
     for layer in layers:
         given |= layer.settings
-    if given[_SAMPLER] != "m_per_class" or (protocol is not None and protocol.origin == "paper"):
+    if protocol is not None and protocol.origin == "paper":
         return []
     batch, per_class = int(given[_BATCH]), int(given[_PER_CLASS])
-    drawn = min(batch // per_class, classes or batch)
-    if drawn * per_class == batch:
+    if given[_SAMPLER] == "m_per_class":
+        drawn = min(batch // per_class, part.classes if part else batch)
+        size = drawn * per_class
+        what = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
+        fitting = f"{what} of {per_class}"
+    elif given[_SAMPLER] == "random" and given[_TASK] == "retrieval" and part:  # other tasks split otherwise
+        size = min(batch, part.fewest)
+        fitting = f"the {size} training pictures that every seed has"
+    else:
         return []
     source = "defaults" if protocol is None else f"protocol {protocol.name}"
-    fitting = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
-    return [Layer(f"{source}: {batch}{CUT}{fitting} of {per_class}", {_BATCH: drawn * per_class})]
+    return [] if size == batch else [Layer(f"{source}: {batch}{CUT}{fitting}", {_BATCH: size})]
 
 
 def _default(path: str) -> Any:

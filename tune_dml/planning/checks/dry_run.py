@@ -75,8 +75,26 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
     if pictures is None:
         return DryRun((), tuple(notes), None if keeping else 0)
     notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]
-    notes += _coarse_notes(plan, data, pictures)
+    batches = _different(tasks, lambda task: canonical([task.config.data.flat, task.config.batch.flat]))
+    notes += [*_repeat_notes(batches, pictures), *_coarse_notes(plan, data, pictures)]
     return DryRun((), tuple(notes), max((task.kept_bytes(pictures) for task in keeping), default=0))
+
+
+def _repeat_notes(tasks: Iterable[Task], pictures: Pictures) -> list[str]:
+    """Note that batches hold a picture more than once where a class has fewer pictures than a batch wants of it."""
+    import numpy as np
+
+    found: dict[str, None] = {}
+    for task in tasks:
+        batch = task.config.batch
+        if batch.sampler != "m_per_class":
+            continue
+        _, counts = np.unique(task.training_labels(pictures, task.split(pictures)), return_counts=True)
+        if few := int((counts < batch.instances_per_class).sum()):
+            found[f"{few} of {len(counts)} at batch.instances_per_class={batch.instances_per_class}"] = None
+    if not found:
+        return []
+    return [f"Batches repeat pictures of training classes that have too few: {', '.join(found)}."]
 
 
 def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list[str]:

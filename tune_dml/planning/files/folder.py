@@ -11,6 +11,7 @@ from trainables.files import expanded
 from tune_dml.space import Value
 
 _FOLDER = "image_folder"
+_SPLIT = ("validation_fraction", "folds", "fold", "split")
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,14 @@ class TrainingPart:
     """The same for every seed."""
     pictures: int
     """Pictures of the largest class."""
+    fewest: int
+    """Pictures of the smallest part that any seed trains on."""
 
 
 def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
     """Return the sizes of the part of a folder that a trial trains on.
 
-    None for other data sets, for settings that choose the split, and for a folder that cannot be listed or split, which
-    the check of the data reports.
+    None for other data sets, and for a folder that cannot be listed or split, which the check of the data reports.
     """
     root = settings.get("data.root")
     if dataset != _FOLDER or not root or not expanded(str(root)).is_dir():
@@ -39,7 +41,9 @@ def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart |
     from trainables.tasks.splits import class_disjoint_split
 
     split_file = settings.get("data.split_file")
-    fraction = settings.get("data.validation_fraction")
+    chosen = {name: value for name in _SPLIT if (value := settings.get(f"data.{name}")) is not None}
+    if "split" in chosen:
+        chosen["protocol"] = chosen.pop("split")
     try:
         folder = ImageFolder(
             root=Path(expanded(str(root))),
@@ -47,10 +51,11 @@ def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart |
             split_file=None if split_file is None else str(split_file),
         )
         contents = folder.contents(np.arange(folder.counts()["images"]))
-        chosen = {} if fraction is None else {"validation_fraction": float(str(fraction))}
         test = folder.test_classes(contents.class_names)
         split = class_disjoint_split(contents.labels, test, seed=0, **chosen)  # type: ignore[arg-type]
-    except (ConfigError, ValueError, OSError):
+    except (ConfigError, ValueError, TypeError, OSError):
         return None
     _, counts = np.unique(contents.labels[split.train], return_counts=True)
-    return TrainingPart(len(counts), int(counts.max()))
+    sizes = np.bincount(contents.labels)[np.setdiff1d(contents.labels, test)]
+    kept = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
+    return TrainingPart(len(counts), int(counts.max()), int(np.sort(kept)[: len(counts)].sum()))

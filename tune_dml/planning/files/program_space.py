@@ -22,6 +22,12 @@ _UNUSED = {
 }
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 """W&B's command where a file has none."""
+_EXPONENTS = ("log_uniform", "q_log_uniform", "inv_log_uniform")
+_OTHERS = (
+    *("q_uniform", "q_log_uniform_values", "inv_log_uniform_values", "beta", "q_beta"),
+    *("normal", "q_normal", "log_normal", "q_log_normal"),
+)
+"""W&B's distributions that a sweep file does not have."""
 SEED = "seed"
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
@@ -53,7 +59,7 @@ def adapted(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, object], t
             rule = "the seed is no parameter: it pairs the trials of all cells"
             problems.append(Problem(f"{path}, parameters.seed", rule, None, "Write `seeds: 3` beside `parameters`."))
         given["parameters"] = plain = {name: _plain(value) for name, value in flat.items() if name != SEED}
-        problems += _scale_problems(path, plain)
+        problems += _distribution_problems(path, plain)
     return given, tuple(notes), problems
 
 
@@ -166,15 +172,21 @@ def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
     return [Problem(f"{path}, metric.{key}", f"must be given for a program{meant}", None, example) for key in lacking]
 
 
-def _scale_problems(path: Path, parameters: Mapping[str, object]) -> list[Problem]:
-    """W&B's `log_uniform` takes exponents."""
-    places = [
-        name
-        for name, value in parameters.items()
-        if isinstance(value, dict) and value.get("distribution") == "log_uniform"
-    ]
-    rule, remedy = "W&B's log_uniform takes exponents", "Write `log_uniform_values`, and min and max as they are."
-    return [Problem(f"{path}, parameters.{name}", rule, None, remedy) for name in places]
+def _distribution_problems(path: Path, parameters: dict[str, Any]) -> list[Problem]:
+    """Name what to write for W&B's other distributions, and put a range in their place, so that each has one problem."""
+    problems = []
+    for name, value in parameters.items():
+        given = value.get("distribution") if isinstance(value, dict) else None
+        if given in _EXPONENTS:
+            rule, remedy = f"W&B's {given} takes exponents", "Write `log_uniform_values`, and min and max as they are."
+        elif given in _OTHERS:
+            rule = f"W&B's {given} is not supported"
+            remedy = "Write `uniform`, `int_uniform` or `log_uniform_values` with min and max, or list the `values`."
+        else:
+            continue
+        problems.append(Problem(f"{path}, parameters.{name}", rule, None, remedy))
+        parameters[name] = {"min": 1, "max": 2}
+    return problems
 
 
 def _flat(parameters: Mapping[str, object], before: str = "") -> dict[str, object]:

@@ -222,8 +222,8 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
 
 
 def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, object]:
-    """Return the mapping without these keys; `parameters`, `arms` and `fixed` lose single entries only."""
-    several = {"parameters", "arms", "fixed"}
+    """Return the mapping without these keys; `metric`, `parameters`, `arms`, `fixed` lose single entries only."""
+    several = {"metric", "parameters", "arms", "fixed"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
     for key in several & kept.keys():
         wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]

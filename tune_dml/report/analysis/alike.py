@@ -8,13 +8,11 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
 from tune_dml.space import Knob
 
-_LOSS = "train/loss"
-
 
 def alike(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]:
     """Return groups of cells with exactly equal results under every seed that they share.
 
-    Both the validation metrics and the last loss must agree, because rounded metrics alone may agree by chance.
+    Both the validation metrics and the last losses must agree, because rounded metrics alone may agree by chance.
     """
     first: dict[tuple[object, ...], int] = {}
     groups: dict[int, list[CellAnalysis]] = {}
@@ -49,7 +47,8 @@ def changes_nothing(arm: ArmAnalysis, knob: Knob) -> bool:
 
 def _mark(trial: TrialResult) -> tuple[object, ...]:
     """Return a finished trial's results as a key; empty if they could agree by chance."""
-    if trial.status != "finished" or not trial.metrics.get(_LOSS):
+    losses = {name: value for name, value in trial.metrics.items() if "loss" in name.lower()}
+    if trial.status != "finished" or not any(losses.values()):
         return ()
-    figures = (item for item in trial.metrics.items() if item[0].startswith("val/"))
-    return (trial.seed, trial.metrics[_LOSS], *sorted(figures))
+    figures = {name: value for name, value in trial.metrics.items() if name.startswith("val/")}
+    return (trial.seed, *sorted({**figures, **losses}.items()))

@@ -153,7 +153,8 @@ class CellComparisons:
         """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly."""
         if self.pairs is None:
             return {}
-        return dict(zip(self.table.labels, comparison_bars(self.pairs).tolist(), strict=True))
+        means = [cell.mean for cell in self.cells if cell.values]
+        return dict(zip(self.table.labels, comparison_bars(self.pairs, means).tolist(), strict=True))
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
         """Return the ends of a cell's comparison bar; percentages are clipped to 0 and 100."""

@@ -185,7 +185,7 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
         sensitivity = replace(sensitivity, reason=isolated.problem, effect=effect)
     elif unused:
         sensitivity = replace(sensitivity, verdict="undecided", reason=_UNUSED, flat=False)
-    bars, seeds = _bars(analysis, at_level, sensitivity), _isolated_seeds(isolated.table)
+    bars, seeds = _bars(analysis, at_level, sensitivity, isolated.means), _isolated_seeds(isolated.table)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
         mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
@@ -240,14 +240,18 @@ def _failed_in_race(analysis: CellComparisons, at_level: Mapping[str, list[CellA
 
 
 def _bars(
-    analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]], matters: SensitivityVerdict
+    analysis: CellComparisons,
+    at_level: Mapping[str, list[CellAnalysis]],
+    matters: SensitivityVerdict,
+    means: Mapping[str, float],
 ) -> dict[str, float]:
     """Return half a comparison bar for each value; the bar of its cell if it has a single one."""
     if all(len(cells) == 1 for cells in at_level.values()):
         return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
     if matters.bounds is None:
         return {}
-    return dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+    at = [means[label] for label in matters.labels]
+    return dict(zip(matters.labels, comparison_bars(matters.bounds, at).tolist(), strict=True))
 
 
 def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ class MlflowRun:
 
     def __init__(self, log: Path, artifacts: Path):
         self._log = log
+        self._names: set[str] = set()
+        """Metrics logged so far."""
         self._token, self._id = secrets.token_hex(16), secrets.token_hex(16)
         self._info = {
             "run_id": self._id, "run_uuid": self._id, "run_name": "trial", "experiment_id": "0", "user_id": "",
@@ -77,9 +79,11 @@ class MlflowRun:
 
     def _keep(self, metrics: list[JsonRow]) -> None:
         for metric in metrics:
-            row = {metric["key"]: float(metric["value"])}  # JSON has "NaN" as text
-            step = int(metric.get("step", 0))
-            append(self._log, {"step": step, **row} if step else row)
+            name, step = metric["key"], int(metric.get("step", 0))
+            row = {name: float(metric["value"])}  # JSON has "NaN" as text
+            without = step == 0 and name in self._names  # MLflow's client sends 0 where a script gives no step
+            self._names.add(name)
+            append(self._log, row if without else {"step": step, **row})
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         answer, token = self.answer, self._token

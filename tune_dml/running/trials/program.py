@@ -68,8 +68,7 @@ class ProgramTrial:
             OSError: It was killed from outside, which a retry may help.
         """
         (self.own / "checkpoints").mkdir(parents=True, exist_ok=True)
-        for stale in (self._log, self._results):  # of an earlier attempt
-            stale.unlink(missing_ok=True)
+        self._results.unlink(missing_ok=True)  # of an earlier attempt
         settings = json.loads(self.request["settings"])
         values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
         write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")

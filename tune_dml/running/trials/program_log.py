@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 Figures = dict[str, float]
 
@@ -19,7 +21,11 @@ _RENAMED = {"time": "program/time"}
 
 @dataclass
 class ProgramLog:
-    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each."""
+    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each.
+
+    Rows of a killed attempt are there already. They count up to the step at which this attempt goes on, and all of them
+    if it has nothing left to do.
+    """
 
     path: Path
     metric: str
@@ -32,20 +38,27 @@ class ProgramLog:
     broken: str = ""
     """Reason of divergence: the non-finite metric and its step; empty otherwise."""
     _row: Figures = field(default_factory=dict)
+    _own_steps: dict[str, int] = field(default_factory=dict)
+    """The last step that each figure was reported with."""
+    _earlier: list[dict[str, object]] = field(default_factory=list)
+    """Rows of a killed attempt, until this one reports."""
     _offset: int = 0
     _rows: int = 0
     _lines: int = 0
     _said: set[str] = field(default_factory=set)
 
-    def read(self) -> bool:
-        """Read what is new; return whether there was any."""
-        lines = list(self._new_lines())
+    def __post_init__(self) -> None:
+        for line in self._new_lines(to_its_end=True):
+            with contextlib.suppress(ValueError, RecursionError):
+                self._earlier.append(_object(line))
+
+    def read(self, *, to_its_end: bool = False) -> bool:
+        """Read the new whole lines, or all that is there; return whether there was any."""
+        lines = list(self._new_lines(to_its_end))
         for line in lines:
             self._lines += 1
             try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError("no object")
+                row = _object(line)
             except (ValueError, RecursionError):
                 self._once("lines", f"line {self._lines} of its log is no JSON object; such lines are left out")
                 continue
@@ -53,16 +66,22 @@ class ProgramLog:
         return bool(lines)
 
     def take(self, row: Mapping[str, object]) -> None:
-        """Take figures of a step; without one they belong to the step after the last."""
+        """Take figures of a step; without one they belong to the step after the last.
+
+        Figures may count their steps differently, as batches and epochs do: one of a lower step counts at the present
+        step, unless the figure itself goes back.
+        """
+        if self._earlier:
+            self._go_on_at(row.get("step"))
         step = self._step_of(row)
         if step is None:
             return
-        if self._row and step != self.step:
+        if self._row and step > self.step:
             self.flush()
-        self.step = step
+        self.step = max(step, self.step)
         for given, value in row.items():
             name = _RENAMED.get(given, given)
-            if given == "step" or (number := self._number(name, value)) is None:
+            if given == "step" or (number := self._number(name, value)) is None or self._goes_back(name, step):
                 continue
             if not math.isfinite(number):
                 self._not_finite(name, number)
@@ -75,7 +94,8 @@ class ProgramLog:
 
     def finish(self, results: Path) -> None:
         """Read the rest of the log, and the results file if the program wrote one."""
-        self.read()
+        self.read(to_its_end=True)
+        self._go_on_at(math.inf)
         try:
             final = json.loads(results.read_bytes())
         except FileNotFoundError:
@@ -83,9 +103,19 @@ class ProgramLog:
         except (OSError, ValueError, RecursionError) as error:
             self.say(f"its results file cannot be read ({error})")
             final = {}
-        if isinstance(final, dict) and final:
+        if not isinstance(final, dict):
+            self.say("its results file holds no JSON object and is left out")
+        elif final:
             self.take(final if "step" in final else {**final, "step": self.step or 1})
         self.flush()
+
+    def _go_on_at(self, step: object) -> None:
+        """Take the rows of a killed attempt before this step; none of them if it is unknown."""
+        earlier, self._earlier = self._earlier, []
+        for row in earlier:
+            before = row.get("step")
+            if step == math.inf or (_is_number(step) and _is_number(before) and before < step):
+                self.take(row)
 
     def flush(self) -> None:
         """Report the row of the present step."""
@@ -102,13 +132,18 @@ class ProgramLog:
         step = row.get("step")
         if step is None:
             return self.step + 1
-        if not isinstance(step, int | float) or isinstance(step, bool) or not math.isfinite(step) or step < 0:
-            self._once("steps", f"step {step!r} is no whole number; such rows are left out")
-            return None
-        if step < self.step:
-            self._once("order", f"step {step:g} came after step {self.step}; such rows are left out")
+        if not _is_number(step) or not math.isfinite(step) or step < 0:
+            self._once("steps", f"step {step!r} is no whole number from 0 on; such rows are left out")
             return None
         return int(step)
+
+    def _goes_back(self, name: str, step: int) -> bool:
+        before = self._own_steps.get(name, 0)
+        if step < before:
+            self._once("order", f"step {step} of {name} came after step {before}; such figures are left out")
+            return True
+        self._own_steps[name] = step
+        return False
 
     def _number(self, name: str, value: object) -> float | None:
         try:
@@ -128,16 +163,27 @@ class ProgramLog:
             self._said.add(about)
             self.say(text)
 
-    def _new_lines(self) -> Iterator[bytes]:
-        """Yield each whole new line; the log may not exist yet."""
+    def _new_lines(self, to_its_end: bool) -> Iterator[bytes]:
+        """Yield each new line; one that is still being written only at the end. The log may not exist yet."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
                 for line in file:
-                    if not line.endswith(b"\n"):
+                    if not line.endswith(b"\n") and not to_its_end:
                         return
                     self._offset += len(line)
                     if line.strip():
                         yield line
         except FileNotFoundError:
             return
+
+
+def _object(line: bytes) -> dict[str, object]:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("no object")
+    return row
+
+
+def _is_number(step: object) -> TypeGuard[float]:
+    return isinstance(step, int | float) and not isinstance(step, bool)

@@ -100,13 +100,15 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
     return Bounds(estimate, low, high)
 
 
-def comparison_bars(bounds: Bounds) -> Array:
+def comparison_bars(bounds: Bounds, means: Sequence[float] | Array) -> Array:
     """Return half a comparison bar per cell, so that cells whose bars do not overlap differ; NaN if unbounded.
 
     The squared half-widths are split between the two cells of each pair, then all bars grow by one factor until every pair
-    is covered.
+    is covered. `means`: where the bars are drawn. Means of cells that lack seeds differ by more than their paired
+    difference; the bars cover that too.
     """
-    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low)
+    beside = np.subtract.outer(np.asarray(means), np.asarray(means)) - bounds.estimate
+    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low) + np.abs(beside)
     m = len(reach)
     blind = ~np.isfinite(reach)
     kept = np.flatnonzero(blind.sum(1) < m - 1)

@@ -139,7 +139,8 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
     matters = judge_sensitivity(table, analysis.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
     bars = dict.fromkeys(table.labels, math.nan)
     if matters.bounds is not None:
-        bars |= dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+        means = np.nanmean(table.values[[table.labels.index(label) for label in matters.labels]], axis=1)
+        bars |= dict(zip(matters.labels, comparison_bars(matters.bounds, means).tolist(), strict=True))
     baseline = next((label for label, arm in zip(table.labels, trained, strict=True) if arm.baseline), None)
     budget = _budget(trained)
     rows = []

@@ -76,7 +76,7 @@ def _opened(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
     resolution = analysis.results.resolution_of(key)
     table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, analysis.seeds, resolution=resolution)
     bounds = all_pairs(table.values, analysis.looks.level, table.noise)
-    bars, metric = comparison_bars(bounds).tolist(), metric_name(key)
+    bars, metric = comparison_bars(bounds, np.nanmean(table.values, axis=1)).tolist(), metric_name(key)
     rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     labels = [row.label for row in rows]
     chosen = next(labels.index(cell.label) for cell in best_cells(analysis.results) if cell.label in labels)
