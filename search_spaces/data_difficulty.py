@@ -1,4 +1,4 @@
-"""Harder training data: wrong labels, few pictures per class, a long tail of classes."""
+"""Studies with harder training data: wrong labels, few pictures per class, long-tailed class sizes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ARMS = (
     Arm("multi-similarity", {"loss.name": "multi_similarity"}),
     Arm("DRO-TopK", {"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160}),
 )
-_SOP = next(protocol for protocol in SEC_TRIPLET if protocol.dataset == "sop")  # DRO's paper has none there
-_ONE_A_DATA_SET = (GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP, _SOP)
+_SOP = next(protocol for protocol in SEC_TRIPLET if protocol.dataset == "sop")  # the DRO paper has no SOP
+_PROTOCOLS = (GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP, _SOP)
 _DIFFERS = "three losses are compared as they are, on one protocol"
 
 
@@ -30,7 +30,7 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         baseline="triplet",
         stated=(PAIRS.stated,),
         positive_pairs=160,
-        protocols=_ONE_A_DATA_SET,
+        protocols=_PROTOCOLS,
         margin=1.0,
         differs=_DIFFERS,
         notes=(note,),
@@ -39,22 +39,22 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
 
 NOISE = _space(
     "label_noise",
-    "Wrong labels: their share among the training pictures",
-    "Which losses stand wrong labels? Those that prefer hard pairs prefer wrong ones.",
+    "Share of wrong labels among the training pictures",
+    "Which losses tolerate wrong labels? Losses that weight hard pairs also weight mislabelled ones.",
     Knob("data.label_noise", Grid((0.0, 0.1, 0.3)), symbol="noise", origin="ours"),
-    "Drawn by the seed; validation and test keep their labels.",
+    "The seed draws the wrong labels; validation and test keep theirs.",
 )
 PICTURES = _space(
     "pictures_per_class",
-    "Few pictures a class in training",
-    "Which losses need many pictures a class?",
+    "Few training pictures per class",
+    "Which losses need many pictures per class?",
     Knob("data.pictures_per_class", Grid((5, 10, 20)), symbol="pictures", unit="a class", origin="ours"),
-    "Drawn by the seed; validation and test keep their pictures.",
+    "The seed draws the pictures that stay; validation and test keep theirs.",
 )
 TAIL = _space(
     "long_tail",
-    "A long tail of classes in training: most over fewest pictures",
-    "Which losses stand classes of very different size?",
+    "Long-tailed training classes, largest over smallest size",
+    "Which losses tolerate classes of very different size?",
     Knob("data.long_tail", Grid((1.0, 2.0, 4.0), scale="log"), symbol="imbalance", origin="ours"),
-    "Sizes fall exponentially from the largest class to the smallest; drawn by the seed.",
+    "Sizes fall exponentially from the largest class to the smallest; the seed draws the order of the classes.",
 )

@@ -28,8 +28,8 @@ SPACE = Space(
     margin=1.0,
     identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=(
-        "Pairs without loss are left out, here and in the baseline, as the paper does for its grouped variant: with them the "
-        "gradient falls with gamma to a sixth of its size, which Adam's coupled weight decay turns into another study.",
+        "Pairs without loss are left out, here and in the baseline, as the paper does for its grouped variant. With them, gamma "
+        "would shrink the gradient to a sixth, and Adam's coupled weight decay would confound the comparison.",
         "The exact weights of the paper, softmax(l / gamma) over all pairs; the released code samples pairs from "
         "exp(l / gamma) - 1 among the largest instead (loss.weights=expm1, loss.samples).",
         "The paper prints only the best gamma: R@1 67.7 on CUB200-2011, 86.4 on Cars196, 90.8 on In-Shop, selected on test.",

@@ -10,7 +10,7 @@ from tune_dml.space import Grid, Knob, Space
 SPACE = Space(
     name="dro_gamma_margin",
     title="DRO-KL: temperature gamma and margin m",
-    question="Is the best temperature another one when more or fewer pairs have a loss?",
+    question="Does the best temperature depend on how many pairs have a loss?",
     citation=DRO.at("section 4.1 (gamma) and section 4.2.1 (m = .2)"),
     scientific=(
         Knob("loss.gamma", Grid((0.1, 0.3, 0.9), scale="log"), symbol="gamma"),

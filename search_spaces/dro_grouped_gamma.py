@@ -58,8 +58,8 @@ SPACE = Space(
     differs="the three are different losses; they share the reduction (a mean over the anchors), batch and optimizer",
     notes=(
         "On Cars196 the best published value is the lowest tested: the optimum lies at the edge of the range.",
-        "beta = 50 as printed, where the authors of multi-similarity have 40. On Cars196 the paper copies LS and MS from them.",
-        "The paper's lifted structure is a sum over the anchors; ours is the mean in all arms, since Adam's coupled weight decay "
-        "would otherwise count 59 times less beside it.",
+        "beta = 50 as printed; the authors of multi-similarity have 40. On Cars196 the paper copies the LS and MS numbers.",
+        "The paper's lifted structure is a sum over the anchors; ours is the mean in all arms, since beside a sum Adam's coupled "
+        "weight decay would count 59 times less.",
     ),
 )

@@ -10,7 +10,7 @@ from tune_dml.space import Arm, Grid, Knob, Published, Space, Tie, Value
 _MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
 _BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
 _DOUBLED = (Tie("loss.k", "batch.batch_size", 2),)
-_QUESTION = "Which losses stand the imbalance of positive and negative pairs?"
+_QUESTION = "Which losses tolerate the imbalance of positive and negative pairs?"
 _RATIOS = "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.008, 0.006."
 
 
@@ -54,8 +54,8 @@ SPACE = Space(
     notes=(
         _RATIOS,
         "The steps are the same for every B, so a larger batch also sees more pictures: dro_imbalance_instances and "
-        "dro_imbalance_updates take that apart.",
-        "How many semi-hard negatives an anchor keeps is not printed: ours are as many as it has positives.",
+        "dro_imbalance_updates separate the two effects.",
+        "The paper does not print how many semi-hard negatives an anchor keeps: ours keeps as many as it has positives.",
         "Batches of B need B/5 training classes, which CUB200-2011 and Cars196 do not have.",
     ),
 )
@@ -93,7 +93,7 @@ INSTANCES = Space(
 UPDATES = Space(
     name="dro_imbalance_updates",
     title="Imbalance by batch size at equal pictures seen: lr = B * 2.5e-5",
-    question="Does imbalance matter when every batch size sees the same pictures at a rate that fits it?",
+    question="Does imbalance matter when all batch sizes see equally many pictures, at a learning rate scaled to the batch?",
     citation=None,
     scientific=(
         Knob(

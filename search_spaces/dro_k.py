@@ -51,10 +51,10 @@ SPACE = _space(
     DRO.at("section 4.1 (grid) and Table 1 (at the best K only)"),
     (160, 200, 240, 280),
     (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
-    "Batches of 80 with 5 pictures a class hold 160 positive pairs: K = 160 is one positive pair's worth each.",
-    "The paper prints R@1 at the best K of the grid, and not which that was: 67.4 and 67.3 on CUB200-2011, 86.0 and 86.1 on "
+    "Batches of 80 with 5 pictures a class hold 160 positive pairs: K = 160 is their number.",
+    "The paper prints R@1 at the best K of the grid without naming it: 67.4 and 67.3 on CUB200-2011, 86.0 and 86.1 on "
     "Cars196, selected on test.",
-    "The printed program of TopK-PN gives a sum; text and code take the average over the selected pairs, as here.",
+    "The paper's algorithm of TopK-PN gives a sum; text and code take the average over the selected pairs, as here.",
     "The binomial versions are arms of dro_variants.",
     positive_pairs=160,
 )

@@ -11,13 +11,13 @@ from tune_dml.space import Arm, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
 _BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
-# Its authors' code is for birds alone; for cars SEC's README has the rates of the plain loss.
+# The code of MS covers CUB alone; for Cars196, SEC's README has the learning rates of the plain loss.
 _MS = (GLYPHS_DRO, MS_CUB200, *(protocol for protocol in SEC_MS_PLAIN if protocol.dataset == "cars196"))
 
 SPACE = Space(
     name="dro_runs",
     title="Spread over runs: five variants of DRO beside multi-similarity",
-    question="Are the differences between the variants larger than those between two runs of one of them?",
+    question="Are the differences between the variants larger than those between two runs of one variant?",
     citation=DRO.at("section 6.2, Figure 4"),
     scientific=(),
     fixed={},
@@ -36,9 +36,7 @@ SPACE = Space(
     published=(DRO.table("Fig4 text").methods_on("CUB200-2011", note="The mean of five runs; K is not printed."),),
     margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
-    differs="the variants are of margin and of binomial losses, and multi-similarity is trained as its "
-    "authors did, on cars as the SEC paper's did",
-    notes=(
-        "The paper has five runs: --seeds 5. Which K and gamma they had is not printed; ours are 160 = 2B and 0.1.",
-    ),
+    differs="the variants have margin or binomial losses, and multi-similarity is trained as by its authors, on Cars196 "
+    "as by the SEC paper's",
+    notes=("The paper has five runs: --seeds 5. Their K and gamma are not printed; ours are 160 = 2B and 0.1.",),
 )

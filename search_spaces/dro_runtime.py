@@ -31,8 +31,8 @@ SPACE = Space(
     margin=1.0,
     differs="seven methods are compared as they are, in how long they take",
     notes=(
-        "The figure is made from the trials' own seconds an iteration, in training; the retrieval metrics come along. The "
-        "paper's figure has no numbers. Its runs had eight GTX 1080 Ti; a time depends on the machine, a ratio less.",
+        "The figure shows the trials' measured seconds per training iteration; the retrieval metrics are recorded too. The "
+        "paper's figure has no numbers. Its runs used eight GTX 1080 Ti; a time depends on the machine, a ratio less.",
         "benchmarks/losses.py times the losses alone, against named peers.",
     ),
 )

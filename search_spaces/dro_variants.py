@@ -14,7 +14,7 @@ _MEANS = (
     Arm("mean of margin losses", {"loss.name": "margin_all", "loss.denominator": "nonzero"}),
     Arm("mean of binomial losses", {"loss.name": "binomial"}),
 )
-_DIFFERS = "that is what is compared: K of the hardest pairs or all of them by weight, of margin or of binomial losses"
+_DIFFERS = "the study compares them: the K hardest pairs or all pairs by weight, with margin or binomial losses"
 
 
 def _space(
@@ -60,7 +60,7 @@ def _space(
         ),
         differs=_DIFFERS,
         notes=(
-            "The paper prints each variant at its best K or gamma, chosen on test, and not which that was.",
+            "The paper prints each variant at its best K or gamma, chosen on test, without naming it.",
             "The mean of margin losses and DRO-KL are over the pairs that have a loss: over all pairs their gradient, and with "
             "Adam's coupled weight decay the outcome, would depend on how many pairs are easy.",
             "The paper has no mean of all pairs; its rivals are cited from other papers.",

@@ -23,7 +23,7 @@ def _arm(
 SPACE = Space(
     name="mpa_family",
     title="MPA, MPA-DW and MPA-AP beside SoftTriple, Proxy-Anchor and Proxy-NCA",
-    question="Which proxy loss is best, and does it take several proxies a class?",
+    question="Which proxy loss is best, and does it need several proxies per class?",
     citation=MPA.at("section 4.3, Tables 4, 5 and 6"),
     scientific=(),
     fixed={},
@@ -49,8 +49,8 @@ SPACE = Space(
     ),
     differs="the protocols differ in the losses' own settings alone: number of proxies, scale, margin",
     notes=(
-        "alpha of MPA, and lambda and delta of the rerun SoftTriple, are not printed: those of the released codes of "
-        "Proxy-Anchor and SoftTriple.",
-        "Proxy-NCA is cited in the paper and not rerun; here it is trained as the others.",
+        "alpha of MPA, and lambda and delta of the rerun SoftTriple, are not printed; ours are those of the released codes "
+        "of Proxy-Anchor and SoftTriple.",
+        "The paper cites Proxy-NCA without a rerun; here it is trained as the others.",
     ),
 )

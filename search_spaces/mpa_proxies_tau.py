@@ -11,12 +11,12 @@ from tune_dml.space import Grid, Knob, Space
 SPACE = Space(
     name="mpa_proxies_tau",
     title="MPA: proxies per class and the weight tau that pulls them together",
-    question="Is the best number of proxies another one when they are pulled together more or less?",
+    question="Does the best number of proxies depend on how strongly they are pulled together?",
     citation=MPA.at("section 3.1 (equation 3) and section 4.4"),
     scientific=(PROXIES, Knob("loss.tau", Grid((0.0, 0.2, 1.0)), symbol="tau", origin="ours")),
     fixed=MPA_SETTINGS,
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
     margin=1.0,
     identities=("43: equal proxies without tau are one proxy", "42: K = 1 is Proxy-Anchor"),
-    notes=(ALPHA, "The paper varies K at tau = 0.2 alone. At K = 1 tau has nothing to weigh."),
+    notes=(ALPHA, "The paper varies K at tau = 0.2 alone. At K = 1 tau has no effect."),
 )

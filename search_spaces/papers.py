@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.printed_methods import (
-    CONTRASTIVE,
-    FACE,
-    LINEAR_HEAD,
-    PAIRWISE,
-    PROXY,
-    SPHERICAL,
-    TUPLET,
-    WITH_HEADS,
-)
+from search_spaces.printed_methods import CONTRASTIVE, FACE, LINEAR_HEAD, PAIRWISE, PROXY, SPHERICAL, TUPLET, WITH_HEADS
 from tune_dml.space import Paper, PaperTable, Part
 
 BIRDS_CARS = ("CUB200-2011", "Cars196")

@@ -1,7 +1,7 @@
-"""Methods of the papers' tables as our settings, under the tables' names.
+"""Our settings for the methods of the papers' tables, under the tables' names.
 
-With the authors' protocol they give the conditions of a printed number; a row adds its hyperparameters. `papers.py` says
-which table has which.
+With the authors' protocol and a row's hyperparameters they give the conditions of a printed number. `papers.py` assigns
+them to tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _with_norms(
 ) -> tuple[PrintedMethod, ...]:
     """Return a loss plain, with L2-reg, SEC and SEC-EMA; `plain` is the protocol of the loss alone.
 
-    `schedules` are those of eta: of L2-reg and SEC, and of SEC-EMA.
+    `schedules` are the schedule of eta for L2-reg and SEC, and the one for SEC-EMA.
     """
     growing = {**knobs, **_NORMS}
     first: dict[str, Value] = {"regularizer.schedule": schedules[0]}

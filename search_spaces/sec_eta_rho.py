@@ -10,7 +10,7 @@ from tune_dml.space import Baseline, Grid, Knob, Space
 SPACE = Space(
     name="sec_eta_rho",
     title="SEC-EMA: weight eta and momentum rho",
-    question="Is the best momentum another one when norms are pulled together more or less strongly?",
+    question="Does the best momentum depend on how strongly the norms are pulled together?",
     citation=SEC.at("supplement, section B.1 (eta) and Table 4 (rho)"),
     scientific=(
         Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta"),

@@ -25,9 +25,9 @@ _CITATION = SEC.at("supplement, section B.2 (grids) and Table 6")
 _DIFFERS = "the three heads are different losses, each with the margin and scale that is printed or usual for it"
 _NOTES = (
     "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
-    "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, and not which m does.",
-    "Our faces' head has a batch norm after the last layer, which is what the rebuttal's Table 5 shows to ruin SEC: "
-    "sec_face_head compares it with a plain last layer.",
+    "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, but not which m does.",
+    "Our head for faces has a batch norm after the last layer, which ruins SEC in the rebuttal's Table 5: sec_face_head "
+    "compares it with a plain last layer.",
 )
 
 

@@ -15,7 +15,7 @@ _CHOSEN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "NormalizedNPair": ((1.0, 1.0, 1.0, 1.0), (1e-2, 1e-2, 1e-3, 1e-3)),
     "MultiSimilarity": ((0.5, 1.0, 0.5, 0.25), (5e-3, 1e-2, 5e-4, 1e-4)),
 }
-"""The chosen eta of SEC and of L2-reg on each data set; of semihard on Cars196 the true one, not the printed 1e-2 (E7)."""
+"""Chosen eta of SEC and of L2-reg on each data set; semihard on Cars196 has the true one, not the printed 1e-2 (E7)."""
 _TABLE = SEC.says("supplement, Table 2")
 LOSSES = (
     ("Triplet", "triplet", (GLYPHS_TRIPLET, *SEC_TRIPLET)),
@@ -24,11 +24,11 @@ LOSSES = (
     ("MultiSimilarity", "multi_similarity", (GLYPHS_TRIPLET, *SEC_MS)),
 )
 _PLAIN = {"MultiSimilarity": (GLYPHS_TRIPLET, *SEC_MS_PLAIN)}
-"""Settings of the loss alone, if they differ from those with a regularizer."""
+"""Protocols of the loss alone, if they differ from those with a regularizer."""
 
 
 def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, ...]) -> tuple[Protocol, ...]:
-    """The protocols with the paper's weight on each of its data sets."""
+    """Return the protocols with the paper's eta on each of its data sets."""
     at = dict(zip(DATASETS, etas, strict=True))
     return tuple(
         with_also(protocol, suffix, Stated(_TABLE, {"regularizer.eta": at[protocol.dataset]}))
@@ -39,7 +39,7 @@ def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, .
 
 
 def _elsewhere(etas: tuple[float, ...]) -> tuple[Stated, ...]:
-    """The weight on other data: the paper's on Cars196."""
+    """Return the eta on other data: the paper's on Cars196."""
     eta = dict(zip(DATASETS, etas, strict=True))["cars196"]
     return (Stated(f"{_TABLE} (Cars196)", {"regularizer.eta": eta}),)
 
@@ -100,6 +100,6 @@ SPACE = Space(
         "Gains are to be read within a loss: arms of one loss share everything but the regularizer.",
         "eta is the one that the paper chose for each data set on its test classes; on other data it is that of Cars196, and "
         "0.5 for the tuplet margin loss, whose eta is not printed.",
-        "NMI and F1 are columns of the printed tables: they are measured at the evaluation that counts.",
+        "The printed tables also have NMI and F1; the selected evaluation measures them.",
     ),
 )

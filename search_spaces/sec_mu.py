@@ -15,7 +15,7 @@ _BATCH = ("batch mean",)
 
 
 def _arms(zero: Knob) -> tuple[Arm, ...]:
-    """The target of the norms; at zero with the weights that the paper prints for the loss."""
+    """Return one arm per target of the norms; the target zero has the etas that the paper prints for the loss."""
     return (
         Arm("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=()),
         Arm("batch mean", {"regularizer.name": "sec", "regularizer.rho": 1.0}, against=("no SEC",)),
@@ -48,7 +48,7 @@ SPACE = Space(
     margin=1.0,
     identities=_IDENTITIES,
     notes=(
-        "eta = 0.1 is where the table compares mu = 0 with the same weight; 0.5 is SEC's own. The others are ours.",
+        "At eta = 0.1 the table compares mu = 0 with SEC's mu; 0.5 is SEC's chosen eta. The other values are ours.",
     ),
 )
 

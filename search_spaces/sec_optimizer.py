@@ -33,7 +33,7 @@ SPACE = Space(
     margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=(
-        "Rates of the two optimizers do not compare, so each arm tunes its own over three values; they are for glyphs: "
+        "The two optimizers need different learning rates, so each arm tunes its own over three values. These suit glyphs: "
         "on the paper's data use `--set` or a sweep file with rates around the printed ones.",
         "The paper prints no numbers: its authors suspect that Adam relieves the problem and does not remove it.",
     ),

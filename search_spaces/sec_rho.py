@@ -12,7 +12,6 @@ _ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
 """The paper's weight for the triplet loss on each of its data sets."""
 _TABLE = SEC.says("supplement, Table 2")
 
-
 SPACE = Space(
     name="sec_rho",
     title="SEC-EMA: momentum rho of the mean norm",
@@ -52,6 +51,6 @@ SPACE = Space(
     notes=(
         "The best published value is the lowest tested: the optimum lies at the edge of the printed range.",
         "eta is not printed in Table 4; the rows rho = 1 and rho = 0.01 equal Table 5, where eta = 0.5.",
-        "eta is the one that Table 5 has for the triplet loss: 1 on CUB, SOP and In-Shop, 0.5 on Cars196 and the others.",
+        "eta is that of Table 5 for the triplet loss: 1 on CUB, SOP and In-Shop, 0.5 on Cars196 and on other data.",
     ),
 )

@@ -1,4 +1,4 @@
-"""How a model is trained and judged: losses, regularizers, samplers, metrics, data, models and the training loop.
+"""Training and evaluation of a model: losses, regularizers, samplers, metrics, data, models and the training loop.
 
-Torch only: knows nothing of Ray Tune, Optuna or MLflow, and runs bare. Importing this package imports no torch.
+Needs torch, but neither Ray Tune, Optuna nor MLflow. Importing this package imports no torch.
 """

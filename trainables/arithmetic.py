@@ -1,4 +1,4 @@
-"""How torch computes: determinism, precision, and optimizers that do not load its compiler (a second of CPU time)."""
+"""Arithmetic of torch: determinism, precision, and optimizers that do not load its compiler (a second of CPU time)."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _EXAMPLE = "Example: s3://my-bucket/sweeps."
 _QUERY = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an outage
-    **dict.fromkeys(("NO_SUCH_BUCKET", "404"), ("the bucket must exist", "Make it, or correct the address.")),
+_REFUSALS = {  # by pyarrow's names of S3's errors; any other error counts as an outage
+    **dict.fromkeys(("NO_SUCH_BUCKET", "404"), ("the bucket must exist", "Create it, or correct the address.")),
     "ACCESS_DENIED": (
         "access must allow to put, get, list and delete objects",
         "Give the credentials s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
@@ -42,13 +42,13 @@ _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an 
         ),
     ),
     "301": ("the bucket must be in the requested region", "Add ?region=REGION to the address."),
-    "507": ("the store must have room", "Free some."),
+    "507": ("the store must have room", "Free some space."),
 }
 _OUTAGES = {  # a running sweep waits for these to be fixed
     "ExpiredToken": "Renew the credentials: they have expired.",
     "REQUEST_TIME_TOO_SKEWED": "Set this machine's clock: it is minutes off.",
 }
-_AWAY = "Start it, or correct the address or AWS_ENDPOINT_URL."
+_AWAY = "Start the store, or correct the address or AWS_ENDPOINT_URL."
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Address:
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """Parse an address and add the endpoint of the environment; raises ConfigError."""
+        """Parse an address and add the environment's endpoint; raises ConfigError for an invalid one."""
         parts = urlsplit(text)
         if parts.scheme != "s3":
             raise ConfigError(
@@ -101,7 +101,7 @@ class Address:
 
 
 def _shown(text: str) -> str:
-    """Without what may be a secret."""
+    """Return the address with its credentials masked."""
     return re.sub(r"[^/]*@", "***@", text)
 
 

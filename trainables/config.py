@@ -202,9 +202,9 @@ class ModelConfig(MethodSection):
     head_init: Annotated[
         HeadInit,
         Field(
-            description="start of the head's linear layers: he_fan_out draws He normal weights over the outputs and zero "
-            "biases, torch keeps nn.Linear's uniform ones, torch_zero_bias those with zero biases; a head of another "
-            "package may have a start of its own"
+            description="initialisation of the head's linear layers: he_fan_out draws He normal weights over the outputs "
+            "and zero biases, torch keeps nn.Linear's uniform ones, torch_zero_bias those with zero biases; a head of "
+            "another package may have its own initialisation"
         ),
     ] = "he_fan_out"
     embedding_dim: Annotated[int, Field(ge=1)] = 64
@@ -234,7 +234,7 @@ class OptimConfig(MethodSection):
     ] = 0.0
     clip_value: Annotated[float | None, Field(gt=0, description="limit of each entry of the gradient")] = None
     clip_norm: Annotated[float | None, Field(gt=0, description="limit of the norm of the whole gradient")] = None
-    lr_schedule: Annotated[str, Field(description="how the learning rate goes")] = "constant"
+    lr_schedule: Annotated[str, Field(description="how the learning rate changes over training")] = "constant"
     freeze_backbone_steps: Annotated[
         int, Field(ge=0, description="steps at the start in which only head and loss train")
     ] = 0
@@ -246,14 +246,14 @@ class OptimConfig(MethodSection):
 class TrainingConfig(ConfigSection):
     """Length of training, evaluation interval and arithmetic."""
 
-    steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")] = 300
+    steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null if epochs sets the length")] = 300
     epochs: Annotated[float | None, Field(gt=0, description="passes over the training pictures, instead of steps")] = (
         None
     )
     eval_every: Annotated[int, Field(ge=1, description="steps between evaluations and checkpoints")] = 100
     precision: Annotated[
         Literal["float32", "float64", "bf16", "fp16"],
-        Field(description="of the network; loss and evaluation metrics stay float32 with bf16 and fp16"),
+        Field(description="precision of the network; loss and metrics stay float32 with bf16 and fp16"),
     ] = "float32"
     micro_batch: Annotated[
         int | None,
@@ -275,13 +275,13 @@ class EvaluationConfig(ConfigSection):
     ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 2, 4, 8)
     epoch: Annotated[
         Literal["last", "best_validation"],
-        Field(description="the evaluation a trial is judged by: the last, or the best on validation"),
+        Field(description="the evaluation that a trial reports: the last, or the best on validation"),
     ] = "last"
     matched_classes: Annotated[
         bool,
         Field(
-            description="judge the test half also among as many of its classes as validation has, test/matched_...: "
-            "figures that compare with validation's (retrieval)"
+            description="also evaluate the test half among as many of its classes as validation has: the figures "
+            "test/matched_... compare with validation's (retrieval)"
         ),
     ] = False
     feature_maps: Annotated[
@@ -291,15 +291,15 @@ class EvaluationConfig(ConfigSection):
         ),
     ] = False
     clustering: Annotated[
-        bool, Field(description="measure NMI and F1 of k-means at the evaluation that counts (retrieval)")
+        bool, Field(description="measure NMI and F1 of k-means at the selected evaluation (retrieval)")
     ] = True
     sheet_queries: Annotated[
-        int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
+        int, Field(ge=0, le=12, description="queries on a trial's sheet of retrieved pictures; 0 makes none")
     ] = 6
     keep: Annotated[
         Literal["scores", "embeddings", "weights"],
         Field(
-            description="what a trial keeps of its evaluation: hits by class, or also embeddings (float16), of which "
+            description="what a trial stores of its evaluation: hits by class, or also embeddings (float16), from which "
             "`tune-dml rescore` computes further metrics without training (retrieval), or the network (network.pt2)"
         ),
     ] = "scores"
@@ -309,13 +309,13 @@ class SeedsConfig(ConfigSection):
     """Seeds of single sources of randomness, in place of the trial's seed."""
 
     init: Annotated[
-        int | None, Field(ge=0, description="of initial weights, and of what the network draws while it trains")
+        int | None, Field(ge=0, description="seed of initial weights, and of the network's draws in training")
     ] = None
-    order: Annotated[int | None, Field(ge=0, description="of batches, augmentation and the loss's random choices")] = (
-        None
-    )
+    order: Annotated[
+        int | None, Field(ge=0, description="seed of batches, augmentation and the loss's random choices")
+    ] = None
     split: Annotated[
-        int | None, Field(ge=0, description="of what is held out for validation, and of pairs drawn from it")
+        int | None, Field(ge=0, description="seed of the validation split, and of pairs drawn from it")
     ] = None
 
 

@@ -31,13 +31,13 @@ NETWORK = "network.pt2"
 """The network of the selected evaluation, if the trial stores it."""
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
-"""Folder within the trial's and its files; see `trainables.evidence.record`."""
+"""Folder of the evidence within a trial's folder, and its files; see `trainables.evidence.record`."""
 
 SEALED = "sealed.json"
-"""Private file with `test/...` of the selected evaluation; no other file has them."""
+"""Private file with the `test/...` figures of the selected evaluation; no other file has them."""
 
 UNTESTED = "untested.pt"
-"""Private file with the head of the selected evaluation, whose test half nobody has evaluated yet."""
+"""Private file with the head of the selected evaluation, until it is evaluated on the test half."""
 
 Row = dict[str, float]
 """One report: `step` and figures `train/...`, `val/...` or `time/...`; never `test/...`."""
@@ -122,7 +122,7 @@ def read_sealed(folder: Path) -> Row:
 
 @dataclass
 class FolderContext:
-    """Trial files on disk or in object storage that all ranks read; rank 0 writes and calls `sink`."""
+    """Trial files on disk or in object storage that all ranks read and rank 0 writes; `report` calls `sink`."""
 
     folder: Path | str
     device: torch.device
@@ -201,7 +201,7 @@ class FolderContext:
     def latest_checkpoint(self) -> Checkpoint | None:
         """Load the last readable state to this context's device, without executing anything it contains.
 
-        Skips a damaged checkpoint for the one before, with a message.
+        If a checkpoint is damaged, say so and load the one before.
         """
         import torch
 
@@ -233,7 +233,7 @@ def _other(checkpoint: str) -> str:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Return whether every part of a checkpoint has its checksum, which torch does not test."""
+    """Return whether every part of a checkpoint matches its checksum, which torch does not verify."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.testzip() is None

@@ -109,7 +109,7 @@ def join(address: str, port: int, *, rank: int, world_size: int, backend: str, t
 
 
 class _GatherRows(torch.autograd.Function):
-    """All ranks' rows in rank order; backward gives a rank W times the gradient of its own rows."""
+    """Gathers all ranks' rows in rank order; backward gives a rank W times the gradient of its own rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:

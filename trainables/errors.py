@@ -66,7 +66,7 @@ class DataError(ConfigError):
 
 
 class Diverged(TrialError):
-    """Training left the finite numbers or collapsed; has the step and its statistics."""
+    """Training gave numbers that are not finite, or collapsed; has the step and its statistics."""
 
     def __init__(self, message: str, step: int, statistics: dict[str, float] | None = None):
         super().__init__(message)

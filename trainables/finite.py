@@ -26,11 +26,11 @@ class FiniteWatch:
         event.record()
         if before is None:
             return None
-        before[2].synchronize()  # of the step before, so it does not wait
+        before[2].synchronize()  # an event of the step before, so this does not wait
         return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
 
     def cause(self, modules: nn.Module) -> str:
-        """Return the cause for the message: weights that an earlier step ruined. Unknown on CUDA."""
+        """Return the cause for the message: weights that an earlier step made non-finite. Empty on CUDA."""
         if self.lagging or all(bool(parameter.isfinite().all()) for parameter in modules.parameters()):
             return ""
-        return ", for weights are not: an earlier loss was finite, but its gradient or the step along it was not"
+        return ", as weights are not finite: an earlier loss was, but its gradient or its step was not"

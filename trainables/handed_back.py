@@ -1,4 +1,4 @@
-"""Checks of what a loss or regularizer returns, since it may be a third party's."""
+"""Checks of the results of losses and regularizers, which may be third-party code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 3  # shapes of tensors
 
 
 def check_value(place: str, value: object, given: Tensor) -> None:
-    """Check that a value computed from `given` is a trainable scalar; raises ConfigError."""
+    """Raise ConfigError unless a value computed from `given` is a trainable scalar."""
     if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
         got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
         remedy = "Reduce the values of pictures or pairs, for example by their mean."
@@ -81,14 +81,14 @@ def versions(*tensors: Tensor) -> tuple[int, ...]:
 
 
 def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> None:
-    """Check that the inputs were not changed in place; raises ConfigError."""
+    """Raise ConfigError if the inputs were changed in place."""
     if versions(*tensors) != before:
         rule = "must not change its inputs in place, since other code uses them"
         raise ConfigError(Problem(place, rule, None, "Work on a copy: x / length, not x.div_(length)."))
 
 
 def check_figures(figures: Mapping[str, Tensor]) -> None:
-    """Check that each diagnostic is one number; raises ConfigError."""
+    """Raise ConfigError unless each diagnostic is one number."""
     raise_if_any(
         Problem(f"diagnostics() {name!r}", "must be a single number", tuple(figure.shape))
         for name, figure in figures.items()

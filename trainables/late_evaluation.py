@@ -1,4 +1,4 @@
-"""The test half of a trial that stored its head instead of evaluating it."""
+"""Evaluation of the test half for a trial that stored its head instead."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainables.training import prepare_process
 
 
 def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, cache_dir: Path | None = None) -> None:
-    """Evaluate the test half and seal the figures: the numbers that the trial itself would have sealed.
+    """Evaluate the test half and seal the figures, equal to those that the trial itself would have sealed.
 
     Args:
         config: configuration of the trial.
-        context: where to seal, and the threads of the trial.
+        context: files of the trial, and its number of threads.
         head: content of the trial's file `trainables.context.UNTESTED`.
         cache_dir: folder of decoded data sets.
 

@@ -40,8 +40,8 @@ _GIVEN_BY_CONTEXT = frozenset(
 class Registry(UserDict[str, type[T]]):
     """Name -> class for every concrete subclass of `base` in a package's modules and in an entry-point group.
 
-    A class needs its own class attribute `name`. Duplicate names and wrong entry points raise ConfigError. Filled at first
-    use, when modules that import each other are complete.
+    A class needs its own class attribute `name`. The registry is filled at first use, when modules that import each other
+    are complete.
     """
 
     def __init__(self, package: str, base: type[T], group: str) -> None:
@@ -49,7 +49,7 @@ class Registry(UserDict[str, type[T]]):
 
     @cached_property
     def data(self) -> dict[str, type[T]]:  # type: ignore[override]
-        """The classes, sorted by name; raises ConfigError."""
+        """The classes, sorted by name; raises ConfigError for duplicate names and wrong entry points."""
         classes: dict[str, type[T]] = {}
         path = importlib.import_module(self._package).__path__
         for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
@@ -128,7 +128,7 @@ class Parameter:
     description: str
     required: bool = False
     choices: tuple[object, ...] = ()
-    """Legal values, if they are a list."""
+    """Legal values, if they are listed."""
     numbers: KnobDomain = field(default=KnobDomain(), repr=False)
     """Rules in numbers; unbounded without rules."""
 

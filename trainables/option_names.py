@@ -1,4 +1,4 @@
-"""How messages name an option: as a flag, an argument of Python or a key of a sweep file.
+"""Names of options in messages: as a flag, an argument of Python or a key of a sweep file.
 
     option_place("seeds")      --seeds            seeds             mine.yaml, seeds
     spelled("seeds", 3)        --seeds 3          seeds=3           `seeds: 3`
@@ -49,7 +49,7 @@ class Flags(PythonArguments):
 
 @dataclass(frozen=True)
 class FileKeys(PythonArguments):
-    """Names options as keys of a sweep file; those that were given beside the file keep their own names."""
+    """Names options as keys of a sweep file; `beside` names the options given outside the file."""
 
     file: str
     keys: Set[str]
@@ -96,7 +96,7 @@ _names: ContextVar[PythonArguments] = ContextVar("option_names", default=_PYTHON
 
 
 def option_names() -> PythonArguments:
-    """Return the names that messages use here."""
+    """Return the naming that messages use in this context."""
     return _names.get()
 
 
@@ -117,7 +117,7 @@ def spelled(option: str, value: object = None) -> str:
 
 @contextmanager
 def naming(names: PythonArguments) -> Iterator[None]:
-    """Use other names within a block."""
+    """Name options by `names` within a block."""
     token = _names.set(names)
     try:
         yield

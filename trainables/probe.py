@@ -1,4 +1,4 @@
-"""Estimate a trial's time and memory from its first steps. Reports nothing; leaves test data alone."""
+"""Estimate a trial's time and memory from its first steps. Reports no rows and reads no test data."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _device() -> torch.device:
 
 
 def _on_gpu(device: torch.device) -> tuple[int, int]:
-    """Return this process's peak and the memory that others leave to it."""
+    """Return this process's peak GPU memory, and the memory that other processes leave free."""
     if device.type != "cuda":
         return 0, 0
     free, total = torch.cuda.mem_get_info(device)

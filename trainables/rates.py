@@ -104,7 +104,7 @@ class Cosine(RateSchedule):
 
 def _order_problems(place: str, milestones: object) -> list[Problem]:
     if isinstance(milestones, tuple) and list(milestones) != sorted(set(milestones)):
-        return [Problem(place, "must grow", list(milestones), "Sort them.")]
+        return [Problem(place, "must increase", list(milestones), "Sort them.")]
     return []
 
 

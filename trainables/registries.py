@@ -54,7 +54,7 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
 
 
 def _clashes(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
-    """Report knobs with the name of one of their section's own settings."""
+    """Report knobs that have the name of one of their section's own settings."""
     for section, model in SECTIONS.items():
         for registry in model.chooses.values():
             for cls in registries[registry].values():
@@ -90,7 +90,7 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
 
 
 def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
-    """Return the other packages whose code a trial trains with. Data sets do not count: they decode before."""
+    """Return the other packages whose code a trial trains with. Data sets do not count: they decode before training."""
     methods = [methods_of("sampler").get(method_named("batch", "sampler", _own("batch", settings)))]
     for section in SECTIONS.keys() - {"data"}:
         methods += methods_chosen(section, _own(section, settings)).values()
@@ -98,7 +98,7 @@ def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
 
 
 def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
-    """Return module -> digest of its file for all imported modules of those packages."""
+    """Return module -> digest of its file for all imported modules of `foreign_packages`."""
     packages = foreign_packages(settings)
     digests: dict[str, str] = {}
     for name, module in sorted(sys.modules.items()) if packages else ():  # thousands of modules

@@ -78,7 +78,7 @@ def resolve(*layers: Layer) -> Resolved:
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
     """Return the configuration of resolved settings, as `TrialConfig.settings` wrote them.
 
-    Checks types, domains and names again, but not rules between sections. Raises ConfigError.
+    Checks types, domains and names again, but not rules between sections. Raises ConfigError if one is wrong.
     """
     config, _, problems = Layered().over(Layer("settings", settings)).draft()
     if problems:
@@ -88,7 +88,7 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
 
 @dataclass(frozen=True)
 class _SectionSettings:
-    """Merged settings of one section and the methods they choose; equal if they are written the same."""
+    """Merged settings of one section and the methods they choose; equal if their texts are equal."""
 
     section: str
     settings: Mapping[str, Value] = field(compare=False)
@@ -176,7 +176,7 @@ class Layered:
             known += [f"{name}.{knob}" for method in methods.values() for knob in sorted(knob_names(method))]
         if path in SECTIONS:
             own = [name for name in known if name.startswith(f"{path}.")]
-            return Problem(path, "a section is no setting", None, f"Set one of {', '.join(own)}.")
+            return Problem(path, "is a section, not a setting", None, f"Set one of {', '.join(own)}.")
         remedy = nearest(path, known, what="setting", dotted=True)
         listed = remedy.startswith("Known")
         remedy = "Settings are dotted, like loss.margin; `tune-dml train --show` lists them." if listed else remedy
@@ -217,7 +217,7 @@ def _merge(
         if len(candidates) > 1:
             paths = [f"{section}.{key}" for key in candidates]
             rule = f"several methods have a knob of this name: {' and '.join(paths)}"
-            remedy = f"Set the one that is meant: {' or '.join(paths)}."
+            remedy = f"Set one of them by its full name: {' or '.join(paths)}."
             problems.append(Problem(f"{section}.{name}", rule, value, remedy))
             continue
         keys[name] = candidates[0]
@@ -235,7 +235,7 @@ def _shorten_interval(part: _SectionSettings, given: Mapping[str, Value]) -> _Se
 
 
 def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Unset epochs where a layer sets steps, and steps where it sets epochs."""
+    """Unset epochs if a layer sets steps, and steps if it sets epochs."""
     given = [path for path in _LENGTHS if settings.get(path) is not None]
     return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
 
@@ -255,7 +255,7 @@ def _section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[Proble
     if issubclass(model, MethodSection):
         own["parameters"], wrong = _chosen_knobs(part, model)
         known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
-        some_unknown = len(part.methods) < len(model.chooses)  # the rest may belong to the misspelt method
+        some_unknown = len(part.methods) < len(model.chooses)  # unknown knobs may belong to the misspelt method
         knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
     paths = [f"{name}.{key}" for key in known]
     unknown = [_unknown_in(part, key, paths) for key in sorted(knobs)]
@@ -273,7 +273,7 @@ def _unknown_in(part: _SectionSettings, key: str, known: Sequence[str]) -> Probl
         own = method_named(part.section, chooser, part.settings)
         others = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
         if others and own in methods_of(registry):
-            remedy = f"Leave it out, or set {part.section}.{chooser} to what has it: {', '.join(others)}."
+            remedy = f"Leave it out, or set {part.section}.{chooser} to a method that has it: {', '.join(others)}."
             return Problem(path, f"unknown setting of {own}", None, remedy)
     return Problem(path, "unknown setting", None, nearest(path, known, what="setting", dotted=True))
 

@@ -218,7 +218,9 @@ def _repeats_exactly(method: Method) -> None:
     torch.manual_seed(1)
     expected = method.value(embeddings, labels, module)
     for other in (*copies, restored):
-        _require(torch.equal(method.value(embeddings, labels, other), expected), "a copy goes on as the first does")
+        _require(
+            torch.equal(method.value(embeddings, labels, other), expected), "a copy continues as the original does"
+        )
 
 
 def _diagnostics_are_scalars(method: Method) -> None:

@@ -43,7 +43,7 @@ from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
-_COLLAPSE = 0.999  # mean pairwise cosine above which all embeddings are taken as equal
+_COLLAPSE = 0.999  # mean pairwise cosine above which all embeddings count as equal
 _FINDS_MOST = 50.0  # R@1 from which embeddings differ by class, however close they lie
 _COLLAPSE_CHECKS = (0.8, 0.9, 1)  # shares of a trial's steps
 _ROUNDING = 1e-6  # rounding of a cosine of float32 embeddings
@@ -296,7 +296,7 @@ def write_evidence(run: Run, evidence: Evidence | None) -> None:
 
 
 def _store_artifacts(run: Run, parts: Mapping[str, Evaluation]) -> None:
-    """Store hits of the selected evaluation, and its embeddings or network if `evaluation.keep` asks."""
+    """Store hits of the selected evaluation, and its embeddings or network as `evaluation.keep` says."""
     if run.context.rank != 0:
         return
     if run.config.evaluation.keep == "weights":
@@ -376,7 +376,7 @@ def _is_selected(row: Row, run: Run) -> bool:
 
 
 def checkpoint_state(run: Run) -> Checkpoint:
-    """Return everything that resuming needs."""
+    """Return the checkpoint: everything that resuming needs."""
     return {
         "task": run.learner.modules.state_dict(),
         "optimizer": run.optimizer.state_dict(),

@@ -56,11 +56,11 @@ class FolderFiles:
         return str(self.folder)
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """Write or replace a file; it is on disk before it has its name."""
+        """Write or replace a file atomically."""
         existing(self.folder.parent)
         try:
             write_whole(self.folder / name, content, private=private)
-        except FileNotFoundError as error:  # it vanished since the check
+        except FileNotFoundError as error:  # the folder vanished since the check
             raise gone(self.folder) from error
 
     def get(self, name: str) -> bytes | None:

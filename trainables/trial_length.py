@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -19,8 +18,8 @@ from trainables.training import Run
 FIRST = 50
 """Steps after which rates are compared, if the time allows as many."""
 _FEWEST = 10
-_WARM = 3  # steps before a step is timed, and as many that are timed
-_SHARE = 0.4  # of the time, for the comparison of rates
+_WARM = 3  # warm-up steps, and as many timed ones
+_SHARE = 0.4  # share of the time for the comparison of rates
 _MOST_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost
 _FULL = 100.0 - _CLOSE
@@ -32,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TrialLength:
-    """Result of a probe."""
+    """Learning rate and number of steps that a probe chose."""
 
     lr: float
     steps: int
@@ -73,7 +72,7 @@ class _Clock:
         return spent
 
     def allows(self, seconds: float = 0.0) -> bool:
-        """Whether so many seconds more end in time."""
+        """Return whether `seconds` more are left."""
         return self.spent() + seconds < self.seconds
 
 
@@ -82,7 +81,6 @@ def probe_length(
     rates: Sequence[float],
     *,
     seconds: float,
-    cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> TrialLength:
     """Train a few steps at each rate, then double the steps at the best rate until R@1 settles.
@@ -91,20 +89,19 @@ def probe_length(
         config: the trial, at any rate and length; its schedule must be constant.
         rates: learning rates to compare.
         seconds: time limit of the probe, which may end a step and an evaluation later.
-        cache_dir: folder of decoded pictures.
-        progress: told the seconds spent and the limit.
+        progress: called with the seconds spent and the limit.
 
     Returns:
         Rate and steps. A probe that runs out of time guesses the steps: each doubling gains half of the one before.
     """
     clock = _Clock(seconds, progress)
-    first = _first_mark(config, seconds * _SHARE / len(rates), cache_dir)
-    curves = {rate: _curve(config, rate, [first], clock, cache_dir) for rate in rates}
+    first = _first_mark(config, seconds * _SHARE / len(rates))
+    curves = {rate: _curve(config, rate, [first], clock) for rate in rates}
     by_rate = {rate: curve[max(curve)] for rate, curve in curves.items()}
     lr = max(by_rate, key=lambda rate: by_rate[rate])
     by_steps = curves[lr]
     if by_steps[max(by_steps)] <= _FULL and clock.allows():
-        longer = _curve(config, lr, [first * 2**k for k in range(_MOST_DOUBLINGS + 1)], clock, cache_dir)
+        longer = _curve(config, lr, [first * 2**k for k in range(_MOST_DOUBLINGS + 1)], clock)
         by_steps = max(by_steps, longer, key=max)  # the probe may end within the first steps
     finished = _is_close(list(by_steps.values()))
     steps = max(by_steps) * (1 if finished else 2 ** _doublings(list(by_steps.values())))
@@ -113,9 +110,9 @@ def probe_length(
     return TrialLength(lr, max(FIRST, steps), by_rate, first, by_steps, finished)
 
 
-def _first_mark(config: TrialConfig, seconds: float, cache_dir: Path | None) -> int:
-    """Return how many steps of a trial take so many seconds, at most `FIRST`."""
-    with _started(config, FIRST, cache_dir) as run:
+def _first_mark(config: TrialConfig, seconds: float) -> int:
+    """Return how many steps of a trial take `seconds`, at least `_FEWEST` and at most `FIRST`."""
+    with _started(config, FIRST) as run:
         for _ in range(_WARM):
             one_step(run)
         start = time.perf_counter()
@@ -125,13 +122,11 @@ def _first_mark(config: TrialConfig, seconds: float, cache_dir: Path | None) -> 
     return min(FIRST, max(_FEWEST, int(seconds / step)))
 
 
-def _curve(
-    config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock, cache_dir: Path | None
-) -> dict[int, float]:
-    """Return R@1 after so many steps, each mark twice the one before, until it settles or time is up."""
+def _curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) -> dict[int, float]:
+    """Return step -> R@1 at the marks, each twice the one before, until R@1 settles or time is up."""
     trial = resolve(Layer("trial", config.settings()), Layer("probe", {"optim.lr": lr})).config
     found: dict[int, float] = {}
-    with _started(trial, 2 * marks[-1], cache_dir) as run:
+    with _started(trial, 2 * marks[-1]) as run:
         start = clock.spent()
         for step in range(1, marks[-1] + 1):
             one_step(run)
@@ -146,10 +141,10 @@ def _curve(
     return found
 
 
-def _started(config: TrialConfig, steps: int, cache_dir: Path | None) -> AbstractContextManager[Run]:
+def _started(config: TrialConfig, steps: int) -> AbstractContextManager[Run]:
     length = {"training.steps": steps, "training.eval_every": steps}
     trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
-    return started_run(trial, torch.device("cpu"), torch.get_num_threads(), cache_dir)
+    return started_run(trial, torch.device("cpu"), torch.get_num_threads(), None)
 
 
 def _recall(run: Run) -> float:
@@ -157,7 +152,7 @@ def _recall(run: Run) -> float:
 
 
 def _is_close(values: Sequence[float]) -> bool:
-    """Return whether the last doubling gained less than a point, and the one before did not stall by chance."""
+    """Return whether the last doubling gained less than a point, and the last two less than two points."""
     if values and values[-1] > _FULL:
         return True
     return (
@@ -166,7 +161,7 @@ def _is_close(values: Sequence[float]) -> bool:
 
 
 def _doublings(values: Sequence[float]) -> int:
-    """Return after how many more doublings one gains less than a point, if each gains half of the one before."""
+    """Return the number of doublings until one gains less than a point, if each gains half of the one before."""
     if len(values) < 2:
         return _MOST_GUESSED
     gain, count = max(values[-1] - values[-2], values[-1] - values[0], _CLOSE), 1

@@ -1,4 +1,4 @@
-"""What each paper's code or text decides about training, beside what our protocols resolve to: docs/fidelity.md."""
+"""Fidelity sheets: every training decision of a paper's code or text beside ours; the source of docs/fidelity.md."""
 
 from __future__ import annotations
 

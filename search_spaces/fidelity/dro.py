@@ -59,7 +59,7 @@ DRO_SHEET = FidelitySheet(
         ),
         Decision(
             "schedule",
-            "constant: `lr_mul`, set after the second epoch, is read by nothing",
+            "constant: nothing reads `lr_mul`, which is set after the second epoch",
             "train.py, lines 106 and 107",
             {"optim.lr_schedule": "constant"},
         ),
@@ -99,7 +99,7 @@ DRO_SHEET = FidelitySheet(
             "80 pictures, five of a class; an epoch passes once over the classes in random order",
             "utils/sampler.py, lines 42 to 71; run_train_00.sh, lines 33 and 52",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
-            ours="classes are drawn afresh at every step",
+            ours="classes are drawn independently at every step",
             of=(*_SMALL, "*-64"),
         ),
         Decision(
@@ -111,7 +111,7 @@ DRO_SHEET = FidelitySheet(
         ),
         Decision(
             "steps",
-            "1200 epochs of 6 batches: 100 classes of five pictures in batches of 80, the last part dropped",
+            "1200 epochs of 6 batches: 100 classes of five pictures in batches of 80, the incomplete last one dropped",
             "train.py, lines 92 to 95; run_train_00.sh, line 54",
             {"training.steps": 7200},
             of=_SMALL,

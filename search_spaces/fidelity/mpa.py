@@ -135,7 +135,7 @@ MPA_SHEET = FidelitySheet(
             _OPEN,
             ours="BGR, 0 to 255 less (104, 117, 128)",
             verdict="unknown",
-            why="As every released code that loads these weights, but SEC's.",
+            why="As every released code that loads these weights, except SEC's.",
         ),
         Decision(
             "batches",

@@ -86,7 +86,7 @@ MS_SHEET = FidelitySheet(
             "draw once they are dealt out",
             "data/samplers/random_identity_sampler.py, lines 44 to 71; configs/example.yaml, lines 23 and 26",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
-            ours="classes and pictures are drawn afresh at every step",
+            ours="classes and pictures are drawn independently at every step",
         ),
         Decision(
             "steps",

@@ -135,7 +135,7 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
         ),
         Decision(
             "batches",
-            "180 pictures of a shuffled pass, the last part dropped",
+            "180 pictures of a shuffled pass, the incomplete last batch dropped",
             "train.py, lines 142 to 149; README.md",
             {"batch.sampler": "random", "batch.batch_size": 180},
         ),

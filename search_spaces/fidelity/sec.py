@@ -44,8 +44,8 @@ _NETWORK = (
         "supplement, section C.1 and Table 4",
         ours="a test measures it where pictures and weights are on the machine",
         verdict="unknown",
-        why="In which mode is not stated. 13.1 is the norm in training mode; untrained running statistics leave features as "
-        "they are, and a mean square of 0.44 of these would give 8.70.",
+        why="The paper does not state in which mode. 13.1 is the norm in training mode. Untrained running statistics leave "
+        "features as they are; a mean square of 0.44 would then give 8.70.",
         of=("sec/cars196",),
     ),
     Decision(
@@ -226,7 +226,7 @@ _DATA = (
     ),
     Decision(
         "batches",
-        "120 pictures: classes drawn without replacement, pictures of each without replacement where it has enough, afresh "
+        "120 pictures: classes drawn without replacement, pictures of each without replacement if it has enough, independently "
         "at every step",
         "config.py, line 16; data_engine.py, lines 105 to 138",
         {"batch.sampler": "m_per_class", "batch.batch_size": 120},

@@ -1,4 +1,4 @@
-"""What several sheets say."""
+"""Settings and sentences that several fidelity sheets share."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ CUT_AT_256 = "Pictures are stored with a shorter side of 256 pixels, so a small 
 
 
 def named(*protocols: Protocol) -> tuple[str, ...]:
-    """The names of protocols."""
+    """Return the names of protocols."""
     return tuple(protocol.name for protocol in protocols)

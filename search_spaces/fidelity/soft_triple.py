@@ -118,7 +118,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
         ),
         Decision(
             "batches",
-            "the last part of a pass is a smaller batch",
+            "the last batch of a pass is smaller",
             "train.py, lines 106 to 108",
             ours="it is dropped",
             verdict="differs",

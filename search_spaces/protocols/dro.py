@@ -52,7 +52,6 @@ _MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {
 
 _NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
 
-
 _PAIRS = ("dro_topk", "dro_topk_pn", "dro_kl", "margin_all", "binomial", "margin_semihard", "margin_dws", "dro_chi2")
 _GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
 

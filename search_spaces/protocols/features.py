@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols import ours  # by module: names found here would come before those of their own file
+from search_spaces.protocols import ours  # as a module: discovery would find imported protocols in this file first
 from tune_dml.space import Protocol, Value
 
 _HEADS: dict[str, Value] = {
@@ -34,7 +34,8 @@ FEATURES_PROXY = Protocol(
     dataset="features",
     settings={**_HEADS, "batch.batch_size": 90, "optim.lr": 1e-2, "training.steps": 800, "training.eval_every": 800},
     methods=ours.GLYPHS_PROXY.methods,
-    note="Ours: as features/triplet, with ten times the rate and twice the steps: at 1e-3 proxies still gain from more steps.",
+    note="Ours: as features/triplet, with ten times the learning rate and twice the steps: at 1e-3 proxies still gain with "
+    "more steps.",
 )
 
 FEATURES_DRO = Protocol(

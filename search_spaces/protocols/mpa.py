@@ -44,7 +44,6 @@ _NOTE = (
     "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."
 )
 
-
 PAPER = MPA.says("section 4.2")
 _ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
 
@@ -54,7 +53,7 @@ def _family(name: str) -> tuple[Stated, ...]:
 
 
 def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool = False) -> tuple[Protocol, ...]:
-    """One protocol a data set for a loss, with `several` proxies a class; a `rerun` is not how its own authors trained it."""
+    """Return a loss's protocol for each data set, with `several` proxies per class; a `rerun` is not its own paper's."""
     return tuple(
         Protocol.cited(
             f"mpa/{name}{suffix}",

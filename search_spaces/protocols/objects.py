@@ -1,18 +1,18 @@
-"""Our own protocols for the rendered objects: network, size of the batch, steps and rate; the rest travels with the loss."""
+"""Our protocols for the rendered objects: network, batch size, steps and learning rate; `recipes` sets the rest."""
 
 from __future__ import annotations
 
-from search_spaces.protocols import ours  # by module: names found here would come before those of their own file
+from search_spaces.protocols import ours  # as a module: discovery would find imported protocols in this file first
 from tune_dml.space import Protocol, Value
 
 _STEPS = (
-    "4,000 steps are not shown to be the end, and the rate is not tuned: in a bare loop of 1,000 steps, one seed, triplet "
-    "had R@1 4.9 halfway and 6.1 at the end."
+    "4,000 steps are not shown to suffice, and the learning rate is not tuned: in a bare loop of 1,000 steps, one seed, "
+    "triplet had R@1 4.9 halfway and 6.1 at the end."
 )
 
 
 def _as_triplet(name: str, note: str, settings: dict[str, Value], methods: tuple[str, ...] = ()) -> Protocol:
-    """The protocol objects/triplet with other settings."""
+    """Return objects/triplet with other settings."""
     everything = {**OBJECTS_TRIPLET.settings, **settings}
     return Protocol(f"objects/{name}", "objects", everything, note=f"Ours: as objects/triplet, {note}", methods=methods)
 

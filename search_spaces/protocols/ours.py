@@ -1,7 +1,7 @@
-"""Our own protocols, for the embedded data and a user's own pictures: seconds to minutes a trial.
+"""Our protocols for the embedded data and a user's own pictures: seconds to minutes a trial.
 
-Each says network, size of the batch, steps and rate of a data set. Pictures per class, sampler and the rate of proxies
-travel with the loss (`recipes`), and a study's own settings with the study and its arms.
+Each sets network, batch size, steps and learning rate for a data set. `recipes` sets pictures per class, sampler and the
+learning rate of proxies by loss; a study and its arms set the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GLYPHS_PROXY = Protocol(
     dataset="glyphs",
     settings={**_GLYPHS, **_FIVE_PICTURES, "batch.batch_size": 90, "optim.lr": 2e-3},
     methods=PROXIES.methods,
-    note="Ours: five pictures of each training class, and half the rate: at 4e-3 proxies learn less.",
+    note="Ours: five pictures of each training class, and half the learning rate: at 4e-3 proxies learn less.",
 )
 
 GLYPHS_DRO = Protocol(

@@ -1,4 +1,4 @@
-"""What travels with a loss to every data set: its batches, and the rate of its proxies. Protocols say the rest."""
+"""Settings of a loss on every data set: its batches, and the learning rate of its proxies. Protocols set the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _by_class(pictures: int, start: str) -> dict[str, Value]:
 
 
 def _sec(source: str, pictures: int, word: str) -> Stated:
-    """Return a batch of the spherical-embedding paper; its released head starts as torch starts a linear layer."""
+    """Return the SEC paper's batches of a loss, and torch's default initialisation of the head, as in its released code."""
     return Stated(
         f"{source} ({word} images a class); code: {SEC.code} (start of the head)", _by_class(pictures, "torch")
     )

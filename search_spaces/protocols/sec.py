@@ -1,7 +1,7 @@
 """Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding (SEC), NeurIPS 2020: supplement, rebuttal, released code.
 
-Learning rates are printed head / backbone (the rebuttal's header has them the wrong way round, erratum E8). One protocol
-a data set and base loss; the regularizer belongs to the space.
+Learning rates are printed head / backbone (the rebuttal's header has them the wrong way round, erratum E8). There is one
+protocol per data set and base loss; the space adds the regularizer.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ _NOTE = (
     "from the red channel, as the paper's code does; the other codes that load the same file subtract 128."
 )
 
-
 _Rates = tuple[float, float, float, tuple[int, ...]]
 """Learning rates of head and backbone, the factor of their decay, and the steps at which it is applied."""
 
@@ -118,7 +117,7 @@ def _rates(rates: _Rates, source: str) -> Stated:
 def _protocols(
     suffix: str, *stated: Stated, birds: _Rates, cars: _Rates, products: _Rates, shop: _Rates, source: str = RATES
 ) -> tuple[Protocol, ...]:
-    """One protocol a data set for a loss, by its learning rates; `source` says where those of birds and cars are printed."""
+    """Return a loss's protocol for each data set, by its learning rates; `source` cites those of birds and cars."""
     return tuple(
         Protocol.cited(
             f"sec/{dataset}{suffix}", dataset, *_COMMON, *sizes, *stated, _rates(rates, where), note=_NOTE,
@@ -134,9 +133,9 @@ def _protocols(
 
 
 _LATE: _Rates = (5e-4, 1e-4, 0.1, (6000,))
-"""Of products and clothes, for every loss but the tuplet margin loss."""
+"""Rates on SOP and In-Shop; the tuplet margin loss has others on In-Shop."""
 _ALIKE: _Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
-"""Of cars, for triplet losses and N-pair; for N-pair 2e-5 is better, says a footnote."""
+"""Rates on Cars196 for the triplet losses and N-pair; a footnote says that 2e-5 is better for N-pair."""
 
 SEC_TRIPLET = _protocols("", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE)
 SEC_SEMIHARD = _protocols(

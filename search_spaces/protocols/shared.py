@@ -1,6 +1,8 @@
-"""What several papers' protocols have in common."""
+"""Settings that the protocols of several papers share."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tune_dml.space import Protocol, Stated
 
@@ -50,13 +52,7 @@ LAST = Stated(
 
 
 def with_also(protocol: Protocol, suffix: str, stated: Stated) -> Protocol:
-    """A protocol with what its source states for one more method: the chosen eta of a regularizer."""
-    return Protocol(
-        name=f"{protocol.name}{suffix}",
-        dataset=protocol.dataset,
-        settings={**protocol.settings, **stated.settings},
-        origin=protocol.origin,
-        note=protocol.note,
-        sources={**protocol.sources, **dict.fromkeys(stated.settings, stated.source)} if protocol.sources else {},
-        methods=protocol.methods,
-    )
+    """Return a paper's protocol with one more of its settings, such as the chosen eta of a regularizer."""
+    settings = {**protocol.settings, **stated.settings}
+    sources = {**protocol.sources, **dict.fromkeys(stated.settings, stated.source)}
+    return replace(protocol, name=f"{protocol.name}{suffix}", settings=settings, sources=sources, default=False)

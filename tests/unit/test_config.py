@@ -149,7 +149,7 @@ def test_a_name_that_two_methods_share_must_say_which(shared_name):
     assert problem.place == "model.p (flag)"
     assert problem.value == 4.0
     assert all(["model.pooling.p", "model.head.p"][n] in problem.rule for n in (0, 1))
-    assert problem.remedy == "Set the one that is meant: model.pooling.p or model.head.p."
+    assert problem.remedy == "Set one of them by its full name: model.pooling.p or model.head.p."
     with pytest.raises(ConfigError, match=r"model\.head\.p \(flag\): must be less than 1, but got 4\.0"):
         resolved(flag={**shared_name, "model.head.p": 4.0})
 

@@ -1,4 +1,4 @@
-"""What a trial leaves to look at: the numbers against naive loops, the picture against its own pixels, and never sealed data."""
+"""Evidence of a trial: the numbers against naive loops, the picture against its own pixels, and never sealed data."""
 
 import io
 import json

@@ -223,7 +223,7 @@ def test_the_weight_of_sec_beside_rho_is_the_printed_one():
 def test_faces_can_have_a_plain_last_layer_and_are_told_why():
     heads = {arm["model.head"] for arm in settings_by_arm("sec_face_head", "webface").values()}
     assert heads == {"fc", "fc_bn"}
-    assert any("ruin SEC" in note for note in spaces()["sec_face"].notes)
+    assert any("ruins SEC" in note for note in spaces()["sec_face"].notes)
 
 
 def test_faces_and_contrastive_learning_print_every_column():

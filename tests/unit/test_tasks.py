@@ -92,7 +92,7 @@ MISUSES = [
     ("face_recognition", {"task__pairs": 10}, "need at least 20 pairs"),
     ("face_recognition", {"task__pears": 3}, r"task\.pears.*Did you mean 'task.pairs'"),
     ("face_recognition", {**BENCHMARK, "task__test_sets": ["lfw_bin"]}, "a test set must not validate"),
-    ("face_recognition", {**BENCHMARK, "data__split": "paper_test_selection"}, "validates on what tests"),
+    ("face_recognition", {**BENCHMARK, "data__split": "paper_test_selection"}, "validates on the test sets"),
     ("retrieval", {"task__name": "contrastiv"}, "Did you mean 'contrastive'"),
 ]
 

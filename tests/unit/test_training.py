@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
     with pytest.raises(Diverged) as error:
         run(config, tmp_path)
     assert error.value.step <= 20
-    assert ("for weights are not" in str(error.value)) == (poison == "nan weights")
+    assert ("as weights are not finite" in str(error.value)) == (poison == "nan weights")
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
 
 

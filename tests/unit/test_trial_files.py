@@ -227,7 +227,7 @@ class TestABucket:
             (("403 Forbidden", "AccessDenied"), "access must allow", "s3:PutObject"),
             (("403 Forbidden", "InvalidAccessKeyId"), "credentials must be right", "AWS_ACCESS_KEY_ID"),
             (("403 Forbidden", "SignatureDoesNotMatch"), "credentials must be right", "AWS_PROFILE"),
-            (("404 Not Found", "NoSuchBucket"), "bucket must exist", "Make it"),
+            (("404 Not Found", "NoSuchBucket"), "bucket must exist", "Create it"),
             (("301 Moved Permanently", "PermanentRedirect"), "region", "?region=REGION"),
             (("400 Bad Request", "ExpiredToken"), "store must answer", "Renew the credentials"),
             (("403 Forbidden", "RequestTimeTooSkewed"), "store must answer", "clock"),

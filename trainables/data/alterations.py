@@ -1,4 +1,4 @@
-"""Harder training data: fewer pictures, unbalanced classes, wrong labels. Never validation or test.
+"""Harder training data: fewer pictures, unbalanced classes, wrong labels. Validation and test stay as they are.
 
 Every draw depends on the trial's seed alone and is nested: the pictures kept at 5 per class are among those kept at
 10, labels that are wrong at 10 % are wrong at 20 %. So cells differ by the knob alone. docs/specification.md, 8.1.

@@ -32,7 +32,7 @@ class AugmentDecisions:
     factors: Floats
     """Brightness, contrast and saturation factors and hue shift in turns, (B, 4); (1, 1, 1, 0) changes nothing."""
     order: NDArray[np.int64]
-    """Order in which the four are applied, (B, 4)."""
+    """Order in which the four factors are applied, (B, 4)."""
     grey: NDArray[np.bool_]
 
 
@@ -117,7 +117,7 @@ AUGMENTATIONS: dict[str, dict[str, object]] = {
 
 
 def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
-    """Return the augmentation `name` with some knobs changed; None for "none". Raises ConfigError."""
+    """Return the augmentation `name` with some knobs changed; None for "none". Raises ConfigError for a wrong one."""
     if name == "none" and not knobs:
         return None
     if name not in AUGMENTATIONS:
@@ -128,9 +128,9 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
 
 
 def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:
-    """Return the window (top, left, height, width), (B, 4), of resizing the shorter side and cutting the centre.
+    """Return the window (top, left, height, width), (B, 4), that resizing and cropping the centre keeps.
 
-    In the stored picture's pixels, so not whole numbers; rounding follows torchvision.
+    In pixels of the stored picture, hence fractional; rounding follows torchvision.
     """
     resized, offset = resized_sizes(sizes, resize, crop)
     scale = sizes / resized

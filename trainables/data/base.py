@@ -77,7 +77,7 @@ class Pictures:
 
     @property
     def are_features(self) -> bool:
-        """Whether these are stored features of a backbone, which nobody can look at."""
+        """Whether these are stored features of a backbone, which cannot be displayed."""
         return isinstance(self.images, FeatureRows)
 
     def __reduce__(self) -> str | tuple[object, ...]:
@@ -105,7 +105,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _checked_method(name: str, method: _Method, kind: type) -> _Method:
-    """Wrap a data set's method so that its mistakes become a DataError that names both.
+    """Wrap a data set's method so that its mistakes become a DataError that names data set and method.
 
     Configuration errors, failing disks and lack of memory pass unchanged.
     """
@@ -192,7 +192,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError."""
+        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError if one fails."""
 
     def is_prepared(self) -> bool:
         """Return whether the cache holds the decoded data."""
@@ -213,11 +213,11 @@ class DataSet(ABC):
         return ()
 
     def listed(self) -> Pictures | None:
-        """Return the data set with black pictures before decoding; None if a set cannot list them."""
+        """Return the data set with black pictures, without decoding; None if not supported."""
         return None
 
     def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
-        """Return pictures that are decoded at each use, for a full disk; None if a set cannot."""
+        """Return pictures that are decoded at each use, for a full disk; None if not supported."""
         return None
 
     def prepare(self, progress: Progress | None = None, *, fall_back: bool = True) -> Pictures:
@@ -275,7 +275,7 @@ class DataSet(ABC):
         )
 
     def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
-        """Check labels and test classes against the pictures; raises DataError."""
+        """Return the test classes; raises DataError if they or the labels do not fit the pictures."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
         test_classes = tuple(self.test_classes(contents.class_names))
         raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
@@ -283,7 +283,7 @@ class DataSet(ABC):
 
 
 def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
-    """Check the labels that `write` returned, a mistake that training would not notice."""
+    """Check the labels that `write` returned: training would not notice a mistake."""
     labels, classes = np.asarray(contents.labels), len(contents.class_names)
     if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
         got = f"{labels.dtype} of shape {labels.shape}"

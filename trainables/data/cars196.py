@@ -1,4 +1,4 @@
-"""Cars196: three layouts in circulation, one split."""
+"""Cars196, in any of three published layouts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cars196(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the first folder with a layout's annotations; raises DataError."""
+        """Return the first folder with a layout's annotations; raises DataError if there is none."""
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
             remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
@@ -113,10 +113,10 @@ def _mat(path: Path) -> dict[str, object]:
 
     try:
         data: dict[str, object] = loadmat(path, simplify_cells=True)
-    except Exception as error:  # damaged files raise whatever they like
+    except Exception as error:  # scipy raises many kinds for damaged files
         rule = "must be there" if not path.exists() else "must be a readable MATLAB file"
         reason = None if not path.exists() else str(error)
-        raise DataError(Problem(str(path), rule, reason, "Get it again from the source of the others.")) from error
+        raise DataError(Problem(str(path), rule, reason, "Get it from the source of the other files.")) from error
     return data
 
 
@@ -125,7 +125,7 @@ def _structs(data: dict[str, object], key: str, path: Path, fields: tuple[str, .
     if not rows or any(field not in rows[0] for field in fields):
         has = sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
         rule = f"must hold the struct array {key!r} with fields {', '.join(fields)}"
-        remedy = "Layouts must not be mixed, and a test file without labels will not do."
+        remedy = "Do not mix layouts, and use a test file with labels."
         raise DataError(Problem(str(path), rule, has, remedy))
     return rows
 

@@ -42,7 +42,7 @@ class _Cifar(DataSet):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of the batches; raises DataError."""
+        """Return the folder of the batches; raises DataError if it is not there."""
         root = archives.unpacked(self.root, self.cache_dir)
         return find_folder(
             root,

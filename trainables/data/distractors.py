@@ -25,7 +25,7 @@ class Distractors(StoredPictures):
     citation = "protocol of Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016"
     licence = "the user's own"
     source = f"root/**/*{KINDS}"
-    dead = "MegaFace itself: retired by its authors, no download is left"
+    dead = "MegaFace itself: retired by its authors, without a download"
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
         super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)

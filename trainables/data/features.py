@@ -89,7 +89,7 @@ class Features(DataSet):
 
 
 _FileState = tuple[tuple[int, int], ...]
-"""Size and time of change of each file: a folder that was replaced is read again."""
+"""Size and modification time of each file, so that a replaced folder is read again."""
 
 
 def _state(folder: Path) -> _FileState:
@@ -102,13 +102,13 @@ def _state(folder: Path) -> _FileState:
 
 @lru_cache(8)
 def _checked(folder: Path, state: _FileState) -> list[Problem]:
-    """Check a folder once per process and state of its files: every trial opens it."""
+    """Check a folder once per process and `state` of its files: every trial opens it."""
     return store_problems(folder)
 
 
 @lru_cache(8)
 def _opened(folder: Path, state: _FileState) -> Pictures:
-    """Return the features as pictures of one pixel; raises DataError."""
+    """Return the features as pictures of one pixel; raises DataError for a damaged folder."""
     about = StoreDigest.read(folder)
     rows, table = open_rows(folder, about), read_table(folder)
     first = slice(None, None, about.views)  # a line per picture

@@ -123,7 +123,7 @@ class ImageFolder(StoredPictures):
 
     @cached_property
     def _folders(self) -> list[Path]:
-        """Return the candidate class folders, sorted by name; raises DataError."""
+        """Return the candidate class folders, sorted by name; raises DataError if the root is unreadable."""
         try:
             return sorted(path for path in self.root.iterdir() if path.is_dir() and path.name[0] != ".")
         except OSError as error:

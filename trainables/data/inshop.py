@@ -67,7 +67,7 @@ class InShop(PictureFiles):
             name for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt") if (folder / name).exists()
         ]
         if not lists:
-            rule = "must hold list_eval_partition.txt, there or in Eval/"
+            rule = "must hold list_eval_partition.txt, directly or in Eval/"
             raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
         pictures = self._pictures_folder(folder)
@@ -100,7 +100,7 @@ class InShop(PictureFiles):
                 return above + self.pictures
         there = next((above + other for above in ("", "Img/") if (folder / above / other).is_dir()), None)
         remedy = f"Pass --set data.pictures={other} to read {there}/." if there else "Extract img.zip there."
-        rule = f"must hold the pictures in {self.pictures}/, there or in Img/"
+        rule = f"must hold the pictures in {self.pictures}/ or Img/{self.pictures}/"
         raise DataError(Problem(str(folder), rule, there and f"only {there}/", remedy))
 
 
@@ -110,6 +110,6 @@ def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Prob
         problems.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
     declared = read_list(path).split("\n", 1)[0].strip()
     if declared.isdigit() and int(declared) != len(rows):
-        remedy = "The list was cut short or changed: get it again."
+        remedy = "The list was cut short or changed: download it again."
         problems.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
     return problems

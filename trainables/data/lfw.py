@@ -52,7 +52,7 @@ class LabeledFaces(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of the people's folders, or its parent."""
+        """Return the folder that holds the people's folders, or its parent."""
         require_root(self.root, self.source)
         return archives.unpacked(self.root, self.cache_dir).resolve()
 
@@ -62,7 +62,7 @@ class LabeledFaces(PictureFiles):
             if (folder / self.marker).is_file():
                 return (folder / self.marker).resolve()
         rule = "must hold pairs.txt, or lie beside it"
-        remedy = "Get pairs.txt, which the archives of pictures do not hold, and put it there."
+        remedy = "Download pairs.txt, which the archives of pictures do not hold, and put it there."
         raise DataError(Problem(str(self.root), rule, None, remedy))
 
     def read(self, folder: Path) -> Listing:

@@ -68,7 +68,7 @@ class Objects(DataSet):
         return [Problem(str(folder), f"pybullet must have {self.classes} meshes", found, _REINSTALL)]
 
     def digest(self) -> str:
-        """Digest mesh files, settings and renderer version; raise the 1 when the views change."""
+        """Digest mesh files, settings and renderer version; raise the number 1 when the views change."""
         folder = _mesh_folder()
         if folder is None:
             raise DataError(_not_installed())
@@ -109,7 +109,7 @@ class Objects(DataSet):
                 raise DataError(Problem("data.name", "pybullet must render", str(error), _REINSTALL)) from error
 
     def _notes(self, directory: Path) -> tuple[str, ...]:
-        """Note if this machine renders other pixels than the recorded ones."""
+        """Return a note if this machine renders other pixels than the recorded ones."""
         recorded = _PIXELS.get(self.size) if (self.views, self.classes) == (_VIEWS, _MESHES) else None
         if recorded is None or sha256_of(cache.open_images(directory)) == recorded:
             return ()

@@ -1,1 +1,1 @@
-"""What a trial leaves to look at."""
+"""Evidence of a trial for the report: sheets of pictures, feature maps, norms, directions and stored embeddings."""

@@ -28,7 +28,7 @@ def interval(total_steps: int, row_every: int) -> int:
 
 
 def sample_pictures(pictures: Indices, *, seed: int) -> Indices:
-    """Draw the training pictures that are watched, ascending."""
+    """Draw the training pictures to watch, ascending."""
     generator = np.random.default_rng((_STREAM, seed))
     return np.sort(generator.choice(pictures, min(_SAMPLE, len(pictures)), replace=False))
 
@@ -40,7 +40,7 @@ def turn_lengths(before: Tensor, after: Tensor) -> Tensor:
 
 
 def turn_statistics(before: Tensor, after: Tensor) -> dict[str, float]:
-    """Return mean and variance of v; empty if a direction is not finite, which ends the trial elsewhere."""
+    """Return mean and variance of v; empty if a direction is not finite, which the training loop reports."""
     lengths = turn_lengths(before.double(), after.double())
     if not bool(torch.isfinite(lengths).all()):
         return {}

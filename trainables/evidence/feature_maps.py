@@ -13,17 +13,17 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
-from trainables.evidence.sheet import CELL, FRAME, GAP, HEADER, INK, LIMIT, PAPER, SIDE, thumbnail, typeface, within
+from trainables.evidence.sheet import CELL, FRAME, GAP, HEADER, INK, PAPER, SIDE, thumbnail, typeface, within_limit
 
 _CHANNELS = 6
 # From dark (least) to light (most), so that it is readable in grey too.
 _SCALE = np.array([(20, 18, 60), (90, 30, 120), (200, 70, 80), (250, 165, 50), (252, 250, 190)], dtype=np.float64)
 
 
-def _most_active(maps: Tensor, count: int = _CHANNELS) -> list[int]:
-    """Return the channels of one picture's maps (C, h, w) with the largest mean, in descending order."""
+def _most_active(maps: Tensor) -> list[int]:
+    """Return the six channels of one picture's maps (C, h, w) with the largest mean, in descending order."""
     order = torch.argsort(maps.double().mean(dim=(1, 2)), descending=True, stable=True)
-    return order[:count].tolist()
+    return order[:_CHANNELS].tolist()
 
 
 def heat(channel: NDArray[np.float64]) -> Image.Image:
@@ -50,4 +50,4 @@ def draw_feature_maps(maps: Tensor, numbers: Indices, pictures: Pictures) -> byt
             left = GAP + column * step
             canvas.paste(heat(own[channel].double().numpy()), (left + FRAME, top + FRAME))
             pen.text((left + FRAME, top + CELL), f"channel {channel}", fill=INK, font=typeface(10))
-    return within(canvas, LIMIT)
+    return within_limit(canvas)

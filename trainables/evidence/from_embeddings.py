@@ -17,7 +17,7 @@ from trainables.evidence.record import Histogram, Tile
 from trainables.losses.base import normalise
 
 _BINS = 40
-NEIGHBOURS = 5
+_NEIGHBOURS = 5
 _QUERY_STREAM = 0x5_EE_5EE7  # separates this generator from the samplers' for equal seeds
 
 
@@ -37,7 +37,7 @@ def histogram_of(values: Tensor, bins: int = _BINS) -> Histogram | None:
 def queries_of(
     queries: Indices, gallery: Indices | None, labels: NDArray[np.int64], count: int, *, seed: int
 ) -> Indices:
-    """Choose rows of `queries` of at most `count` pictures with a positive, of as many classes as possible.
+    """Choose at most `count` rows of `queries` that have a positive, from as many classes as possible.
 
     `queries` and `gallery` (None: the queries) are picture indices, `labels` those of the whole data set.
     """
@@ -57,7 +57,7 @@ def neighbour_rows(
     searched: tuple[Tensor, Indices],
     pictures: Pictures,
     *,
-    top: int = NEIGHBOURS,
+    top: int = _NEIGHBOURS,
 ) -> tuple[tuple[Tile | None, ...], ...]:
     """Return each query and its `top` nearest other pictures by cosine, from embeddings (Q, D), (G, D) with picture indices."""
     (queries, query_numbers), (gallery, numbers) = asked, searched

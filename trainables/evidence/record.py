@@ -1,7 +1,7 @@
 """Evidence of a trial on disk: the norms of its embeddings, and pictures with their nearest neighbours. Small and bounded.
 
     evidence/evidence.json    histogram of norms, and the content of the sheet as text        a few kB
-    evidence/sheet.jpg        a few pictures with their nearest by the network               at most 60 kB (see `sheet.py`)
+    evidence/sheet.jpg        a few pictures with their nearest neighbours                   at most 60 kB (see `sheet.py`)
     evidence/maps.jpg         their most active feature maps, if configured                  at most 60 kB
 
 They show the final evaluation on the validation pictures. These are test pictures only under `paper_test_selection`; sealed
@@ -41,17 +41,17 @@ class Snapshot:
 
     step: int
     norms: tuple[float, ...]
-    """Of the raw embeddings of those that are followed."""
+    """Norms of the raw embeddings of the followed pictures."""
     turns: Histogram | None
-    """How far the directions of all of them have turned since the snapshot before; None at the first."""
+    """Turns of the directions of all watched pictures since the last snapshot; None at the first."""
 
 
 @dataclass(frozen=True)
 class WatchedPictures:
-    """What became of the same training pictures while the trial ran."""
+    """Snapshots of the watched training pictures during a trial."""
 
     pictures: tuple[int, ...]
-    """Numbers in the data set of those that are followed."""
+    """Indices in the data set of the followed pictures, whose norms are stored."""
     snapshots: Annotated[tuple[Snapshot, ...], Field(alias="looks")]
 
 
@@ -97,7 +97,7 @@ class Evidence:
     clustering: str = ""
     """Program, version and settings of the clusters behind NMI and F1; empty without clustering."""
     watched: WatchedPictures | None = None
-    """Up to the evaluation; None in trials that were too short to be looked at."""
+    """Snapshots up to the evaluation; None if the trial was too short for one."""
     files: tuple[Path, ...] = field(default=(), compare=False)
     """Stored files: evidence.json, then sheet.jpg and maps.jpg if drawn; empty before storing."""
 

@@ -48,11 +48,11 @@ def draw_sheet(sheet: Sheet) -> bytes:
         for column, tile in enumerate(tiles):
             if tile is not None:
                 _draw_tile(canvas, pen, tile, sheet.pictures, _tile_corner(row, column))
-    return within(canvas, LIMIT)
+    return within_limit(canvas)
 
 
 def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes:
-    """Return the titles and some rows of a drawn sheet of `of` rows and `columns` columns."""
+    """Return a JPEG with the titles and some rows of a drawn sheet of `of` rows and `columns` columns."""
     drawn = Image.open(io.BytesIO(data)).convert("RGB")
     width, height = _tile_corner(of, columns)[0], _tile_corner(of, 0)[1]
     drawn = drawn.resize((width, height), Image.Resampling.LANCZOS) if drawn.size != (width, height) else drawn
@@ -61,7 +61,7 @@ def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes
     canvas.paste(drawn.crop((0, 0, width, first)), (0, 0))
     for place, row in enumerate(rows):
         canvas.paste(drawn.crop((0, first + pitch * row, width, first + pitch * (row + 1))), (0, first + pitch * place))
-    return within(canvas, LIMIT)
+    return within_limit(canvas)
 
 
 def _draw_tile(
@@ -112,7 +112,7 @@ def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) ->
 
 
 def _readable(tile: Tile) -> str:
-    """Return the ASCII letters of the class, or the picture's index without any."""
+    """Return the ASCII characters of the class name, or the picture's index if there are none."""
     text = "".join(letter for letter in tile.name if " " <= letter <= "~").strip()
     return text or f"picture {tile.picture}"
 
@@ -132,12 +132,12 @@ def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
         return ImageFont.load_default()
 
 
-def within(canvas: Image.Image, limit: int) -> bytes:
-    """Return a JPEG of at most `limit` bytes, at the best quality that fits, if necessary in a smaller size."""
+def within_limit(canvas: Image.Image) -> bytes:
+    """Return a JPEG of at most LIMIT bytes, at the best quality that fits, if necessary in a smaller size."""
     while True:
         for quality in _QUALITIES:
             data = io.BytesIO()
             canvas.save(data, "JPEG", quality=quality, subsampling=0, optimize=True)
-            if data.tell() <= limit:
+            if data.tell() <= LIMIT:
                 return data.getvalue()
         canvas = canvas.resize((canvas.width * 3 // 4, canvas.height * 3 // 4), Image.Resampling.LANCZOS)

@@ -42,7 +42,7 @@ def embeddings_bytes(pictures: int, dimension: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Whether each query's nearest neighbour is of its class, sorted by class and then by picture."""
+    """Whether each query's nearest neighbour has its class; queries are sorted by class and then by picture."""
 
     classes: Labels
     """(C,): classes with queries, ascending."""
@@ -104,7 +104,7 @@ class StoredEmbeddings:
 
     @property
     def search(self) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-        """Vectors and labels of the queries, and of the gallery if it is separate."""
+        """Return vectors and labels of the queries, and of the gallery if it is separate."""
         if self.apart is None:
             return self.vectors, self.labels, None
         queries, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.apart)

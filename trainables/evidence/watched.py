@@ -1,4 +1,4 @@
-"""The same training pictures seen again and again while a trial runs: how long their embeddings are, how far each has turned.
+"""Snapshots of a fixed set of training pictures during a trial: norms and turns of their embeddings.
 
 The pictures are those of `directions.py`. The norms of `_FOLLOWED` of them are stored (Zhang et al., Deep Metric Learning with
 Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the histogram of the turns of all since the snapshot before
@@ -22,16 +22,16 @@ from trainables.evidence.from_embeddings import histogram_of
 from trainables.evidence.record import Snapshot, WatchedPictures
 
 _FOLLOWED = 16  # pictures whose norms are kept
-_MOST = 60  # snapshots that are kept; of more every second goes
+_MOST = 60  # snapshots kept; beyond that, every second one is dropped
 
 
 def _followed(count: int) -> NDArray[np.int64]:
-    """The rows of the `count` watched pictures whose norms are kept, evenly spread."""
+    """Return the rows of the `count` watched pictures whose norms are kept, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(_FOLLOWED, count)).round().astype(np.int64))
 
 
 def snapshot(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor) -> Snapshot | None:
-    """What raw embeddings (n, D) with directions `units` show after `before`; None where one is not finite."""
+    """Return the snapshot of raw embeddings (n, D), directions `units`, after `before`; None if one is not finite."""
     norms = torch.linalg.vector_norm(embeddings.double(), dim=1)
     if not bool(torch.isfinite(norms).all()):
         return None
@@ -40,14 +40,14 @@ def snapshot(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor
 
 
 def append_snapshot(snapshots: list[Snapshot], new: Snapshot | None) -> list[Snapshot]:
-    """The snapshots so far and a further one, at most `_MOST`."""
+    """Return the snapshots with `new` appended, at most `_MOST`."""
     if new is None:
         return snapshots
     return [*(snapshots if len(snapshots) < _MOST else snapshots[::2]), new]
 
 
 def seen(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None:
-    """As the evidence has it, of the watched pictures (n,); None without a snapshot."""
+    """Return the snapshots of the watched pictures (n,) for the evidence; None if there are none."""
     own = pictures[_followed(len(pictures))]
     return WatchedPictures(tuple(own.tolist()), tuple(snapshots)) if snapshots else None
 

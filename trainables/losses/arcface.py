@@ -37,7 +37,7 @@ class ArcFaceLoss(ScaledClassLoss):
         self.margin = margin
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """Psi = cos(theta + m) = cos theta cos m - sin theta sin m, without going through the angle."""
+        """Return psi = cos(theta + m) = cos theta cos m - sin theta sin m and its derivative, without the angle."""
         cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
         inside = cosine.clamp(-_BOUND, _BOUND)
         sine = (1 - inside.square()).sqrt()

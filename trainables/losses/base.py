@@ -38,7 +38,7 @@ def normalise(embeddings: Tensor) -> Tensor:
 
 
 def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
-    """Check shapes and types, without waiting for the device. Raises ConfigError."""
+    """Raise ConfigError for wrong shapes or types, without waiting for the device."""
     problems = []
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
         got = (tuple(embeddings.shape), str(embeddings.dtype))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from trainables.losses.parts.pair_terms import (
-    BetaNegative,
-    BetaPositive,
-    Binomial,
-    Threshold,
-)
+from trainables.losses.parts.pair_terms import BetaNegative, BetaPositive, Binomial, Threshold
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 

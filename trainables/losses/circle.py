@@ -36,7 +36,7 @@ class CircleLoss(PairLoss):
         self.scale = scale
 
     def solve(self, pairs: Pairs) -> Solution:
-        """With the two log-sum-exps v+ and v- of an anchor its loss is softplus(v+ + v-)."""
+        """Compute an anchor's loss as softplus(v+ + v-), from its two log-sum-exps v+ and v-."""
         similarity, m = pairs.similarity, self.margin
         pull = (1 + m - similarity).clamp_min_(0).mul_(-self.scale)
         push = (similarity + m).clamp_min_(0).mul_(self.scale)

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from trainables.losses.parts.pair_terms import (
-    Margin,
-    MarginKnobs,
-    MarginWidth,
-    Threshold,
-)
-from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 
@@ -25,10 +16,7 @@ class ContrastiveLoss(MarginKnobs, PooledLoss):
     name = "contrastive"
     citation = "Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006; on cosines"
     section = "5.1"
+    by_sign = True
 
     def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):
         super().__init__(Margin(margin, threshold), Mean())
-
-    def candidates(self, pairs: Pairs) -> Tensor:
-        """Return one group per sign."""
-        return torch.stack(pairs.unordered())

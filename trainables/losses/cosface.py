@@ -30,5 +30,5 @@ class CosFaceLoss(ScaledClassLoss):
         self.margin = margin
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """Psi = cos theta - m."""
+        """Return psi = cos theta - m and its derivative."""
         return cosine - self.margin, torch.ones_like(cosine)

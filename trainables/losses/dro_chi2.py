@@ -18,9 +18,7 @@ from trainables.losses.parts.pair_terms import (
     pair_term,
 )
 from trainables.losses.parts.robust import DropZeros, PooledLoss
-from trainables.losses.parts.uncertainty import (
-    ChiSquared,
-)
+from trainables.losses.parts.uncertainty import ChiSquared
 
 
 class DroChi2Loss(MarginKnobs, PooledLoss):

@@ -19,12 +19,7 @@ from trainables.losses.parts.pair_terms import (
 )
 from trainables.losses.parts.random_stream import RandomStream, SamplingSeed
 from trainables.losses.parts.robust import DropZeros, PooledLoss
-from trainables.losses.parts.uncertainty import (
-    Entropic,
-    ExpMinusOne,
-    Sampled,
-    UncertaintySet,
-)
+from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
 
 
 class DroKLLoss(MarginKnobs, PooledLoss):

@@ -9,17 +9,10 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.losses.dro_topk import PAPER
-from trainables.losses.parts.pair_terms import (
-    Margin,
-    MarginKnobs,
-    MarginWidth,
-    Threshold,
-)
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.robust import AnchorwiseLoss, Reduction
-from trainables.losses.parts.uncertainty import (
-    Entropic,
-)
+from trainables.losses.parts.uncertainty import Entropic
 
 
 class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):

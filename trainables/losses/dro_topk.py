@@ -17,9 +17,7 @@ from trainables.losses.parts.pair_terms import (
     pair_term,
 )
 from trainables.losses.parts.robust import PooledLoss
-from trainables.losses.parts.uncertainty import (
-    TopK,
-)
+from trainables.losses.parts.uncertainty import TopK
 
 PAPER = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
 

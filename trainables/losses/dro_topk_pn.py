@@ -5,9 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Annotated
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from trainables.losses.dro_topk import PAPER
 from trainables.losses.parts.pair_terms import (
@@ -19,11 +17,8 @@ from trainables.losses.parts.pair_terms import (
     Threshold,
     pair_term,
 )
-from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.robust import PooledLoss
-from trainables.losses.parts.uncertainty import (
-    BalancedTopK,
-)
+from trainables.losses.parts.uncertainty import BalancedTopK
 
 
 class DroTopKPNLoss(MarginKnobs, PooledLoss):
@@ -36,6 +31,7 @@ class DroTopKPNLoss(MarginKnobs, PooledLoss):
     name = "dro_topk_pn"
     citation = PAPER
     section = "5.4"
+    by_sign = True
     example = MappingProxyType({"k": 8})
 
     def __init__(
@@ -50,7 +46,3 @@ class DroTopKPNLoss(MarginKnobs, PooledLoss):
     ):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         super().__init__(term, BalancedTopK(k))
-
-    def candidates(self, pairs: Pairs) -> Tensor:
-        """Return one group per sign."""
-        return torch.stack(pairs.unordered())

@@ -6,12 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainables.losses.parts.pair_terms import (
-    Margin,
-    MarginKnobs,
-    MarginWidth,
-    Threshold,
-)
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 

@@ -15,8 +15,6 @@ from trainables.losses.parts.random_stream import SamplingSeed
 from trainables.losses.parts.uncertainty import sample_in_proportion
 
 _CLOSEST = 0.5  # shorter distances count as this one, which bounds the weight of close pairs
-
-
 _FARTHEST = 1.4  # pairs at least this far apart are not drawn
 
 
@@ -58,7 +56,7 @@ class MarginDWSLoss(MinedMarginLoss):
 
 
 def _sampling_weights(pairs: Pairs, normalise: str) -> Tensor:
-    """Return weights (B, B) of each anchor's negatives, scaled to a largest of 1 a row or a batch; 0: not eligible."""
+    """Return weights (B, B) of each anchor's negatives; the largest of each row or of the batch is 1; 0: not eligible."""
     squared = (2 - 2 * pairs.similarity).clamp_(_CLOSEST**2, _FARTHEST**2)
     eligible = pairs.negative & (squared < _FARTHEST**2)
     log_weights = (1 - squared / 4).log_().mul_(-(pairs.dimension - 3) / 2)

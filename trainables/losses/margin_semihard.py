@@ -54,7 +54,7 @@ class MarginSemihardLoss(MinedMarginLoss):
 
     @classmethod
     def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> list[Problem]:
-        """Add to the limits of every margin loss that semi-hard pairs must be possible."""
+        """Check the limits of every margin loss, and that semi-hard pairs are possible."""
         problems = super().check_parameters(margin=margin, threshold=threshold)
         if margin == 0:
             problems.append(

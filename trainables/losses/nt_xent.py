@@ -28,7 +28,7 @@ class NTXentLoss(PairLoss):
         self.temperature = temperature
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Value and slopes: with Λ_i = log Σ_n e^{S_in / T}, a pair's loss is softplus(Λ_i - S_ip / T)."""
+        """Compute a pair's loss as softplus(Λ_i - S_ip / T), Λ_i = log Σ_n e^{S_in / T}."""
         logits = pairs.similarity / self.temperature
         total, shares = log_sum_exp(logits.masked_fill(~pairs.negative, -torch.inf), dim=1)
         excess = (total[:, None] - logits).masked_fill_(~pairs.positive, -torch.inf)

@@ -12,8 +12,6 @@ from trainables.losses.parts.proxies import ClassSolution, ProxyLoss
 from trainables.losses.parts.soft_maximum import log_sum_exp
 
 Alpha = Annotated[float, Field(gt=0, description="scale alpha of the similarities")]
-
-
 Delta = Annotated[float, Field(ge=0, description="margin delta")]
 
 

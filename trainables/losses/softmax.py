@@ -61,5 +61,5 @@ class SoftmaxLoss(ScaledClassLoss):
         super().__init__(num_classes, embedding_dim, scale=scale)
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """The cosine itself."""
+        """Return the cosine itself and its derivative."""
         return cosine, torch.ones_like(cosine)

@@ -15,7 +15,7 @@ class SupConLoss(PairLoss):
     """L = mean over anchors i of -(1/P_i) Σ_{p in P_i} [S_ip/T - log Σ_{a != i} e^{S_ia/T}], the paper's L_out.
 
     The denominator holds every other picture of the batch, including the other positives (NT-Xent leaves these out). The
-    mean is over the anchors that have a positive; the loss is 0 where none has.
+    mean is over the anchors that have a positive; without any, the loss is 0.
     """
 
     name = "supcon"
@@ -27,7 +27,7 @@ class SupConLoss(PairLoss):
         self.temperature = temperature
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Value and slopes: each anchor is a cross entropy with its positives as equal targets."""
+        """Compute each anchor's cross entropy with its positives as equal targets."""
         logits = pairs.similarity / self.temperature
         targets = pairs.positive / pairs.positive.sum(dim=1, keepdim=True).clamp_min(1).to(logits.dtype)
         anchors = pairs.positive.any(dim=1)

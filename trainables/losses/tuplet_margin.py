@@ -43,7 +43,7 @@ class TupletMarginLoss(PairLoss):
         self.negative_set = Entropic(1 / scale, counting=True)
 
     def solve(self, pairs: Pairs) -> Solution:
-        """With v_a = lse_n(s S_an) / s a pair's term is softplus(s (v_a - cos(theta_ap - margin))): no triplets needed."""
+        """Compute a pair's term as softplus(s (v_a - cos(theta_ap - margin))), v_a = lse_n(s S_an) / s: without triplets."""
         target, target_slopes = self._shifted(pairs.similarity)
         hardest, p = self.negative_set.worst_case(pairs.similarity, pairs.negative)
         exponent = (hardest[:, None] - target).mul_(self.scale)

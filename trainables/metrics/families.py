@@ -49,11 +49,11 @@ class Family:
     """A retrieval metric for result lists of any length k, or of length R_q, each query's number of positives."""
 
     key: str
-    """Key in logs: `recall_at_{k}`, or without {k} where the list has length R_q."""
+    """Key in logs: `recall_at_{k}`, or without {k} if the list has length R_q."""
     label: str
     """Label for readers: `R@{k}`."""
     value: Callable[..., Tensor]
-    """Maps a Ranking, and k where the key has one, to a number for each query, (B,) float64."""
+    """Maps a Ranking, and k if the key has one, to a number for each query, (B,) float64."""
     positives: Positives
     """Positives whose positions the metric reads; others are not located.
 
@@ -77,7 +77,7 @@ class Family:
         return [self.key.format(k=k) for k in ks] if self.takes_k else [self.key]
 
     def of(self, ranking: Ranking, ks: Sequence[int]) -> dict[str, Tensor]:
-        """Return key -> a number for each query, (B,) float64; a fraction where the metric is logged in percent."""
+        """Return key -> a number for each query, (B,) float64; a fraction if the metric is logged in percent."""
         values = [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
         return dict(zip(self.keys(ks), values, strict=True))
 

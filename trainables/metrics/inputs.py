@@ -94,7 +94,7 @@ def unit_rows(vectors: Tensor) -> Tensor:
 
 
 def _peaks(vectors: Tensor) -> Tensor:
-    """Return the largest magnitude of each row, (N, 1), NaN or infinite where an entry is; makes no copy."""
+    """Return the largest magnitude of each row, (N, 1), NaN or infinite if an entry is; makes no copy."""
     detached = vectors.detach()
     # Ten times faster than the norm of order infinity or the maximum of abs().
     return torch.maximum(detached.amax(dim=1, keepdim=True), -detached.amin(dim=1, keepdim=True))

@@ -58,7 +58,7 @@ def fit_linear_probes(
     batch_size: int = 256,
     seed: int = 0,
 ) -> LinearProbes:
-    """Minimise the mean cross entropy of `features @ weight + bias` by SGD with momentum 0.9, once for each rate.
+    """Fit `features @ weight + bias` by SGD with momentum 0.9 on the mean cross entropy, once for each rate.
 
     The rate is divided by 5 after 60, 75 and 90 % of the epochs. Weights start from zero, so only the order of the pictures
     is random. All rates see the same batches: one matrix product a step serves all. The last batch may be smaller.

@@ -55,7 +55,10 @@ class Backbone(nn.Module, ABC):
         return "The backbone starts from random weights." if weights is None else files.origin_sentence(str(weights))
 
     def start_from(self, weights: str | None, *, without: Sequence[str], remedy: str = "") -> None:
-        """Load initial weights, if given, except entries that begin with `without` (the classifier); raises DataError."""
+        """Load initial weights, if given, without entries that begin with `without` (the classifier).
+
+        Raises DataError if the file is missing or does not fit.
+        """
         if weights is not None:
             path = files.obtain(weights, published=self.published)
             files.load_weights(self, path, without=without, remedy=remedy)

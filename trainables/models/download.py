@@ -64,7 +64,7 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
         if wrong and resumed:  # maybe a mixture of two versions: restart once
             _, wrong = _receive_checked(part, digests, pause_s)
         if wrong:
-            remedy = "Check the URL and the digest. What was downloaded has been removed."
+            remedy = "Check the URL and the digest. The downloaded file has been removed."
             raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
         part.finish()
     return target
@@ -84,7 +84,7 @@ def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
     missed = next((digest for digest in digests if not actual.startswith(digest)), None)
     if missed is None:
         return None
-    remedy = "Download the file again, or rename it where the digits in its name are no digest."
+    remedy = "Download the file again, or rename it if the digits in its name are not its digest."
     return Problem(str(path), f"the SHA-256 must start with {missed}", actual, remedy)
 
 
@@ -159,14 +159,14 @@ def _receive(part: _PartialFile, *, pause_s: float) -> bool:
         before = part.size
         reason: object
         try:
-            went_on, whole = _connect(part)
-            resumed |= went_on
-            if whole:
+            continued, complete = _connect(part)
+            resumed |= continued
+            if complete:
                 return resumed
             reason = f"the connection ended after {part.size:,} bytes"
         except urllib.error.HTTPError as error:
             if error.code in _REFUSALS:
-                rule = "the server must hand out the file"
+                rule = "the server must send the file"
                 answer = f"{error.code} {error.reason}"
                 raise DataError(Problem(part.url, rule, answer, "Check the URL.")) from error
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -194,7 +194,7 @@ def _connect(part: _PartialFile) -> tuple[bool, bool]:
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
         kind = str(answer.headers.get("Content-Type", ""))
         if kind.startswith("text/html"):
-            rule = "the server must hand out a file, not a web page"
+            rule = "the server must send a file, not a web page"
             raise DataError(Problem(part.url, rule, kind, "Use the address of the file itself."))
         piece = _RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
         partial = bool(start) and answer.status == http.client.PARTIAL_CONTENT
@@ -222,7 +222,7 @@ def _validator(headers: http.client.HTTPMessage) -> str:
 def _announce(part: _PartialFile, total: int | None, resumed: bool) -> None:
     """Log the download; raises OSError if the disk is too full."""
     size = "of unknown size" if total is None else f"{total / 1e6:.1f} MB"
-    verb = f"going on at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
+    verb = f"resuming at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
     log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
     free = shutil.disk_usage(part.target.parent).free
     if total is not None and total - part.size > free:
@@ -238,5 +238,5 @@ def _reported(url: str, target: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         rule = "there must be room for the file" if full else "the folder must be writable"
-        remedy = f"It goes to {target.parent}; TORCH_HOME chooses another place."
+        remedy = f"The file goes to {target.parent}; set TORCH_HOME to choose another folder."
         raise DataError(Problem(url, rule, str(error), remedy)) from error

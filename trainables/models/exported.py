@@ -15,7 +15,7 @@ from trainables.models.embedder import Embedder
 
 
 def exported(network: Embedder, pictures: Tensor) -> bytes:
-    """Export the network in evaluation mode, on the CPU; `pictures` (2 or more, C, H, W) are an example input.
+    """Return the exported network in evaluation mode, on the CPU; `pictures` (2 or more, C, H, W) are an example input.
 
     Changes neither the network nor torch's random state. Raises torch.export's errors.
     """

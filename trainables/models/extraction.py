@@ -1,14 +1,16 @@
 """One pass of a frozen backbone over a data set: pooled features of every picture and view, stored as float16.
 
-A chunk of pictures is written at a time and then noted in `progress.txt`; the next call continues after a kill. A chunk's
-numbers do not depend on the number of workers: each worker computes with one thread.
+A chunk of pictures is written at a time and then noted in `progress.txt`, so that the next call continues a killed one. A
+chunk's numbers do not depend on the number of workers: each worker computes with one thread.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -43,7 +45,7 @@ from trainables.resolve import read_settings
 from trainables.tasks import Task, task_of
 
 _CHUNK = 256
-"""Pictures that a killed pass may lose per worker."""
+"""Pictures per chunk, which is what a killed pass may lose per worker."""
 _PROGRESS = "progress.txt"
 _PIXELS = 150_000  # embedded at a time on a CPU: what fits its cache
 _DESCRIBED = ("data.", "augment.", "model.", "training.precision")
@@ -53,10 +55,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class FeaturePass:
-    """What to extract and where to write it."""
+    """Which features to extract, and the folder to write them to."""
 
     config: TrialConfig
-    """Its data, augmentation, backbone and pooling."""
+    """Defines data, augmentation, backbone and pooling."""
     folder: Path
     views: int = 1
     cache_dir: Path | None = None
@@ -125,11 +127,10 @@ def _network(order: FeaturePass, pictures: Pictures) -> Embedder:
 
 
 def _origin(order: FeaturePass, pictures: Pictures, network: Embedder) -> dict[str, Any]:
-    """Describe what makes the features; equal descriptions make equal features."""
+    """Describe data, settings, weights and code of the features; equal descriptions make equal features."""
     settings = identifying(order.config.settings())
     backbone, pooling = order.config.model.backbone, order.config.model.pooling
     modules = {BACKBONES[backbone].__module__, POOLINGS[pooling].__module__, Views.__module__}
-    files = {name: __import__(name, fromlist=["__file__"]).__file__ for name in sorted(modules)}
     return {
         "dataset": pictures.name,
         "data": pictures.digest,
@@ -141,14 +142,12 @@ def _origin(order: FeaturePass, pictures: Pictures, network: Embedder) -> dict[s
         "backbone": backbone,
         "weights": _weights_digest(network),
         "views": order.views,
-        "code": {name: source_digest(str(file)) for name, file in files.items()},
+        "code": {name: source_digest(str(sys.modules[name].__file__)) for name in sorted(modules)},
     }
 
 
 def _weights_digest(network: Embedder) -> str:
-    from hashlib import sha256
-
-    digest = sha256()
+    digest = hashlib.sha256()
     for part in (network.backbone, network.pooling):
         for name, tensor in part.state_dict().items():
             digest.update(name.encode())
@@ -165,7 +164,7 @@ def _refuse_other(folder: Path, found: dict[str, Any], origin: dict[str, Any]) -
 
 
 def _begin(order: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimension: int) -> set[int]:
-    """Create the files, or return the chunks that an interrupted pass has written."""
+    """Create the files; return the chunks that an interrupted pass has written."""
     order.folder.mkdir(parents=True, exist_ok=True)
     noted = order.folder / _PROGRESS
     shape = (len(pictures) * order.views, dimension)
@@ -204,7 +203,7 @@ def _chunks(order: FeaturePass, starts: list[int], workers: int) -> Iterator[int
 
 @dataclass(frozen=True)
 class _Extractor:
-    """What a worker needs for its chunks."""
+    """Network, pictures and views of a worker process."""
 
     network: Embedder
     pictures: Pictures
@@ -230,7 +229,7 @@ def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
 
 
 def _write_chunk(settings: dict[str, Any], place: tuple[str, int, Path | None], start: int) -> int:
-    """Compute and store the features of the chunk that begins at a picture."""
+    """Compute and store the features of the chunk that begins at picture `start`; return `start`."""
     folder, views, cache_dir = place
     maker = _extractor(json.dumps(settings), views, cache_dir)
     indices = np.arange(start, min(start + _CHUNK, len(maker.pictures)))
@@ -252,7 +251,7 @@ def _features(maker: _Extractor, indices: Indices, views: int) -> Rows:
         shown += [maker.views.train(some, step=0, first=int(some[0]), view=view) for view in range(1, views)]
         pooled = torch.stack([maker.network.features(each.to(maker.device)) for each in shown], dim=1)
         parts.append(pooled.flatten(0, 1).float().cpu().numpy())
-    with np.errstate(over="ignore"):  # an infinite value is a problem that names its row
+    with np.errstate(over="ignore"):  # `non_finite_problems` reports infinite values
         return np.concatenate(parts).astype(np.float16)
 
 

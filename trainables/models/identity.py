@@ -1,4 +1,4 @@
-"""The backbone of stored features: none."""
+"""The backbone of stored features, which changes nothing."""
 
 from __future__ import annotations
 

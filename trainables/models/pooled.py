@@ -1,4 +1,4 @@
-"""Stored features as a head sees them, computed once for all trials of a process."""
+"""Pooled stored features, the input of a head, computed once for all trials of a process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _last: tuple[tuple[object, ...], Tensor] | None = None
 def pooled_features(pictures: Pictures, network: Embedder, device: torch.device) -> Tensor | None:
     """Return the head's input for each stored row, (pictures * views, F).
 
-    Returns None where something before the head trains or keeps statistics, under autocast, on CUDA, or for too many
-    features.
+    None if a part before the head trains or keeps statistics, under autocast, on CUDA, or for too many features.
     """
     global _last  # noqa: PLW0603 - one table a process: trials of a sweep share their features
     images, parts = pictures.images, (network.backbone, network.pooling)

@@ -38,12 +38,12 @@ class AvgMaxPooling(Pooling):
         return features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
 
 
-def _gem(features: Tensor, p: float | Tensor, epsilon: float = 1e-6) -> Tensor:
-    """Generalised mean (mean_hw max(x, epsilon)^p)^(1/p), (B, F, h, w) to (B, F); p=1 is the mean, p to infinity the maximum.
+def _gem(features: Tensor, p: float | Tensor) -> Tensor:
+    """Return the generalised mean (mean_hw max(x, 1e-6)^p)^(1/p), (B, F, h, w) to (B, F); p=1 is the mean.
 
-    Computed relative to each map's maximum to avoid overflow at large p.
+    p to infinity is the maximum. Computed relative to each map's maximum to avoid overflow at large p.
     """
-    clamped = features.clamp_min(epsilon)
+    clamped = features.clamp_min(1e-6)
     top = clamped.amax(dim=(2, 3), keepdim=True).detach()
     mean = (clamped / top).pow(p).mean(dim=(2, 3))
     return mean.pow(1 / p) * top[:, :, 0, 0]

@@ -134,8 +134,8 @@ class Timm(Backbone):
 def _import_timm() -> Any:
     """Import timm, even with a CUDA build of torchvision beside a CPU build of torch.
 
-    There torchvision's import fails, as it describes operators that were never registered ("operator torchvision::nms does
-    not exist"). Declare them and import again; timm's networks do not use them. Raises ConfigError without the extra.
+    Torchvision's import then fails, since its operators were never registered ("operator torchvision::nms does not exist").
+    Declare them and import again; timm's networks do not use them. Raises ConfigError without the extra.
     """
     try:
         return importlib.import_module("timm")
@@ -158,10 +158,12 @@ def _created(architecture: str, *, fetch: bool) -> Any:
         return timm.create_model(architecture, pretrained=False, num_classes=0)
     try:
         return timm.create_model(architecture, pretrained=True, num_classes=0)
-    except Exception as error:  # the hub's client raises whatever it likes
+    except Exception as error:  # the hub's client raises many kinds
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         remedy = "Check the network, or pass the path of a file as model.weights."
-        raise DataError(Problem("model.weights", "timm must be able to fetch its weights", reason, remedy)) from error
+        raise DataError(
+            Problem("model.weights", "timm must be able to download its weights", reason, remedy)
+        ) from error
 
 
 def _classifiers(network: Any) -> list[str]:

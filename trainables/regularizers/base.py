@@ -60,7 +60,7 @@ class Regularizer(nn.Module, ABC):
         return False
 
     def set_mean(self, value: float) -> None:
-        """Set the mean norm of all training pictures. Raises ConfigError where none is needed."""
+        """Set the mean norm of all training pictures. Raises ConfigError if the regularizer uses none."""
         raise ConfigError(
             Problem("regularizer.name", "this regularizer uses no mean norm of the training set", self.name)
         )

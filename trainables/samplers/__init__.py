@@ -16,7 +16,7 @@ SAMPLERS = Registry(__name__, Sampler, group="tune_dml.samplers")  # type: ignor
 def build_sampler(
     name: str, labels: ArrayLike, batch_size: int, *, instances_per_class: int = 1, seed: int = 0
 ) -> Sampler:
-    """Build the sampler called `name` over training pictures with these labels. Raises ConfigError.
+    """Build the sampler called `name` over training pictures with these labels. Raises ConfigError for wrong sizes.
 
     >>> sampler = build_sampler("m_per_class", [0, 0, 1, 1, 2, 2], batch_size=4, instances_per_class=2)
     >>> bool((sampler.batch(7) == sampler.batch(7)).all()), sampler.steps_per_epoch  # a batch depends on its step alone

@@ -1,4 +1,4 @@
-"""Base class of samplers: a pure function from the step to the global batch. The step restores it."""
+"""Base class of samplers: a pure function from the step to the global batch, so that resuming needs no state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sampler(ABC):
     def problems(
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
-        """Return the rules that these sizes break; counts of the training half are used where known."""
+        """Return the rules that these sizes break; counts of the training half are optional."""
 
     @property
     @abstractmethod

@@ -28,5 +28,5 @@ def task_of(config: TrialConfig) -> Task:
 
 
 def build_learner(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Learner[Any]:
-    """Build what trains and evaluates one trial: prepare its data and initialise its network."""
+    """Build the learner of a trial: prepare its data and initialise its network."""
     return task_of(config).learner(context, cache_dir)  # type: ignore[no-any-return]

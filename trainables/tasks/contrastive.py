@@ -52,9 +52,9 @@ class ContrastiveTask(Task):
     linear_epochs: Annotated[
         int, Field(ge=1, description="epochs of linear evaluation; rate / 5 after 60, 75 and 90 %")
     ] = 100
-    linear_batch_size: Annotated[int, Field(ge=1, description="pictures a step of it")] = 256
+    linear_batch_size: Annotated[int, Field(ge=1, description="pictures per step of linear evaluation")] = 256
     test_fraction: Annotated[
-        float, Field(gt=0, lt=1, description="test share of each class where the data set names no test pictures")
+        float, Field(gt=0, lt=1, description="test share of each class if the data set names no test pictures")
     ] = 0.25
 
     def metrics(self) -> list[str]:
@@ -62,7 +62,7 @@ class ContrastiveTask(Task):
         return [f"val/linear_top{k}" for k in _TOP]
 
     def split(self, pictures: Pictures) -> Split:
-        """Split the pictures of every class; the data set's official test pictures test where it names them."""
+        """Split the pictures of every class; the data set's official test pictures, if any, are the test half."""
         split = shared_class_split(
             pictures.labels,
             pictures.extras.get("official_test"),
@@ -86,7 +86,7 @@ class ContrastiveTask(Task):
             classless = [name for name, kind in LOSSES.items() if not kind.counts_classes]
             problems.append(Problem("loss.name", rule, loss, f"Set loss.name to one of {', '.join(classless)}."))
         if self.config.memory.size:
-            rule = "contrastive learning numbers the pictures of each batch, so a memory could not tell them apart"
+            rule = "contrastive learning numbers the pictures of every batch from 0, so a memory would confuse them"
             problems.append(Problem("memory.size", rule, self.config.memory.size, "Set memory.size=0."))
         if self.config.data.label_noise:
             rule = "contrastive learning sees no labels in training"

@@ -1,4 +1,4 @@
-"""Result of an evaluation, shared by all tasks: figures, and evidence to look at."""
+"""Results of an evaluation, shared by all tasks: figures and evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
-from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.from_embeddings import histogram_of, neighbour_rows, queries_of
 from trainables.evidence.record import Evidence, Sheet
 from trainables.evidence.stored import Hits, StoredEmbeddings
 from trainables.losses.base import normalise
@@ -25,7 +25,7 @@ class Evaluation:
     figures: Figures
     """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
     evidence: Evidence | None = None
-    """Histogram and sheet; None where an embedding was not finite, and always for test pictures."""
+    """Histogram and sheet; None if an embedding was not finite, and always for test pictures."""
     hits: Hits | None = None
     """Which queries have a nearest neighbour of their class; None without retrieval."""
     embedded: StoredEmbeddings | None = None
@@ -89,5 +89,5 @@ def neighbour_sheet(
     def rows_of(part: Indices) -> tuple[Tensor, Indices]:
         return embeddings[torch.from_numpy(part).to(embeddings.device)], indices[part]
 
-    rows = neighbour_rows(rows_of(asked), rows_of(searched), pictures, top=NEIGHBOURS)
+    rows = neighbour_rows(rows_of(asked), rows_of(searched), pictures)
     return Sheet(((0, "query"), (1, "nearest pictures")), rows, pictures)

@@ -20,7 +20,7 @@ DISTRACTORS = Distractors.name  # the data set whose pictures show none of the p
 
 _PAIR_STREAM = 0xFA_CE01
 _CLASS_STREAM = 0xFA_CE02
-_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors of benchmarks, whose folders list them person by person
+_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors of benchmarks, which folders list person by person
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,6 @@ class FacePairs:
     """(P, 2)."""
     same: NDArray[np.bool_]
     """(P,)."""
-
-
-@dataclass(frozen=True)
-class _Identification:
-    """Probes to identify among distractors."""
-
-    probes: Indices
-    labels: Labels
-    distractors: Indices
-    """In the order in which they enter the gallery."""
 
 
 @dataclass(frozen=True)
@@ -62,22 +52,25 @@ class BenchmarkHalf:
     benchmarks: tuple[FaceBenchmark, ...]
     gallery: Pictures
     distractors: Indices
-    """Indices of gallery pictures in the order in which they enter it; empty where rank-1 is not measured."""
+    """Indices of gallery pictures in the order in which they enter it; empty if rank-1 is not measured."""
 
 
 def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> BenchmarkHalf:
-    """Draw pairs from the classes of `part`; for rank-1 half of these classes are distractors. Raises ConfigError."""
+    """Return pairs drawn from the classes of `part`; for rank-1, half of these classes are distractors.
+
+    Raises ConfigError for too few pairs, classes or distractors.
+    """
     drawn = _draw_pairs(pictures.labels, part, pairs, seed=seed)
     if not sizes:
         return BenchmarkHalf((FaceBenchmark("", pictures, drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
-    divided = _divide_classes(pictures.labels, part, seed=seed)
-    _require_distractors(len(divided.distractors), sizes)
-    held_out = FaceBenchmark("", pictures, drawn, divided.probes, divided.labels)
-    return BenchmarkHalf((held_out,), pictures, divided.distractors[: max(sizes)])
+    probes, distractors = _divide_classes(pictures.labels, part, seed=seed)
+    _require_distractors(len(distractors), sizes)
+    held_out = FaceBenchmark("", pictures, drawn, probes, pictures.labels[probes])
+    return BenchmarkHalf((held_out,), pictures, distractors[: max(sizes)])
 
 
 def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> BenchmarkHalf:
-    """Read the pairs that the benchmarks list; the pictures of a pair of one person are probes of each other.
+    """Return the pairs that the benchmarks list; the two pictures of one person are probes of each other.
 
     Raises ConfigError for too few distractors, DataError for a data set that lists no pairs.
     """
@@ -171,8 +164,8 @@ def _decode_pair(number: Indices) -> Indices:
     return np.stack([number - high * (high - 1) // 2, high], axis=-1)
 
 
-def _divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> _Identification:
-    """Split classes at random: one half are probes, the pictures of the other half distractors in random order.
+def _divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> tuple[Indices, Indices]:
+    """Return probes and distractors: the pictures of a random half of the classes, and the others in random order.
 
     Raises ConfigError if no probe class has two pictures, or if there is no distractor.
     """
@@ -183,4 +176,4 @@ def _divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> _Identif
     if not len(distractors) or np.bincount(labels[probes]).max(initial=0) < 2:
         rule = "rank-1 needs a class of two pictures and another class of distractors"
         raise ConfigError(Problem("task.distractors", rule, f"{len(classes)} classes", "Leave it empty."))
-    return _Identification(probes, labels[probes], distractors)
+    return probes, distractors

@@ -64,18 +64,18 @@ class FaceRecognitionTask(Task):
     headline = "val/verification_accuracy"
 
     validation_sets: Annotated[
-        Names, Field(description="benchmarks that validate; empty holds classes of the training set out")
+        Names, Field(description="benchmarks for validation; empty holds out classes of the training set")
     ] = ()
     test_sets: Annotated[
-        Names, Field(description="benchmarks of the sealed test; empty uses the data set's test classes")
+        Names, Field(description="benchmarks for the sealed test; empty uses the data set's test classes")
     ] = ()
     evaluation_root: Annotated[
         str | None,
-        Field(description="folder of the benchmarks, and of `distractors`; data.root where not given"),
+        Field(description="folder of the benchmarks, and of `distractors`; data.root by default"),
     ] = None
     strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True
     mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True
-    folds: Annotated[int, Field(ge=2, description="folds of pairs; each is judged by the others")] = 10
+    folds: Annotated[int, Field(ge=2, description="folds of pairs; the threshold of each comes from the others")] = 10
     pairs: Annotated[int, Field(ge=4, multiple_of=2, description="pairs drawn from held-out classes")] = 6000
     distractors: Annotated[tuple[Size, ...], Field(description="gallery sizes for rank-1; empty measures none")] = ()
 
@@ -92,11 +92,11 @@ class FaceRecognitionTask(Task):
 
     @property
     def validating_sets(self) -> Names:
-        """Benchmarks that validate; empty where held-out classes do."""
+        """Benchmarks for validation; empty if held-out classes validate."""
         return self.test_sets if self.selects_on_test else self.validation_sets
 
     def split(self, pictures: Pictures) -> Split:
-        """Split by classes; no class is held out for validation where benchmarks validate."""
+        """Split by classes; no class is held out if benchmarks validate."""
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)
@@ -117,7 +117,7 @@ class FaceRecognitionTask(Task):
             )
         both = sorted(set(self.validation_sets) & set(self.test_sets))
         if self.selects_on_test and self.validation_sets:
-            rule = "paper_test_selection validates on what tests"
+            rule = "paper_test_selection validates on the test sets"
             problems.append(Problem("task.validation_sets", rule, list(self.validation_sets), "Leave it empty."))
         elif both:
             remedy = "Leave task.validation_sets empty, or set data.split=paper_test_selection."
@@ -128,7 +128,7 @@ class FaceRecognitionTask(Task):
         """Check that pairs, probes and distractors can be drawn from the held-out classes."""
         problems = super().data_problems(pictures)
         if not (pictures.test_classes or self.test_sets):
-            rule = f"{pictures.name} has no test classes, so benchmarks must test"
+            rule = f"{pictures.name} has no test classes, so benchmarks are needed"
             remedy = f"Set task.test_sets to some of {', '.join(_benchmarks())}."
             problems.append(Problem("task.test_sets", rule, [], remedy))
         try:
@@ -149,7 +149,7 @@ class FaceRecognitionTask(Task):
         return list(dict.fromkeys(problems))
 
     def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
-        """Return the benchmarks, and the distractors where benchmarks need them. Raises ConfigError without a folder."""
+        """Return the benchmarks, and the distractors if rank-1 needs them. Raises ConfigError without a folder."""
         names = list(dict.fromkeys([*self.validation_sets, *self.test_sets]))
         if names and self.distractors:
             names.append(DISTRACTORS)
@@ -157,7 +157,7 @@ class FaceRecognitionTask(Task):
         if not names:
             return []
         if root is None:
-            rule, remedy = "benchmarks need their folder", "Set task.evaluation_root=DIR."
+            rule, remedy = "benchmarks need a folder", "Set task.evaluation_root=DIR."
             raise ConfigError(Problem("task.evaluation_root", rule, None, remedy))
         return [benchmark_dataset(name, Path(root), cache_dir, strict=self.strict) for name in names]
 

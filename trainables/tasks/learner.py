@@ -39,7 +39,7 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Pixels embedded at a time: on the CPU as many as fit its cache (30% faster than thousands of pictures).
 _EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
 _EVALUATION_BATCH = (8, 1000)  # smallest and largest number of pictures at a time
-_SMALL = 1 << 19  # bytes of a head that is stored until its test: more would fill the disk instead
+_SMALL = 1 << 19  # largest head in bytes to store for a later test: larger ones would fill the disk
 _MEAN_STREAM = 0x5EC_0_3EA2  # separates this generator from the samplers' for equal seeds
 
 _E = TypeVar("_E", bound=Evaluation)
@@ -53,7 +53,7 @@ class Learner(ABC, Generic[_E]):
     """
 
     tests_by_weights: ClassVar[bool] = False
-    """Whether `test` depends on the network's weights alone, and not on the validation result."""
+    """Whether `test` depends on the network's weights alone, not on the validation result."""
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
         config = task.config
@@ -103,7 +103,7 @@ class Learner(ABC, Generic[_E]):
         return distributed.gather_batch(network(pictures), labels, sizes)
 
     def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
-        """Return this rank's training pictures, the first one's position in the global batch, and each rank's number."""
+        """Return this rank's training pictures, the position of the first in the global batch, and all ranks' counts."""
         batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
         if world == 1:
@@ -182,7 +182,7 @@ class Learner(ABC, Generic[_E]):
         return directions.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
 
     def watched(self) -> Tensor:
-        """Return their raw embeddings (n, D) with the current weights."""
+        """Return the raw embeddings (n, D) of the watched pictures with the current weights."""
         return self.embed(self.watched_pictures())[0]
 
     @torch.no_grad()

@@ -38,7 +38,7 @@ class RetrievalTask(Task):
     keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Return every retrieval metric, at every k where it has one, and the clustering metrics."""
+        """Return every retrieval metric, at every k if it has one, and the clustering metrics."""
         ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
         return ranked + self.final_metrics()
 
@@ -91,7 +91,7 @@ class RetrievalLearner(Learner[Evaluation]):
         return Evaluation(named("val", figures), evidence_of(self.split, vectors, sheet), hits, embedded)
 
     def conclude(self, validated: Evaluation) -> Evaluation:
-        """Add NMI and F1, and to the evidence the program that clustered."""
+        """Add NMI and F1 to the figures, and the clustering program to the evidence."""
         clusters = self._clusters(validated.embedded)
         if clusters is None:
             return validated
@@ -99,16 +99,16 @@ class RetrievalLearner(Learner[Evaluation]):
         return replace(validated, figures=validated.figures | named("val", clusters.figures()), evidence=evidence)
 
     def _clusters(self, embedded: StoredEmbeddings | None) -> ClusteringMetrics | None:
-        """Return None if no clustering is wanted, or an embedding is not finite."""
+        """Return NMI and F1; None if they are not configured, or an embedding is not finite."""
         if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
             return None
         return clustering_metrics(embedded.vectors, embedded.labels, backend="auto", seed=self.config.seed_of("split"))
 
     def test(self, validated: Evaluation) -> Evaluation:
-        """Return the same on the test classes, and `test/matched_...` if `evaluation.matched_classes`."""
+        """Return the figures on the test classes, and `test/matched_...` if `evaluation.matched_classes`."""
         test = self.split.test
         if not len(test):
-            return Evaluation({})  # a set that only trains and is tested on another one
+            return Evaluation({})  # a data set without test classes, tested on another one
         embedded = self._embedded(test)
         own, hits = self._final(embedded)
         figures = named("test", own)

@@ -17,7 +17,7 @@ Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
 _STREAM = 0x5EED_5917  # separates this generator from the samplers' for equal seeds
 _MATCH_STREAM = 0x5EED_3A7C
-_TEST_STREAM = 0x5EED_7E57  # draws test pictures where a data set names none: the same for every seed
+_TEST_STREAM = 0x5EED_7E57  # draws the test pictures, the same for every seed, if a data set names none
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,11 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
     if len(train) < 2:
         problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
     for name, part in (("validation", validation), ("test", test)):
-        if name == "test" and not len(part):  # a set that only trains and is tested on another one
+        if name == "test" and not len(part):  # a data set without test classes, tested on another one
             continue
         measurable = int((counts[part[part < len(counts)]] >= 2).sum())
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
-            lonely = "Add pictures: a class of one picture has none that a search could find."
+            lonely = "Add pictures: a query needs another picture of its class."
             problems.append(Problem(name, rule, measurable, remedy if len(part) < 2 else lonely))
     raise_if_any(problems)

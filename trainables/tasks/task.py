@@ -54,7 +54,7 @@ class Task(ABC):
         """Return the names of the validation metrics, the final ones included."""
 
     def final_metrics(self) -> list[str]:
-        """Return those of `metrics` that are too costly for every evaluation: only the final one measures them."""
+        """Return the metrics that only the final evaluation measures, as they are costly."""
         return []
 
     @abstractmethod
@@ -73,12 +73,12 @@ class Task(ABC):
             rule = f"task {self.name} splits data by {' or '.join(self.splits)}"
             problems.append(Problem("data.split", rule, split, f"Set data.split={self.splits[0]}."))
         if keep == "embeddings" and not self.keeps_embeddings:
-            rule = f"the metrics of task {self.name} are no functions of kept embeddings"
+            rule = f"the metrics of task {self.name} cannot be computed from stored embeddings"
             problems.append(Problem("evaluation.keep", rule, keep, "Set evaluation.keep=scores."))
         return problems
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """Return the bytes that `evaluation.keep` stores a trial. Raises ConfigError for a network that cannot be traced."""
+        """Return the bytes per trial that `evaluation.keep` stores. Raises ConfigError for a network that cannot be traced."""
         if self.config.evaluation.keep != "weights":
             return 0
         side = self.picture_size(pictures) or _ANY_SIDE
@@ -92,7 +92,7 @@ class Task(ABC):
             raise ConfigError(problem) from error
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
-        """Return what prevents drawing the trial's split and batches from these pictures; builds no network."""
+        """Return the problems of drawing the trial's split and batches from these pictures; builds no network."""
         try:
             split = self.split(pictures)
         except ConfigError as error:
@@ -115,14 +115,14 @@ class Task(ABC):
         return problems
 
     def size_problems(self, pictures: Pictures) -> list[Problem]:
-        """Return why the network cannot read these pictures: their sizes, or features that cannot be augmented."""
+        """Return the problems of the network with these pictures: their sizes, or features that cannot be augmented."""
         size, model = self.picture_size(pictures), self.config.model
         if pictures.are_features and self.augmentation() is not None:
             rule = "stored features cannot be cropped or coloured"
             remedy = "Set augment.name=none; `tune-dml features --views N` stores augmented views."
             return [Problem("augment.name", rule, self.config.augment.name, remedy)]
         if size is None:
-            rule = "pictures of different sizes need an augmentation, which says how large a crop to show"
+            rule = "pictures of different sizes need an augmentation, which sets the size of the crop"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."
             return [Problem("augment.name", rule, self.config.augment.name, remedy)]
         location = "augment.crop" if self.augmentation() else "data"
@@ -141,7 +141,7 @@ class Task(ABC):
         if data.label_noise:
             wrong = int((self.training_labels(pictures, split) != pictures.labels[split.train]).sum())
             notes.append(
-                f"{wrong} of {len(split.train)} training labels are wrong on purpose; validation's and test's are right."
+                f"{wrong} of {len(split.train)} training labels are wrong on purpose; those of validation and test are right."
             )
         return notes
 
@@ -194,7 +194,7 @@ class Task(ABC):
         )
         network.micro_batch = micro_batch
         if micro_batch and not model.freeze_bn and batch_norms(network.backbone):
-            rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
+            rule = "micro-batches equal the whole batch only if the backbone uses no batch statistics"
             raise ConfigError(
                 Problem("training.micro_batch", rule, micro_batch, "Set model.freeze_bn=true, or leave it out.")
             )

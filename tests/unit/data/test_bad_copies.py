@@ -29,7 +29,7 @@ def test_a_half_extracted_archive_names_whole_folders_and_single_pictures(build,
     assert problem.rule == "4 listed pictures are missing, in 2 of 4 folders"
     assert "all of images/004.Bird_4;" in str(problem.value)
     assert "1 of the 3 in images/002.Bird_2: images/002.Bird_2/Bird_2_0001.jpg" in str(problem.value)
-    assert "Extract the archive again" in problem.remedy
+    assert "Extract the whole archive again" in problem.remedy
 
 
 def test_a_wrong_root_says_what_it_holds_and_names_an_archive_that_lies_there(build, tmp_path):

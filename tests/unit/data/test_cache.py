@@ -174,7 +174,7 @@ def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
     for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
-    with pytest.raises(DataError, match=r"HOME: the cache must have a place.*Set HOME, or else: Point TUNE_DML_CACHE"):
+    with pytest.raises(DataError, match=r"HOME: the cache needs a folder.*Set HOME, or else: Point TUNE_DML_CACHE"):
         default_cache_dir()
     assert expanded("~/pictures") == Path("~/pictures")  # as a shell leaves it
     (problem,) = build_dataset("image_folder", root="~x/y", cache_dir=tmp_path).check()

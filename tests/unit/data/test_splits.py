@@ -67,7 +67,7 @@ def test_classes_that_cannot_be_measured_are_refused_together():
     text = str(error.value)
     assert "training needs at least 2 classes" in text
     assert "test half needs at least 2 classes of 2 or more pictures" in text
-    assert "Add pictures: a class of one picture" in text
+    assert "Add pictures: a query needs another picture" in text
     assert "fraction" not in text  # two classes are held out by the smallest
 
 

@@ -216,7 +216,7 @@ def test_timms_own_weights_are_fetched_only_when_asked_and_a_failure_is_said(mon
     monkeypatch.setattr(timm, "create_model", create)
     with pytest.raises(OSError, match="offline"):
         BACKBONES["timm"](in_channels=3, architecture="resnet18")
-    with pytest.raises(DataError, match=r"able to fetch its weights.*offline"):
+    with pytest.raises(DataError, match=r"able to download its weights.*offline"):
         BACKBONES["timm"](in_channels=3, architecture="resnet18", weights="timm")
     assert asked == [False, True]
     assert "resnet18.a1_in1k" in BACKBONES["timm"].start(architecture="resnet18", weights="timm")

@@ -140,7 +140,7 @@ def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_di
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
     assert (
-        "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to what has it: dro_topk"
+        "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method that has it: dro_topk"
         in said(begun.extended, arms=["wrong"])[0]
     )
 

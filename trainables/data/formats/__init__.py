@@ -1,1 +1,1 @@
-"""How published files are opened, decoded and kept: archives, records, fonts, the cache."""
+"""Opening, decoding and caching of published files: archives, records, fonts, features."""

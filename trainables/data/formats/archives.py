@@ -17,10 +17,9 @@ from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
 _SHOWN = 5
-_STRICT = "data.strict"
 
 
-def other_data(setting: str = _STRICT) -> str:
+def other_data(setting: str = "data.strict") -> str:
     """Return the remedy for data unlike the published ones; `setting` accepts them."""
     return f"Download it again, or pass --set {setting}=false to use it as it is."
 
@@ -47,11 +46,8 @@ def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Probl
 
 @lru_cache
 def _md5(file: Path, changed: int) -> str:  # `changed` is part of the cache's key
-    digest = hashlib.md5(usedforsecurity=False)
     with file.open("rb") as source:
-        while block := source.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]:

@@ -84,7 +84,7 @@ def default_cache_dir() -> Path:
     if home := os.environ.get("XDG_CACHE_HOME"):
         return expanded(home) / "tune_dml"
     if not (here := expanded("~/.cache")).is_absolute():
-        rule = "the cache must have a place, and this user has no home folder"
+        rule = "the cache needs a folder, and this user has no home folder"
         raise DataError(Problem("HOME", rule, os.environ.get("HOME"), f"Set HOME, or else: {_ANOTHER_PLACE}"))
     return here / "tune_dml"
 

@@ -163,7 +163,7 @@ def _reason(work: Callable[[], None]) -> str:
         work()
     except UnidentifiedImageError:  # its text holds an address in memory
         return "no picture in a known format"
-    except Exception as error:  # decoders of broken files raise whatever they like
+    except Exception as error:  # decoders raise many kinds for broken files
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -205,7 +205,7 @@ def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple
             width, height = image.size
             if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):  # EXIF orientations that swap the sides
                 width, height = height, width
-    except Exception:  # decoders of broken files raise whatever they like
+    except Exception:  # decoders raise many kinds for broken files
         return 0, 0
     width, height = _shrunk_size(width, height, shorter)
     return height, width

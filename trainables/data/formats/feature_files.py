@@ -1,4 +1,4 @@
-"""Read features that others publish and convert them to a folder of ours; nothing is unpickled.
+"""Convert features in published file formats to a feature store; nothing is unpickled.
 
     folder of .npy + .parquet     embedding-reader, clip-retrieval: parts sorted by name, metadata beside them
     .npy, .npz                    numpy, without objects
@@ -204,7 +204,7 @@ def _words(column: NDArray[Any], place: str) -> list[str]:
 
 
 def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
-    """Return class and split of each row; without splits the second half of the sorted classes tests."""
+    """Return class and split of each row; without splits the second half of the sorted classes is the test half."""
     if labels is not None:
         table = _label_table(labels)
         own = {name: column for name, column in columns.items() if name not in _LABEL_NAMES}
@@ -249,7 +249,7 @@ def _label_table(labels: Path) -> Columns:
 
 
 def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
-    """Put a table of labels in the order of the features, by id where both have ids."""
+    """Put a table of labels in the order of the features, by id if both have ids."""
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
     if own is None or theirs is None:
         return {**columns, **table}
@@ -278,7 +278,7 @@ def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) ->
     for part in features:
         for start in range(0, len(part), _BLOCK):
             block = part[start : start + _BLOCK]
-            with np.errstate(over="ignore"):  # an infinite value is a problem that names its row
+            with np.errstate(over="ignore"):  # `finish_store` reports infinite values
                 target[row : row + len(block)] = block
             lost = np.flatnonzero(np.asarray(block).any(axis=1) & (np.abs(block).max(axis=1) < _LEAST))
             if len(lost):

@@ -1,4 +1,4 @@
-"""A folder of stored features: rows of float16, a table that describes them, and a digest of where they come from.
+"""The feature store, a folder: rows of float16, a table that describes them, and a digest with their origin.
 
     features.npy       (pictures * views, D) float16, the views of a picture one after the other
     metadata.parquet   a line per row: class, split (train, test, query or gallery), picture, view
@@ -28,7 +28,6 @@ _FORMAT = "tune_dml features 1"
 _COLUMNS = ("class", "split", "picture", "view")
 SPLITS = ("train", "test", "query", "gallery")
 _REMAKE = "Delete the folder and make it again with `tune-dml features`."
-_BLOCK = 1 << 22  # bytes hashed at a time
 _CHECKED_ROWS = 65_536  # rows tested for finite numbers at a time
 
 Rows = NDArray[np.float16]
@@ -36,7 +35,7 @@ Rows = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class StoreDigest:
-    """What made a folder of features, as `digest.json` has it."""
+    """Content of `digest.json`: shape, origin and files of a folder of features."""
 
     rows: int
     dimension: int
@@ -57,7 +56,7 @@ class StoreDigest:
 
     @classmethod
     def read(cls, folder: Path) -> StoreDigest:
-        """Read `digest.json`; raises DataError."""
+        """Read `digest.json`; raises DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
             raise DataError(
@@ -76,7 +75,7 @@ class StoreDigest:
                 if not (isinstance(about["sha256"], str) and isinstance(about["bytes"], int)):
                     raise TypeError(f"entry of {name}")
         except FileNotFoundError:
-            rule = "the folder has no digest.json: it is no folder of features, or its pass was interrupted"
+            rule = "the folder has no digest.json: it is no folder of features, or `tune-dml features` was interrupted"
             raise DataError(Problem(str(folder), rule, None, "Run the same `tune-dml features` again.")) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             rule = f"must be the digest of a folder of features ({type(error).__name__}: {error})"
@@ -86,7 +85,7 @@ class StoreDigest:
 
 @dataclass(frozen=True)
 class RowTable:
-    """What each row of features shows; one entry a row, the views of a picture together."""
+    """Class, split, picture and view of each row of features; the views of a picture are consecutive."""
 
     classes: NDArray[np.str_]
     """Class name of each row."""
@@ -109,7 +108,7 @@ class RowTable:
         return len(self.classes)
 
     def problems(self, place: str, views: int) -> list[Problem]:
-        """Return what makes the table unfit for training."""
+        """Return the problems that make the table unfit for training."""
         expected = np.arange(len(self))
         if not np.array_equal(self.views, expected % views) or (np.diff(self.pictures.reshape(-1, views)) != 0).any():
             rule = f"the {views} views of a picture must be consecutive rows, numbered from 0"
@@ -124,7 +123,7 @@ class RowTable:
 
 
 class FeatureRows:
-    """Stored features that index like pictures of one pixel and D channels: (N, 1, 1, D); view 0 unless `view` is asked."""
+    """Stored features, view 0, that index like pictures of one pixel and D channels: (N, 1, 1, D)."""
 
     def __init__(self, rows: Rows, views: int) -> None:
         self.rows, self.views = rows, views
@@ -153,7 +152,7 @@ def open_rows(folder: Path, digest: StoreDigest) -> FeatureRows:
 
 
 def read_table(folder: Path) -> RowTable:
-    """Read the table of rows; raises DataError."""
+    """Read the table of rows; raises DataError if it is missing or invalid."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -167,7 +166,6 @@ def read_table(folder: Path) -> RowTable:
 
 
 def _write_table(folder: Path, table: RowTable) -> None:
-    """Write the table of rows."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -176,7 +174,7 @@ def _write_table(folder: Path, table: RowTable) -> None:
 
 
 def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
-    """Check the features in `folder/features.npy`, then write table and digest; raises DataError."""
+    """Check the features in `folder/features.npy`, then write table and digest; raises DataError if a check fails."""
     file = folder / FEATURES
     rows = np.load(file, mmap_mode="r", allow_pickle=False)
     problems = [] if len(table) == len(rows) else [_length_problem(folder, len(rows), len(table))]
@@ -237,8 +235,5 @@ def _about(file: Path) -> dict[str, Any]:
 
 def sha256_of(file: Path) -> str:
     """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while block := opened.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -115,7 +115,7 @@ def _contents(
 
 
 def _state(path: str) -> list[int]:
-    """Return size and modification time; zeros if the file is out of reach."""
+    """Return size and modification time; zeros if the file cannot be accessed."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -120,7 +120,7 @@ class PictureFiles(StoredPictures):
 
     def digest(self) -> str:
         digests = self.digests([*self.listing.lists, *self.listing.names])
-        # The digest has a list outside the folder by name alone, independent of its path.
+        # A list outside the folder enters the digest by its name alone, not by its path.
         content = [(PurePosixPath(name).name if name[0] == "/" else name, sha256) for name, sha256 in digests]
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
@@ -207,7 +207,7 @@ def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     if len(partly) > _SHOWN:
         parts.append(f"some in {len(partly) - _SHOWN} more folders")
     rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
-    remedy = "Extract the archive again, to its end; a list of another copy does not fit either."
+    remedy = "Extract the whole archive again; a list of another copy does not fit."
     return [Problem(str(folder), rule, "; ".join(parts), remedy)]
 
 
@@ -216,7 +216,7 @@ def _parent(name: str) -> str:
 
 
 def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str]:
-    """Return notes on classes without a second picture, which cannot be searched."""
+    """Return notes on classes with one picture or none, which have no positive pair."""
     counts = np.bincount(labels, minlength=len(class_names))
     notes = []
     if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
@@ -229,13 +229,13 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
 def find_folder(
     root: Path, folders: Sequence[str], marker: str, *, given: Path, source: str, archives: Iterable[str] = ()
 ) -> Path:
-    """Return the first of `root`'s `folders` that holds `marker`; raises DataError."""
+    """Return the first of `root`'s `folders` that holds `marker`; raises DataError if none does."""
     require_root(given, source)
     for folder in folders:
         if (root / folder / marker).exists():
             return (root / folder).resolve()
     below = [folder for folder in folders if folder != "."]
-    rule = f"must hold {marker}" + (f", there or in {' or '.join(below)}/" if below else "")
+    rule = f"must hold {marker}" + (f", directly or in {' or '.join(below)}/" if below else "")
     raise wrong_root(root, rule, given=given, source=source, archives=archives)
 
 
@@ -246,10 +246,10 @@ def require_root(given: Path, source: str) -> None:
 
 
 def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
-    """Return the error for a wrong `root`: its content, and the archive if it lies there."""
+    """Return the error for a wrong `root`, with its content and, if present, the archive."""
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
-    remedy = f"Pass {given / archive}, the archive that lies there." if archive else f"Get it from: {source}."
+    remedy = f"Pass the archive itself, {given / archive}." if archive else f"Get it from: {source}."
     return DataError(Problem(str(given), rule, f"a folder with {few(holds)}" if holds else "an empty folder", remedy))
 
 

@@ -13,14 +13,14 @@ from trainables.errors import DataError, Problem
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """Encode as Python 2 protocols carry bytes; only latin1 is needed."""
+    """Encode text to bytes, as pickle protocol 2 stores them; only latin1 is needed."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
 def _frombuffer(buffer: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"]) -> Any:
-    """Build an array as protocol 5 carries it; refuses arrays of objects."""
+    """Build an array from its protocol 5 form; refuses arrays of objects."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
@@ -57,7 +57,7 @@ def load_pickle(path: Path, encoding: str = "latin1") -> Any:
     """
     try:
         return _Restricted(io.BytesIO(path.read_bytes()), encoding=encoding).load()
-    except Exception as error:  # a damaged pickle raises whatever it likes
+    except Exception as error:  # damaged pickles raise many kinds
         rule = "must be a pickle of plain numbers, text and numpy arrays"
         reason = f"{type(error).__name__}: {error}"
         raise DataError(Problem(str(path), rule, reason, "Download it again from a source you trust.")) from error

@@ -1,6 +1,6 @@
 """Data sets of encoded pictures on the user's disk, decoded once into the cache, or at each use if the disk is full.
 
-Shared by such sets: reporting or leaving out undecodable pictures, resuming, and equal pixels with and without a cache.
+They share the handling of undecodable pictures, resuming, and equal pixels with and without a cache.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StoredPictures(DataSet):
     @property
     @abstractmethod
     def encoded(self) -> EncodedPictures:
-        """Encoded pictures; raises DataError."""
+        """Encoded pictures; raises DataError if the files cannot be listed."""
 
     @abstractmethod
     def contents(self, kept: Indices) -> Contents:
@@ -95,7 +95,7 @@ class StoredPictures(DataSet):
         return unreadable_files(self.folder, self.encoded.names, self.cache_dir, progress)
 
     def decoding_problems(self, failures: Mapping[int, str]) -> list[Problem]:
-        """Return a problem per failure; none, but `unreadable`, if they may be left out."""
+        """Return a problem per failure; none if failures may be left out, which then are in `unreadable`."""
         names = self.encoded.names
         if not self.skip_corrupt or len(failures) == len(names):
             return failure_problems(failures, names, self.folder)

@@ -36,7 +36,7 @@ PairTerm = Callable[[Pairs], PairTerms]
 
 
 def _signs(pairs: Pairs) -> Tensor:
-    """Return -z: +1 where similarity is pushed down, -1 where it is pulled up."""
+    """Return -z: +1 for negative pairs, -1 for all others."""
     return pairs.negative.to(pairs.similarity.dtype).mul_(2).sub_(1)
 
 
@@ -59,7 +59,7 @@ class Margin:
     threshold: float
 
     def __call__(self, pairs: Pairs) -> PairTerms:
-        """Slope -z where the loss is positive, else 0."""
+        """Return the losses, and slopes -z where they are positive, else 0."""
         signs = _signs(pairs)
         losses = (pairs.similarity - self.threshold).mul_(signs).add_(self.margin).clamp_min_(0)
         return PairTerms(losses, signs.mul_(losses.sign()))
@@ -74,7 +74,7 @@ class Binomial:
     beta_neg: float
 
     def __call__(self, pairs: Pairs) -> PairTerms:
-        """Slope -2 z sigmoid(b z (threshold - S))."""
+        """Return the losses and their slopes -2 z sigmoid(b z (threshold - S))."""
         signs = _signs(pairs)
         scale = signs * ((self.beta_neg + self.beta_pos) / 2) + (self.beta_neg - self.beta_pos) / 2  # b (-z)
         exponent = (pairs.similarity - self.threshold).mul_(scale)
@@ -91,10 +91,10 @@ def pair_term(
 
 
 class MarginKnobs:
-    """Mixin of a loss with the knobs `margin` and `threshold`: rejects values with which one sign never has a loss."""
+    """Mixin for the knobs `margin` and `threshold`: rejects values at which pairs of one sign never have a loss."""
 
     pair_term: ClassVar[str] = "margin"
-    """Name of the pair loss of a method without the knob `base`: methods are compared on the same one."""
+    """Pair loss of a method without the knob `base`, so that reports compare methods with the same pair loss."""
 
     @classmethod
     def check_parameters(cls, *, margin: float, threshold: float, base: str = "margin", **_: object) -> list[Problem]:

@@ -55,7 +55,7 @@ def _proxy_spread(proxies: Tensor) -> Tensor:
 
 
 def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
-    """Return 1/||w|| (C, K), 0 for a zero proxy, and the Gram matrices (C, K, K) where wanted and K > 1."""
+    """Return 1/||w|| (C, K), 0 for a zero proxy, and the Gram matrices (C, K, K) if wanted and K > 1."""
     gram = None
     if want_gram and proxies.shape[1] > 1:
         gram = torch.bmm(proxies, proxies.transpose(1, 2))

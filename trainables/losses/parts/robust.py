@@ -9,7 +9,7 @@ docs/specification.md, sections 5.2 to 5.7.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,7 +29,7 @@ class _RobustLoss(PairLoss):
     _p: tuple[Tensor, ...] = ()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Add the entropy of p* in nats (mean over groups) and effective K = exp(entropy); 0 where no pair has a weight."""
+        """Add the entropy of p* in nats (mean over groups) and effective K = exp(entropy), 0 if no pair has a weight."""
         if not self._p:
             return super().diagnostics()
         with torch.no_grad():
@@ -40,10 +40,13 @@ class _RobustLoss(PairLoss):
 
 
 class PooledLoss(_RobustLoss):
-    """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs unless overridden.
+    """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs, or one per sign.
 
     `drop_zeros` excludes pairs without a loss.
     """
+
+    by_sign: ClassVar[bool] = False
+    """Whether positive and negative pairs are separate groups, in this order."""
 
     def __init__(self, term: PairTerm, uncertainty: UncertaintySet, *, drop_zeros: bool = False):
         super().__init__()
@@ -51,14 +54,10 @@ class PooledLoss(_RobustLoss):
         self.uncertainty = uncertainty
         self.drop_zeros = drop_zeros
 
-    def candidates(self, pairs: Pairs) -> Tensor:
-        """Return the mask (G, B, B) of eligible ordered pairs: here every unordered pair once, G = 1."""
-        positive, negative = pairs.unordered()
-        return (positive | negative)[None]
-
     def solve(self, pairs: Pairs) -> Solution:
         losses, slopes = self.term(pairs)
-        mask = self.candidates(pairs)
+        positive, negative = pairs.unordered()
+        mask = torch.stack((positive, negative)) if self.by_sign else (positive | negative)[None]  # (G, B, B)
         mask = (mask & (losses > 0) if self.drop_zeros else mask).flatten(start_dim=1)
         value, p = self.uncertainty.worst_case(losses.reshape(1, -1).expand(len(mask), -1), mask)
         self._p = (p.reshape(1, -1),)  # the groups of a pooled loss share a total weight of 1
