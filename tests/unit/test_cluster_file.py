@@ -58,7 +58,7 @@ def test_what_the_user_has_to_put_in_is_named(home, name, places):
     problems = cluster_file_gaps(ROOT / name)
     assert cluster_file_problems(ROOT / name) == []
     assert [problem.place for problem in problems] == [f"{Path(name).name}: {place}" for place in places]
-    assert all(problem.rule == "must be put in" for problem in problems)
+    assert all(problem.rule == "must be filled in" for problem in problems)
 
 
 def test_the_doctor_says_where_in_the_file(home, capsys):
@@ -69,7 +69,7 @@ def test_the_doctor_says_where_in_the_file(home, capsys):
     assert end.value.exit_code == 0
     _, finding = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["subject"], finding["level"]) == ("gcp.yaml: provider.project_id", "note")
-    assert finding["found"] == "must be put in: YOUR-PROJECT"
+    assert finding["found"] == "must be filled in: YOUR-PROJECT"
     with pytest.raises(typer.Exit):
         doctor(cluster=ROOT / "deploy" / "gcp.yaml", **others)
     assert "When what is left to you is done: `ray up " in capsys.readouterr().out

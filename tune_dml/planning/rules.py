@@ -28,7 +28,7 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spelled('seeds', 3)}."))
     if len(set(seeds)) < len(seeds):
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
-    known = {problem.place for problem in study.problems}  # what follows from a wrong key is not said again
+    known = {problem.place for problem in study.problems}  # consequences of a wrong key are not repeated
     return [*study.problems, *(problem for problem in problems if problem.place not in known)]
 
 

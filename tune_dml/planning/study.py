@@ -63,9 +63,9 @@ class Study:
     problems: tuple[Problem, ...] = ()
     """Problems of the request, such as an unknown arm or protocol."""
     classes: int | None = None
-    """Training classes of a picture folder, the most that our protocols' batches have; None if unknown."""
+    """Number of training classes of a picture folder, which limits our protocols' batches; None if unknown."""
     notes: tuple[str, ...] = ()
-    """Decisions that the user must be told."""
+    """Decisions to report to the user."""
 
     def decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
         """Return an arm of the space with a protocol; None means the defaults."""

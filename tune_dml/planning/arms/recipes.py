@@ -31,7 +31,7 @@ def method_layers(
         protocol: the data set's; None means the defaults.
         loss: the trained loss; None means that of the protocol or the defaults.
         between: settings stated for study and arm (`stated_layers`).
-        classes: training classes of the data, the most that a batch of ours has; None if unknown.
+        classes: number of training classes, which limits the batches of our protocols; None if unknown.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))

@@ -1,4 +1,4 @@
-"""`--tune optim.lr`: a setting becomes a nuisance knob, around the value that each arm has by its own protocol."""
+"""Turn a setting into a nuisance knob around the value of each arm's protocol (`--tune optim.lr`)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def with_own_grids(space: Space, tune: Mapping[str, Sequence[Value]]) -> tuple[S
 def with_tuned_knobs(
     space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
-    """The space and its arms with a nuisance knob for each path, and why there can be none.
+    """Return the space and its arms with a nuisance knob for each path, and the problems that prevent it.
 
     Args:
-        space: what is searched so far.
-        arms: all of the space's, as they are decided so far.
-        tuned: path -> values; three around the arm's own value where there are none.
+        space: the space before tuning.
+        arms: all arms of the space.
+        tuned: path -> values; an empty list means three values around the arm's own.
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = [
@@ -69,7 +69,7 @@ def with_tuned_knobs(
 
 
 def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
-    """An arm with the knobs that its space has now; nothing sets what they search."""
+    """Return an arm with the knobs of its extended space, and without settings at these paths."""
     declared = space.arm(arm.name)
     layers = (
         replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers

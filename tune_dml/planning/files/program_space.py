@@ -21,7 +21,7 @@ _UNUSED = {
     "entity": "W&B's entity is not used",
 }
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
-"""W&B's command where a file has none."""
+"""W&B's default command."""
 SEED = "seed"
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
@@ -73,7 +73,7 @@ def _folder(path: Path, words: tuple[str, ...]) -> Path:
 
 
 def command_request(request: Request, own: OwnCommand) -> Request:
-    """Return a request with the space of `--command`, if that was given. Raises ConfigError for what lacks or is wrong."""
+    """Return a request with the space of `--command`, if given. Raise ConfigError for missing or wrong options."""
     others = ("params", "metric", "goal")
     if own.command is None:
         rule, remedy = "goes with a command", f"Add {spelled('command', 'PROGRAM')}, or leave it out."
@@ -167,7 +167,7 @@ def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
 
 
 def _scale_problems(path: Path, parameters: Mapping[str, object]) -> list[Problem]:
-    """W&B's `log_uniform` takes exponents."""
+    """Refuse W&B's `log_uniform`, which takes exponents."""
     places = [
         name
         for name, value in parameters.items()

@@ -1,9 +1,9 @@
-"""Collect what travels to a cluster with a job: our installed packages, and files that the user names.
+"""Collect the files that a job takes to a cluster: our installed packages, and files that the user names.
 
     upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
     with upload.staged() as folder: ...
 
-Files that look like secrets stay here.
+Files that look like secrets are not sent.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Upload:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(path.stat().st_size for path in self.files.values())
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PictureFolders = Sequence[tuple[str, str]]
-"""Pairs of a picture folder and its folder of decoded pictures (`planning.data.data_places`)."""
+"""Pairs of a picture folder and its folder of decoded pictures (`planning.checks.data.data_places`)."""
 _Answer = TypeVar("_Answer")
 _Config = TypeVar("_Config")
 _SECONDS = 30.0
@@ -153,7 +153,7 @@ def _remedy(difference: str, command: str) -> str:
 
 
 def with_node_check(trial: Callable[[_Config], None], places: PictureFolders = ()) -> Callable[[_Config], None]:
-    """Return a trial function that reports what its node lacks, where Ray would report a lost process."""
+    """Return a trial function that reports what its node lacks; Ray would only report a lost process."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[_Config], None]] = []
 

@@ -1,4 +1,4 @@
-"""What a site's SLURM needs to be told: one TOML file, overridden by the flags of `tune-dml submit slurm`."""
+"""Read a site's SLURM settings from a TOML file; the flags of `tune-dml submit slurm` override them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def profile_file() -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """Return the profile of a file, or the default where there is none.
+    """Return the profile of a file, or the default if there is none.
 
     Raises:
         ConfigError: Every key that is unknown or has a wrong type.

@@ -9,9 +9,9 @@ from pathlib import Path
 from tune_dml.running.slurm.profile import Profile
 
 _JOB_NAME = "tune-dml-"
-"""Begins the name of each job; the sweep's name follows."""
+"""Prefix of a job's name, before the sweep's."""
 ROUND_FOLLOWS = 75
-"""Exit code of the collecting job where an array of trials is to run before it continues."""
+"""Exit code of the collecting job if an array of trials must run before it continues."""
 _MAX_JOBS = 100
 """Jobs in a row before a sweep waits for its user."""
 
@@ -108,7 +108,7 @@ def array_script(profile: Profile, name: str, folder: Path) -> str:
 
 
 def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
-    """Return the lines `#SBATCH` and the site's prologue."""
+    """Return the `#SBATCH` lines and the site's prologue."""
     options = [
         f"--job-name={_JOB_NAME}{name}",
         f"--output={folder}/slurm/{log}.log",
@@ -131,7 +131,7 @@ def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool =
 
 
 def python_command(profile: Profile) -> str:
-    """Return what runs our code on a node, within the container where there is one."""
+    """Return the command that runs our code on a node, inside the container if there is one."""
     python = profile.python or ("python" if profile.container or profile.srun else shlex.quote(sys.executable))
     container = f"{profile.container} " if profile.container else ""
     return f"{container}{python} -m tune_dml.running.slurm"

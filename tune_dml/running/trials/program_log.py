@@ -1,4 +1,4 @@
-"""Read a program's reports: JSON lines, merged into one row a step, and a results file at its end."""
+"""Read a program's reports: JSON lines, merged into one row per step, and a results file at its end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MOST_ROWS = 2000
 """Rows without the sweep's metric; the ledger keeps no more of a trial."""
 _MOST_NAMES = 200
 _RENAMED = {"time": "program/time"}
-"""The ledger's own name for the moment of a row."""
+"""Figure -> its name in the ledger, where `time` is that of the row."""
 
 
 @dataclass
 class ProgramLog:
-    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each."""
+    """Reads a growing log; passes rows to `sink`, and each kind of omission once to `say`."""
 
     path: Path
     metric: str
@@ -38,7 +38,7 @@ class ProgramLog:
     _said: set[str] = field(default_factory=set)
 
     def read(self) -> bool:
-        """Read what is new; return whether there was any."""
+        """Read new lines; return whether there were any."""
         lines = list(self._new_lines())
         for line in lines:
             self._lines += 1
