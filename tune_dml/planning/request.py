@@ -270,7 +270,7 @@ def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose anothe
     places = (folder, *folder.parents)
     if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
         rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which does not exist"
-        return [Problem(flag, rule, None, "Mount or create it, or choose another folder.")]
+        return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
     there = next(path for path in places if path.exists())
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".tune-dml-"):
