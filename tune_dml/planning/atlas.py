@@ -35,7 +35,7 @@ _NO_KNOBS = ("sampling_seed", "samples")
 def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
     """Return up to eight values of a knob in ascending order, its default among them.
 
-    They are powers of two times the default as far as the knob's domain allows, then ratios between.
+    They are the default times powers of two that the knob's domain allows, then times ratios between those.
     """
     numbers = parameter.numbers
     listed = _LISTED.get(parameter.name) or (_FROM_ZERO if default == 0 else [default * ratio for ratio in _RATIOS])

@@ -65,15 +65,8 @@ def _moved_problems(plan: Plan) -> list[Problem]:
     root = plan.base_settings.get("data.root")
     if not root or expanded(str(root)).exists():
         return []
-    rule = "the sweep's picture folder must exist"
-    return [
-        option_problem(
-            "data_root",
-            rule,
-            str(root),
-            f"If it was moved, use `tune-dml resume {plan.name} --data-root DIR`.",
-        )
-    ]
+    remedy = f"If it was moved, use `tune-dml resume {plan.name} --data-root DIR`."
+    return [option_problem("data_root", "the sweep's picture folder must exist", str(root), remedy)]
 
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:

@@ -101,7 +101,7 @@ class Plan:
 
     @cached_property
     def alterations(self) -> str:
-        """How the stored file was edited by hand, in words; empty if it was not."""
+        """The edits of the stored file by hand, as text; empty if there are none."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
         if not altered:
             return ""

@@ -177,7 +177,7 @@ class Racing:
         problems = []
         for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
-                rule = "limits a race, which was not asked for"
+                rule = "limits a race, which was not requested"
                 remedy = f"Add {spelled('until_decided')}, or leave it out."
                 problems.append(Problem(option_place(name), rule, None, remedy))
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:

@@ -200,15 +200,8 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
     known = [arm.name for arm in space.every_arm if arm.name]
     alone = f"It is one arm without a name: leave {spelled('arms')} out."
-    return [
-        option_problem(
-            "arms",
-            f"unknown arm of {space.name}:",
-            name,
-            nearest(name, known, what="arm") if known else alone,
-        )
-        for name in names
-    ]
+    remedies = {name: nearest(name, known, what="arm") if known else alone for name in names}
+    return [option_problem("arms", f"unknown arm of {space.name}:", name, remedies[name]) for name in names]
 
 
 def _notes_of(choices: Mapping[str, Choice]) -> list[str]:

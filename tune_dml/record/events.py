@@ -188,7 +188,7 @@ class Note(Event):
     """Holds only until the next session begins."""
 
     def body(self) -> JsonRow:
-        """Return the text, and `of_session` where it is set."""
+        """Return the text, and `of_session` if it is set."""
         return {"text": self.text, **({"of_session": True} if self.of_session else {})}
 
 

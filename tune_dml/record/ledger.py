@@ -101,7 +101,7 @@ class GrowingFile:
 
 
 def _row(line: bytes) -> JsonRow | None:
-    """Return the JSON object of a line, also where torn bytes precede it; None if there is none."""
+    """Return the JSON object of a line, also after torn bytes; None if there is none."""
     for start in (0, line.rfind(b'{"kind"')):
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])

@@ -128,7 +128,7 @@ class _Seen:
     """(root module, class) along the method resolution order."""
     message: str
     location: str = ""
-    """file:line where it was raised."""
+    """`file:line` of its origin."""
     inner: tuple[_Seen, ...] = ()
     """The errors that caused this one, or that it wraps."""
     group: bool = False

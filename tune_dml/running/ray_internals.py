@@ -309,7 +309,7 @@ def cluster_file_schema() -> dict[str, Any]:
 
 
 def validate_cluster_file(config: Mapping[str, object]) -> None:
-    """Raise whatever Ray's cluster launcher raises for a file; it prints first."""
+    """Check a file with Ray's cluster launcher, which prints its message and raises any error."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     validate_config(prepare_config(dict(config)))

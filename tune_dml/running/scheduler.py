@@ -122,7 +122,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             self.lost.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Pause such a trial, so that the second report of the same loss does not end it."""
+        """Pause a trial whose next actor was lost, so that the second report of the loss does not end it."""
         if trial in self.lost:
             self.lost.discard(trial)
             mark_paused(tune_controller, trial)

@@ -85,7 +85,7 @@ def quiet_mlflow() -> Iterator[None]:
 
 
 def load_mlflow() -> None:
-    """Import MLflow on this thread: two threads must not import it at once."""
+    """Import MLflow. Two threads must not import it at once."""
     with quiet_mlflow():
         import mlflow.tracking  # noqa: F401
 

@@ -128,7 +128,7 @@ class TrialRun:
     def _shown(
         self, points: Sequence[MetricPoint], names: set[str], asked: Collection[str] = ()
     ) -> tuple[MetricPoint, ...]:
-        """Return the points to show beside the metrics `names`, which grow; those in `asked` are always shown."""
+        """Return the points to show, and add their metrics to `names`; metrics in `asked` are always shown."""
         chosen = []
         for point in points:
             own = point.name == self.metric

@@ -37,16 +37,10 @@ def with_tuned_knobs(
         tuned: path -> values; an empty list means three values around the arm's own.
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
-    problems = [
-        option_problem(
-            "tune",
-            f"{space.name} searches {path} already",
-            None,
-            f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}.",
-        )
-        for path in tuned
-        if path in searched
-    ]
+    problems = []
+    for path in [path for path in tuned if path in searched]:
+        remedy = f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}."
+        problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
     grids: dict[str, dict[str, Grid]] = {}
     for arm in arms:
         try:
@@ -79,12 +73,8 @@ def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
-        return option_problem(
-            "tune",
-            "must name a setting that every arm has",
-            path,
-            nearest(path, list(own), what="setting", dotted=True),
-        )
+        remedy = nearest(path, list(own), what="setting", dotted=True)
+        return option_problem("tune", "must name a setting that every arm has", path, remedy)
     value = own[path]
     if not values and not (is_number(value) and value > 0):
         rule = f"three values around {path}={value} are not defined"

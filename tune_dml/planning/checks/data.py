@@ -95,7 +95,7 @@ def of_data(settings: Mapping[str, Value]) -> str:
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:
-    """Return missing and wrong files of the training data, as far as unresolved settings name it."""
+    """Return missing and wrong files of the training data, if the unresolved settings name it."""
     try:
         return training_data(settings, cache_dir).check()
     except ConfigError:

@@ -31,8 +31,7 @@ from tune_dml.space import Grid
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
 _UNKNOWN = (
-    "Your program trains: which data it reads, whether its metric is of validation, and what its seed changes are unknown "
-    "here."
+    "Your program trains: its data, the split that its metric is measured on, and the effect of its seed are unknown."
 )
 """Note on every plan of a program."""
 

@@ -136,7 +136,7 @@ class _File(_Part):
     arms: dict[str, _Arm] = Field(
         default_factory=dict, description="methods that are compared: name -> dotted settings, or an arm in full"
     )
-    metric: _Metric = Field(_Metric(), description="what the sweep is judged by")
+    metric: _Metric = Field(_Metric(), description="the metric that judges the sweep")
     name: str | None = Field(None, description="the sweep's name; the file's otherwise")
     description: str = Field("", description="the title of the report")
     run_cap: int | None = Field(None, ge=1, description="cells to propose, for every method but grid")
@@ -155,10 +155,10 @@ class _File(_Part):
         default_factory=list, description="settings tuned away in every arm: names, or names with their values"
     )
     baseline: _Baseline | str | None = Field(
-        None, description="what the others are compared with: settings, or the name of an arm"
+        None, description="the arm that the others are compared with: settings, or the name of an arm"
     )
     margin: float = Field(1.0, gt=0, description="differences below this do not matter, in units of the metric")
-    vary: Vary | None = Field(None, description="let seeds vary this source of chance alone")
+    vary: Vary | None = Field(None, description="let seeds vary only this source of randomness")
     stopping: Stopping | None = Field(None, description="stop weak cells early; curves are then incomplete")
     gain_differences: list[tuple[str, str]] = Field(
         default_factory=list, description="pairs of arms with `against`: whether the first one's gain is the larger"
@@ -200,7 +200,7 @@ def read_sweep_file(path: Path) -> Request:
 
 
 def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
-    """Return the request of a sweep file, as far as it is readable, and its problems.
+    """Return the readable part of a sweep file as a request, and its problems.
 
     Raises ConfigError if no part of it is readable.
     """
@@ -283,7 +283,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
 def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
     """Return the space of a file that runs a program, with the program's parameters."""
     others = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
-    rule = "a program has parameters alone"
+    rule = "a program can only have parameters"
     problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in others.items() if value]
     try:
         program = program_of(path, file.program, file.command, seed_flag=file.seed_flag, timeout=file.timeout)

@@ -172,7 +172,7 @@ _OF_OTHERS = {
     "early_terminate": "Write `stopping: asha`, or hyperband.",
     "objective": "Write `metric: {name: val/recall_at_1, goal: maximize}`.",
     "nuisance": "Write `tune: [optim.lr]`: settings that are tuned away.",
-    "scientific": "Write what is searched under `parameters`, what is tuned away under `tune`.",
+    "scientific": "Write searched knobs under `parameters`, and knobs that are tuned away under `tune`.",
 }
 """Key of W&B, Katib, Ray Tune or a space -> remedy with the key to write instead."""
 

@@ -1,4 +1,4 @@
-"""Build the look at a sweep, or at its confirmation, in its present state."""
+"""Build the look at the present state of a sweep or its confirmation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tune_dml.record.judging.race import Block
 def look_at(
     trials: Mapping[str, PlannedTrial], ended: Mapping[str, str], by: str, planned: int, subject: Subject = "sweep"
 ) -> Look | None:
-    """Return a look at trials; None while no two cells have two seeds each.
+    """Return a look at trials; None until two cells have two seeds each.
 
     Args:
         trials: key -> planned trial.

@@ -86,7 +86,7 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
 def read_looks(
     folder: Path, subject: Subject = "sweep", on_garbage: Callable[[str], None] = lambda text: None
 ) -> list[Look]:
-    """Return every look at a subject, in order of time; report lines that are no look to `on_garbage`."""
+    """Return every look at a subject, in order of time; report unreadable lines to `on_garbage`."""
 
     def spoilt(behind: int) -> None:
         on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; the error that it spent is unknown")
@@ -108,7 +108,7 @@ def _adapter() -> TypeAdapter[Look]:
 
 
 def _after(before: Look | None, look: Look) -> Look:
-    """Give a look at other data more seeds than the look before it: values were added, or a trial was tried again."""
+    """Give a look more seeds than the look before it, even if values were added or a trial was retried."""
     if before is None or look.seeds > before.seeds:
         return look
     return replace(look, seeds=before.seeds + max(look.seeds, 1) * max(look.trials - before.trials, 1) / look.trials)

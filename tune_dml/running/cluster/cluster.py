@@ -105,7 +105,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
 
 
 def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
-    """Return what the cluster can never satisfy; Ray would wait for it silently."""
+    """Refuse trials that never fit on the cluster; Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
@@ -334,7 +334,7 @@ def _listens(place: str) -> bool:
 
 
 def _protect_token() -> None:
-    """Make Ray's token file readable by its owner alone."""
+    """Make Ray's token file readable only by its owner."""
     with suppress(OSError, RuntimeError):  # no home folder, or another user's file
         token = Path.home() / ".ray" / "auth_token"
         if token.exists() and token.stat().st_mode & 0o077:

@@ -76,7 +76,7 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
 
 
 def cluster_file_gaps(path: Path) -> list[Problem]:
-    """Return what the user must still do before a correct file can be started: placeholders, packages."""
+    """Return what a correct file lacks before it can be started: values of placeholders, packages."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
     packages = () if "apiVersion" in config else _package_problems(config)
     return [_at(path, problem) for problem in (*_unfilled(config), *packages)]
@@ -159,7 +159,7 @@ def _unlisted_problems(config: _ClusterConfig) -> Iterator[Problem]:
             yield _unknown(f"provider.{key}", known)
     for place, source in mounts.items() if isinstance(mounts, dict) else ():
         if not isinstance(source, str):
-            yield Problem(f"file_mounts.{place}", "must be the path of what is copied there", source)
+            yield Problem(f"file_mounts.{place}", "must be the path of the files to copy", source)
 
 
 def _ray_problems(config: _ClusterConfig) -> Iterator[Problem]:
@@ -215,7 +215,7 @@ def _token_problems(config: _ClusterConfig) -> Iterator[Problem]:
         if starts and all("RAY_AUTH_MODE=token" in before for before in starts):
             asks = True
             continue
-        rule = "every node must ask for the token: on a node without it anyone who reaches the port can run code"
+        rule = "every node must require the token: otherwise anyone who reaches its port can run code"
         yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
     if asks and not any(place.endswith(".ray/auth_token") for place in config.get("file_mounts") or {}):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"

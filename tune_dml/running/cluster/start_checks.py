@@ -97,7 +97,7 @@ def _thread_problems(places: int) -> Iterator[Problem]:
     need = _THREADS + _THREADS_A_PLACE * places
     for place, left, remedy in _threads_left():
         if left < need:
-            rule = f"Ray and {places} processes that train need {need} threads at least; so many are left here"
+            rule = f"Ray and {places} training processes need at least {need} free threads"
             yield Problem(place, rule, left, remedy)
 
 

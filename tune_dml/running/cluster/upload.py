@@ -69,7 +69,7 @@ class Upload:
         return sum(path.stat().st_size for path in self.files.values())
 
     def __str__(self) -> str:
-        """`1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
+        """Return `1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
         sizes: dict[str, int] = {}
         for place, path in self.files.items():
             top = place.partition("/")[0]
@@ -154,7 +154,7 @@ def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[t
 
 
 def _raise(error: OSError) -> None:
-    """Fail on an unreadable folder, whose modules would be missing there."""
+    """Raise the error of an unreadable folder, whose modules would be missing on the cluster."""
     raise error
 
 

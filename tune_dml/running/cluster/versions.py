@@ -146,7 +146,7 @@ def _names(nodes: Sequence[str]) -> str:
 def _remedy(difference: str, command: str) -> str:
     by_hand = "install the driver's version on every node"
     if difference in {f"no {name}" for name in _BESIDE}:
-        return "Install what the project depends on on every node."
+        return "Install the project's dependencies on every node."
     if "folder" in difference:
         return "Copy or mount it there."
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."

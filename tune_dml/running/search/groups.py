@@ -105,6 +105,6 @@ class TrialGroups:
             self._seconds = known + _WEIGHT * (seconds - known)
 
     def give_back(self, keys: Iterable[str], *, alone: bool) -> None:
-        """Take back trials that have not begun; with `alone` each then has a call for itself."""
+        """Take back trials that have not begun; with `alone`, each then gets its own call."""
         trials = [self._given.pop(key)[0] for key in keys if key in self._given]
         (self._alone if alone else self._ready).extendleft(reversed(trials))

@@ -222,25 +222,12 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":
-        rule_text = "a race stops cells of a grid; a search proposes its own"
-        problems.append(
-            option_problem(
-                "until_decided",
-                rule_text,
-                plan.search.method,
-                f"Use {spelled('search', 'grid')}, or leave it out.",
-            )
-        )
+        rule_text, remedy = "a race stops cells of a grid", f"Use {spelled('search', 'grid')}, or leave it out."
+        problems.append(option_problem("until_decided", rule_text, plan.search.method, remedy))
     elif plan.search.stopping is not None:
         rule_text = "a race compares whole trials, and early stopping cuts them short"
-        problems.append(
-            option_problem(
-                "until_decided",
-                rule_text,
-                plan.search.stopping,
-                f"Leave {spelled('stopping')} or {spelled('until_decided')} out.",
-            )
-        )
+        remedy = f"Leave {spelled('stopping')} or {spelled('until_decided')} out."
+        problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
         problems.append(
             option_problem("until_decided", "a race needs two values to compare", values, "List another one.")

@@ -1,4 +1,4 @@
-"""Optuna samplers that depend only on what the study was told and on the proposal's number.
+"""Optuna samplers that depend only on the told trials of the study and the proposal's number.
 
 None may keep a state. TPE and the Gaussian process have none. NSGA-II stores generations in its trials; they are assigned
 again for cells of earlier sessions. CMA-ES keeps an optimizer, so ours rebuilds it from the told cells.
@@ -28,7 +28,7 @@ STEP = 0.25
 
 
 def seed_of(search: Search, number: int, attempt: int = 0) -> int:
-    """Return a proposal's seed, which depends on its number alone."""
+    """Return a proposal's seed, which depends only on its number."""
     return int(SeedSequence([search.seed, number, attempt]).generate_state(1)[0])
 
 
@@ -65,7 +65,7 @@ def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) 
 class _Evolution(BaseSampler):  # type: ignore[misc]
     """CMA-ES over the ranges that every cell has; other knobs are drawn at random.
 
-    The told cells are its generations, in order, whoever proposed them.
+    The told cells are its generations, in order, even if another method proposed them.
     """
 
     def __init__(self, seed: int):

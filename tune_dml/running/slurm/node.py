@@ -78,7 +78,7 @@ def _ports_of(job: str, attempt: int = 0) -> range:
 
 
 def _free_ports(job: str) -> range:
-    """Return the first of the job's ranges of ports that nobody uses on this node."""
+    """Return the first of the job's port ranges that is free on this node."""
     for attempt in range(50):
         ports = _ports_of(job, attempt)
         if all(_is_free(port) for port in ports):

@@ -26,7 +26,7 @@ TEMPLATE = """\
 # account = "my-project"
 # qos = "normal"
 # gres = "gpu:4"                     # per node
-# time = "04:00:00"                  # of one job; the sweep goes on in the next one
+# time = "04:00:00"                  # of one job; the sweep continues in the next one
 # nodes = 1
 # cpus_per_task = 8                  # per node
 # mem = "64G"                        # per node
@@ -40,7 +40,7 @@ TEMPLATE = """\
 
 # temp = "/tmp"                      # a folder on the node's own disk, with a short path: Ray's sockets lie below it
 # warn_seconds = 300                 # before the end of the time: trials checkpoint, the session ends, the job is queued again
-# requeue = true                     # false: a dependent job goes on instead
+# requeue = true                     # false: a dependent job continues instead
 """
 
 

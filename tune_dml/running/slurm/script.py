@@ -23,7 +23,7 @@ tell() {{ told=yes; [ -z "$step" ] || kill -USR1 "$step" 2> /dev/null; }}
 trap 'time_is_up=yes; tell' USR1
 trap tell USR2 TERM
 
-# One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
+# One task per node. The first one leads: it starts a Ray for this job only and runs the sweep on it.
 srun {srun} {command} node {folder} &
 step=$!
 [ "$told" = no ] || tell
@@ -49,7 +49,7 @@ _REQUEUE = """scontrol requeue "$SLURM_JOB_ID" ||
         {dependent}"""
 _DEPENDENT = 'sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script} >> {jobs}'
 _COLLECT = """
-# Collects what the array's trials left into the ledger, the only writer, and says which trials follow.
+# Moves the results of the array's trials into the ledger, as its only writer, and writes the next round.
 {command} collect {folder}
 code=$?
 if [ "$code" = {follows} ]; then

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SPARE = 0.05
 """Fraction of a GPU's memory that is not planned for, because of fragmentation."""
 _GAIN = 1.05
-"""Least ratio of steps: all trials at once over one alone."""
+"""Least ratio of steps per second: all trials at once over one alone."""
 _SECONDS = 4.0
 """Seconds over which steps are counted."""
 _MEETING = 300.0

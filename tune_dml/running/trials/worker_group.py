@@ -61,7 +61,7 @@ class _Mailbox:
         """Rank -> its closing report of a failure that no retry helps, in order of arrival."""
         self.failed_at = 0.0
         self.is_torn = False
-        """Whether the workers must restart: one failed alone and the others wait for it, or one is spent."""
+        """Whether the workers must restart: one failed and the others wait for it, or one can train no more."""
 
     async def give(self, config: TrialRequest) -> None:
         """Begin a trial."""
