@@ -54,7 +54,7 @@ class Differences:
 
 
 def reference_config(protocol: Protocol, loss: str) -> TrialConfig:
-    """Return the configuration of a protocol, with this loss unless the protocol names one."""
+    """Return the configuration of a protocol, with this loss unless it names one. Raise ConfigError if it is invalid."""
     own = {} if "loss.name" in protocol.settings else {"loss.name": loss}
     layers = method_layers(protocol, protocol.settings.get("loss.name", loss))
     return resolve(Layer("protocol", {"data.name": protocol.dataset}), *layers, Layer("loss", own)).config

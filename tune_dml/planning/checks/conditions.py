@@ -17,7 +17,7 @@ from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PaperTable, PrintedMethod
 from tune_dml.text import is_number
 
-# Settings of computation, display and storage; then settings that a table states as its data set and selection.
+# Settings of computation, display and storage; then those of the classes that choose, which a table states as its selection.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
 _ELSEWHERE = ("data.split", "data.validation_fraction", "task.name")
 _ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars": "cars196"}

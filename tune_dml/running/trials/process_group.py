@@ -24,7 +24,7 @@ _CHUNK = 65_536
 _GRACE = 2.0
 """Seconds to wait for the end of the output, which another process may hold open."""
 
-# Waits until the trial's process is gone, then kills the program. It has no parent here: Ray kills a worker's children.
+# Waits until the trial's process is gone, then kills the program. It is an orphan: Ray kills a worker's children.
 _GUARD = """
 import os, signal, sys
 if os.fork():
