@@ -44,7 +44,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, loaded on first use."""
+    """Return a public name, loading it on first use."""
     if name in {"log", "trial"}:  # for training scripts: they load nothing else
         from tune_dml.programs import client
 
@@ -57,5 +57,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What completion offers: the public names, loaded or not."""
+    """Return the public names for completion, loaded or not."""
     return sorted(__all__)

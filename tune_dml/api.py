@@ -1,4 +1,4 @@
-"""The platform from Python: run, resume, extend, load and report a sweep.
+"""Run, resume, extend, load and report sweeps from Python.
 
     sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
     tune_dml.write_report(sweep, "report")
@@ -192,7 +192,7 @@ def resume_sweep(
     Args:
         name: Name of the sweep.
         retry_failed: Also run failed and diverged trials again.
-        micro_batch: Pictures that a worker holds at a time; as before if left out.
+        micro_batch: Pictures that a worker processes at a time; as before by default.
         data_root: New folder of the same pictures, if they have moved. It is stored with the sweep.
         storage, address, ...: As for `run_sweep`.
 
@@ -237,7 +237,7 @@ def extend_sweep(
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Add seeds, knob values, proposed cells or arms to a stored sweep, and run what is new.
+    """Add seeds, knob values, proposed cells or arms to a stored sweep, and run the new trials.
 
     Args:
         name: Name of the sweep.
@@ -248,7 +248,7 @@ def extend_sweep(
         storage, address, ...: As for `run_sweep`.
 
     Raises:
-        ConfigError: The sweep cannot be extended so, or cannot be resumed. Nothing stored has changed.
+        ConfigError: The sweep cannot be extended in this way, or cannot be resumed. Nothing stored has changed.
     """
     session = Session(
         storage, address, max_concurrent, time_budget, gpu_hours, stall_limit, start_limit,
@@ -320,7 +320,7 @@ def open_sweep(
 
     Args:
         name: Name of the sweep.
-        selection: What the selection is for, in your words; recorded.
+        selection: The purpose of the selection, in your words; recorded.
         storage, tracking_uri, experiment: As for `run_sweep`.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Search spaces, protocols, recipes and papers, found by being there: in the modules of every package that says it holds some.
+"""Find search spaces, protocols, recipes and papers in the modules of every package that declares some.
 
-A package says so by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours); single objects come by
-the groups `tune_dml.spaces` and `tune_dml.protocols`.
+A package declares them by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours). The groups
+`tune_dml.spaces` and `tune_dml.protocols` add single objects.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from trainables.methods import load_entries
 from trainables.option_names import option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
 
-RETRIEVAL = "retrieval"  # the task of settings that name none
+RETRIEVAL = "retrieval"  # the default task
 
 
 @cache
 def spaces() -> dict[str, Space]:
-    """Name -> space: every module-level `SPACE`, and what the entry-point group `tune_dml.spaces` adds."""
+    """Return name -> space: every module-level space, and those of the entry-point group `tune_dml.spaces`."""
     ours = [space for space in _declared() if isinstance(space, Space)]
     theirs = [space for _, space in load_entries("tune_dml.spaces")]
     return {space.name: space for space in sorted([*ours, *theirs], key=lambda space: space.name)}
@@ -29,7 +29,7 @@ def spaces() -> dict[str, Space]:
 
 @cache
 def protocols() -> dict[str, Protocol]:
-    """Name -> protocol."""
+    """Return name -> protocol."""
     ours = [item for item in _declared() if isinstance(item, Protocol)]
     theirs = [protocol for _, protocol in load_entries("tune_dml.protocols")]
     return {protocol.name: protocol for protocol in [*ours, *theirs]}
@@ -37,37 +37,37 @@ def protocols() -> dict[str, Protocol]:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Loss -> recipe, of the losses that have one."""
+    """Return loss -> recipe, for the losses that have one."""
     return {loss: item for item in _declared() if isinstance(item, Recipe) for loss in item.methods}
 
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Key -> paper."""
+    """Return key -> paper."""
     return {paper.key: paper for paper in _declared() if isinstance(paper, Paper)}
 
 
 def protocols_for(dataset: str, task: str) -> list[Protocol]:
-    """The protocols of a data set for a task."""
+    """Return the protocols of a data set for a task."""
     of_dataset = [protocol for protocol in protocols().values() if protocol.dataset == dataset]
     return [protocol for protocol in of_dataset if protocol.settings.get("task.name", RETRIEVAL) == task]
 
 
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
-    """The protocol of a data set for a task, where a space names none."""
+    """Return the protocol of a data set for a task that applies if a space names none."""
     known = protocols_for(dataset, task)
     return next((protocol for protocol in known if protocol.default), known[0] if known else None)
 
 
 def named_protocol(name: str, place: str) -> Protocol:
-    """The protocol called `name`; raises ConfigError with the nearest name."""
+    """Return the protocol of a name. Raise ConfigError with the nearest name if it is unknown."""
     if name not in protocols():
         raise ConfigError(Problem(place, "unknown protocol", name, nearest(name, list(protocols()), what="protocol")))
     return protocols()[name]
 
 
 def find_space(name: str) -> Space:
-    """The space called `name`; raises ConfigError with the nearest name."""
+    """Return the space of a name. Raise ConfigError with the nearest name if it is unknown."""
     if name not in spaces():
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
         if Path(name).is_dir():
@@ -86,7 +86,7 @@ def _declared() -> list[object]:
         for package in packages
         for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     ]
-    # folders first, so that protocols come in the order of their own files and not of the spaces that import them
+    # Folders first: protocols then come in the order of their own files, not of the spaces that import them.
     modules = [importlib.import_module(name) for name in sorted(names, key=lambda name: (-name.count("."), name))]
     return [
         item

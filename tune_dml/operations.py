@@ -1,4 +1,4 @@
-"""Operations on a sweep: run, resume, extend, confirm, open, rescore, report, compare with MLflow.
+"""Run, resume, extend, confirm, open, rescore and report a sweep, and compare it with MLflow.
 
 The command line calls these functions; `tune_dml.api` gives them plain keywords for Python.
 """
@@ -50,10 +50,9 @@ def run(
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
-    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
-    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
-    answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
-    everything that is wrong with the request, before any worker starts.
+    A second call with the same name and plan runs only the missing trials. With `until_decided`, blocks of seeds are added:
+    settled cells stop, the others continue until every question is answered at the margin, or a limit is reached. It also
+    continues a sweep that ran without it. Raises ConfigError with every problem of the request before any worker starts.
     """
     resources = resolve_gpus(resources or Resources(), session.address)
     checked = prepare(
@@ -69,7 +68,7 @@ def run(
     state = SweepState(folder, checked.plan)
     state.update()
     asked, session = session, with_trial_files(session, state)
-    if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
+    if asked.trial_files is None:  # the address is the sweep's, and was not checked yet
         raise_if_any(bucket_problems(session.trial_files))
     notes = checked.notes + (measure_gpu_sharing(state.plan, resources, session) if state.trials_left(None) else ())
     race = None
@@ -90,13 +89,14 @@ def resume(
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
+    """Run the missing trials of a sweep, with the resources it was started with, and bring MLflow up to date.
 
-    Once the sweep itself is complete, an interrupted confirmation goes on. Finished trials are not rerun; interrupted ones
-    continue from their checkpoint; with `retry_failed`, failed and
-    diverged ones are tried again. A `data_root` is kept: whatever is done with the sweep later finds its pictures there.
-    Raises ConfigError when there is no such sweep, its data have changed, it does not fit on the cluster, or it is
-    running; nothing stored is changed then.
+    A complete sweep continues its interrupted confirmation. Finished trials are not rerun; interrupted ones continue from
+    their checkpoint; `retry_failed` also reruns failed and diverged ones. A new `data_root` is stored with the sweep.
+
+    Raises:
+        ConfigError: The sweep is unknown or running, its data have changed, or it does not fit on the cluster. Nothing
+            stored has changed then.
     """
     state = load_state(session.sweeps, name)
     if data_root is not None:
@@ -124,10 +124,9 @@ def extend(
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run what is new.
+    """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run the new trials.
 
-    Raises ConfigError when the sweep cannot be extended so, and for what `resume_sweep` raises it; nothing stored is
-    changed then.
+    Raises ConfigError if the sweep cannot be extended in this way, or cannot be resumed; nothing stored has changed then.
     """
     state = load_state(session.sweeps, name)
     begun, names = with_arms_of_files(state.plan, arms)
@@ -137,7 +136,7 @@ def extend(
         raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('values', {'regularizer.rho': [0.001]})}."))
     if state.race is not None:
         rule = "a race plans its seeds itself and compares the values it began with"
-        remedy = "Raise `max_seeds` where the sweep is started, or start a new sweep under another name."
+        remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
     for arm in plan.arms[len(begun.arms) :]:
@@ -157,8 +156,8 @@ def extend(
 def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, console: Console | None = None) -> Sweep:
     """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
 
-    What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
-    verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
+    A larger `seeds` extends an earlier confirmation, whose trials are kept. They enter no selection, curve or verdict of
+    the sweep. Raises ConfigError if no trial has finished, or the sweep cannot be resumed.
     """
     from tune_dml.report.analysis.cell import best_cells
 
@@ -184,8 +183,8 @@ def open_test(
 ) -> Sweep:
     """Open the test metrics of a sweep, and push them to MLflow.
 
-    Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
-    ConfigError when no trial has finished, or while the sweep is running.
+    The user, the time and the cell that validation selects are recorded once: opening again changes nothing. Raises
+    ConfigError if no trial has finished, or the sweep is running.
     """
     from tune_dml import tracking
 
@@ -202,10 +201,10 @@ def open_test(
 
 
 def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
-    """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+    """Compute metrics from a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
 
-    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
-    and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
+    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns the
+    metrics, and why MLflow lacks them or None. Raises ConfigError for an unknown metric, or if nothing was kept.
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
@@ -216,14 +215,14 @@ def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[Res
 
 @dataclass(frozen=True)
 class Attachment:
-    """A report beside the sweep's run in MLflow."""
+    """A report attached to the sweep's run in MLflow."""
 
     ui_command: str
-    """What shows it."""
+    """The command that shows it."""
     refusal: str | None
-    """Why it is not there; None when it is."""
+    """Why it could not be attached; None if it is."""
     link: str = ""
-    """The page with the sweep's curve, once the store is being shown."""
+    """The page with the sweep's curve, while the store's pages are served."""
 
 
 def publish_report(
@@ -235,9 +234,9 @@ def publish_report(
     paper_sd: float | None = None,
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> tuple[ReportFiles, Attachment]:
-    """Write the report of a sweep as it was run or loaded, and put it beside the sweep's run in MLflow.
+    """Write the report of a sweep that was run or loaded, and attach it to the sweep's run in MLflow.
 
-    Never raises for trouble with the store.
+    Errors of the store are returned, never raised.
     """
     assert sweep.state is not None  # noqa: S101 - it was run or loaded
     tracker = _tracker(sweep.state, session)
@@ -253,7 +252,7 @@ def write_report(
     paper_sd: float | None,
     forms: Sequence[Literal["pdf", "png"]],
 ) -> ReportFiles:
-    """The report of a sweep as it stands now, which is a look at it."""
+    """Write the report of a sweep's present state, and record the look."""
     from tune_dml import report
 
     state.record_look("report")
@@ -261,9 +260,9 @@ def write_report(
 
 
 def sync(name: str, session: Session) -> Reconciliation:
-    """Compare MLflow with a sweep's ledger: every run, parameter, metric and point; push what is missing, and compare again.
+    """Compare every run, parameter, metric and point in MLflow with a sweep's ledger; push differences, and compare again.
 
-    Raises ConfigError when there is no such sweep, or while another process runs it.
+    Raises ConfigError if the sweep is unknown, or another process runs it.
     """
     from tune_dml.report import judged
 
@@ -278,7 +277,7 @@ def open_results(
     cache_dir: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
-    """Record that the test metrics are opened for the cell that validation selects, and test the stored heads."""
+    """Record the opening of the test metrics for the cell that validation selects, and test the stored heads."""
     from tune_dml.record.held_out.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
@@ -299,7 +298,7 @@ def open_results(
 def _execute(
     state: SweepState, resources: Resources, session: Session, console: Console | None, intent: SessionIntent
 ) -> Sweep:
-    """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
+    """Run a session under the sweep's lock; Ray starts during imports. Raise ConfigError if another process has the lock."""
     from tune_dml.running.cluster import cluster
     from tune_dml.running.process import relaxed_gc
 
@@ -336,7 +335,7 @@ def _execute_round(
     *,
     group: int,
 ) -> Sweep:
-    """Collect what an array of SLURM's has trained, and prepare the next one."""
+    """Collect the trials of a SLURM array, and prepare the next one."""
     from tune_dml.running.screen.progress import Progress
     from tune_dml.running.slurm.rounds import execute_round
 
@@ -358,7 +357,7 @@ def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | N
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:
-    """What a trial and the session's limits ask for, of the cluster and of MLflow."""
+    """Return the problems of cluster, MLflow store and session options."""
     from tune_dml import tracking
     from tune_dml.running.cluster import cluster
 
@@ -368,7 +367,7 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
 
 
 def _program_problems(plan: Plan, session: Session, resources: Resources) -> list[Problem]:
-    """What the trials of a program cannot do."""
+    """Refuse options that the trials of a program do not support."""
     if plan.space.program is None:
         return []
     problems = []
@@ -384,9 +383,9 @@ def _program_problems(plan: Plan, session: Session, resources: Resources) -> lis
 def _session_to_go_on(
     state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
 ) -> Session:
-    """The session, with the place where the sweep's trials keep their files.
+    """Return the session with the address of the sweep's trial files.
 
-    Raises ConfigError with everything that keeps a stored sweep's plan from going on.
+    Raises ConfigError with every problem that prevents a stored sweep from continuing.
     """
     session = with_trial_files(session, state)
     needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]

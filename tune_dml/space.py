@@ -1,4 +1,4 @@
-"""The classes that declare a search space.
+"""Classes to declare a search space.
 
 A space declares knobs, their values as the paper prints them, fixed settings, the arms that are compared, and the
 paper's results. It holds no code and reads no file; `tune_dml.planning.plan` turns it into cells.
@@ -56,7 +56,7 @@ class Range:
 
 
 def LogRange(low: float, high: float) -> Range:  # noqa: N802 - reads as a type in a declaration
-    """A range that is uniform in log x."""
+    """Return a range that is uniform in log x."""
     return Range(low, high, scale="log")
 
 
@@ -109,7 +109,7 @@ class Protocol:
     """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()
     """The losses that it is printed for; empty for any loss."""
-    still_gains: Mapping[str, float] = field(default_factory=dict)  # loss -> points of R@1 that twice the steps add
+    still_gains: Mapping[str, float] = field(default_factory=dict)  # loss -> gain in points of R@1 from twice the steps
 
     @classmethod
     def cited(
@@ -145,10 +145,10 @@ class Arm:
     knobs: tuple[str, ...] | None = None
     """Paths of the space's knobs that it has; None for all."""
     own_knobs: tuple[Knob, ...] = ()
-    """Knobs that it alone has, or with other values than the space."""
+    """Knobs of this arm only, or with other values than in the space."""
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
-    """Protocols that replace those of the space, one a data set."""
+    """Protocols that replace those of the space, one per data set."""
     against: tuple[str, ...] = ()
     """Arms that it is compared with; each gain is a declared contrast."""
     stated: tuple[Stated, ...] = ()
@@ -191,7 +191,7 @@ class Space:
     stated: tuple[Stated, ...] = ()
     """Settings for every data set; a protocol overrides them."""
     positive_pairs: int | None = None
-    """Positive pairs of the batches that the values of `loss.k` are for; K scales with the pairs of other batches."""
+    """Positive pairs of the batches for which `loss.k` is printed; K scales with the pairs of other batches."""
     differs: str = ""
     """Why its arms may differ in protocol, pair term or reduction; if empty they must not."""
     program: Program | None = None

@@ -1,4 +1,4 @@
-"""A sweep in Python: what a session gives back, as tables, figures and, in a notebook, its answer."""
+"""The result of a session in Python: a sweep's tables and figures and, in a notebook, its answer."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Sweep:
     results: Results
     interrupted: bool = False
     tracking: SyncReport | None = None
-    """What MLflow has; None when the sweep was only loaded."""
+    """Report of the last MLflow sync; None if the sweep was only loaded."""
     confirmation: bool = False
     """Whether the session confirmed the best cells, rather than run the sweep's trials."""
     state: SweepState | None = field(default=None, repr=False, compare=False)
-    """Where it stands; None for results that no sweep of ours made."""
+    """State of the sweep; None for imported results."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the sweep."""
         return self.results.name
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """Folder of the sweep."""
         return self.results.folder
 
     @property
@@ -49,40 +49,40 @@ class Sweep:
         return 3 if any(trial.status in {"failed", "diverged"} for trial in ran) else 0
 
     def table(self) -> pd.DataFrame:
-        """One row per trial; see `Results.table`."""
+        """Return one row per trial; see `Results.table`."""
         return self.results.table()
 
     def curve(self, knob: str | None = None) -> pd.DataFrame:
-        """One row per value of each knob, or of one: seeds, mean, comparison bar; the baseline last."""
+        """Return one row per value of each knob, or of one: seeds, mean, comparison bar; the baseline last."""
         from tune_dml.report.notebook import curve_table
 
         return curve_table(self.results, knob)
 
     def best(self) -> pd.DataFrame:
-        """One row per cell that validation can select, the best first."""
+        """Return one row per cell that validation can select, the best first."""
         from tune_dml.report.notebook import best_table
 
         return best_table(self.results)
 
     def plot(self, knob: str | None = None) -> MatplotlibFigure:
-        """The curve of the first knob, or of one, as the report draws it: a matplotlib figure."""
+        """Return the report's curve of a knob, by default the first, as a matplotlib figure."""
         from tune_dml.report.notebook import curve_plot
 
         return curve_plot(self.results, knob)
 
     def study(self) -> optuna.Study:
-        """A new Optuna study in memory with a trial for each cell and seed."""
+        """Return a new Optuna study in memory with a trial for each cell and seed."""
         from tune_dml.record.study import study_of
 
         return study_of(self.results)
 
     def __repr__(self) -> str:
-        """In a shell: a line, where the data of all trials would fill pages."""
+        """Return one line for a shell; the data of all trials would fill pages."""
         ended = sum(trial.status in {"finished", "diverged", "failed", "stopped"} for trial in self.results.trials)
         return f"<Sweep {self.name}: {ended} of {len(self.results.trials)} trials ended, in {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the answer, what to run next, and the curve."""
+        """Return the answer, the next command and the curve, for a notebook."""
         from tune_dml.report.notebook import notebook_html
 
         return notebook_html(self.results)

@@ -1,4 +1,4 @@
-"""How numbers, durations and knob values are written for people, on the screen and in the report alike."""
+"""Format numbers, durations, knob values and lists for people, the same on the screen and in the report."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a number; booleans are names."""
+    """Whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def value_text(value: Value) -> str:
-    """A knob's value: four significant digits, `yes`, `no`, `none`, or the name itself."""
+    """Return a knob's value as text: four significant digits, `yes`, `no`, `none`, or the name itself."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def counted(count: int, what: str) -> str:
-    """`1 trial`, `2 trials`."""
+    """Return `1 trial`, `2 trials`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def between(labels: Sequence[str]) -> str:
-    """What parts them in a list: labels that hold commas themselves need semicolons."""
+    """Return the separator of a list of labels: a semicolon if a label has a comma."""
     return "; " if any(", " in label for label in labels) else ", "
 
 
 def joined(labels: Sequence[str]) -> str:
-    """`a, b and c`; labels that hold commas themselves are parted by semicolons."""
+    """Return `a, b and c`, separated by semicolons if a label has a comma."""
     comma = between(labels)
     most = comma.join(labels[:-1])
     if not most:
@@ -42,17 +42,17 @@ def joined(labels: Sequence[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without control characters, line breaks and repeated spaces."""
+    """Return a text without control characters, line breaks and repeated spaces."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters; `…` stands for the rest."""
+    """Return at most `limit` characters of a text; `…` stands for the rest."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def age(seconds: float) -> str:
-    """`now`, `5 min`, `3 h`, `12 d`: how long ago something was."""
+    """Return `now`, `5 min`, `3 h` or `12 d` for an age in seconds."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -60,7 +60,7 @@ def age(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`8 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`."""
+    """Return `8 s`, `3 min 05 s`, `2 h 10 min` or `3 d 4 h`; `?` if infinite."""
     if not math.isfinite(seconds):
         return "?"
     minutes, rest = divmod(round(max(seconds, 0.0)), 60)

@@ -22,7 +22,7 @@ tell() { told=yes; [ -z "$step" ] || kill -USR1 "$step" 2> /dev/null; }
 trap 'time_is_up=yes; tell' USR1
 trap tell USR2 TERM
 
-# One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
+# One task per node. The first one leads: it starts a Ray for this job only and runs the sweep on it.
 srun --ntasks-per-node=1 --cpus-per-task=8 --wait=30 python -m tune_dml.running.slurm node /shared/sweeps/sec_rho &
 step=$!
 [ "$told" = no ] || tell

@@ -86,6 +86,6 @@ def test_a_late_node_without_what_ray_tune_imports_is_named(tmp_path, monkeypatc
         assert say_so(reasons, "the driver has: No module named 'pandas'. Install it there.")
         refused = cluster.run("resume", "toy", "--retry-failed", *flags, cwd=tmp_path)
         assert refused.returncode == 1
-        assert f"{os.uname().nodename} has no pandas. Install what the project depends on on every node." in " ".join(
+        assert f"{os.uname().nodename} has no pandas. Install the project's dependencies on every node." in " ".join(
             refused.stdout.split()
         )

@@ -45,7 +45,7 @@ def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, t
 
     shutil.move(began, moved)
     code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1)
-    assert (code, "Have they moved, `tune-dml resume lr1 --data-root DIR`." in error) == (1, True)
+    assert (code, "If it was moved, use `tune-dml resume lr1 --data-root DIR`." in error) == (1, True)
     keys = [trial.key for trial in read_state(Path("sweeps/lr1")).trials.values()]
     assert run("resume", "--data-root", moved)[0] == 0
     assert roots() == {str(moved)}
@@ -60,4 +60,4 @@ def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, t
 def test_a_sweep_that_reads_no_folder_has_none_to_name(a_copy, command_line, monkeypatch, tmp_path):
     monkeypatch.chdir(a_copy)
     code, _, error = command_line("resume", "rho1", "--data-root", tmp_path)
-    assert (code, "--data-root: the pictures of digits lie in no folder of yours" in error) == (1, True)
+    assert (code, "--data-root: the pictures of digits are not read from a folder" in error) == (1, True)

@@ -35,7 +35,7 @@ def test_cells_that_are_behind_stop_and_stay_stopped(
     place = {"trial_files": store.address} if bucket else {}
     cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **place, **here)
     assert cut.exit_code == 130
-    assert any("compared at steps 4 and 12 of 36 the best third goes on" in note for note in cut.results.notes)
+    assert any("compared at steps 4 and 12 of 36 the best third continues" in note for note in cut.results.notes)
     done = tune_dml.resume_sweep("rates", **here)
     assert done.exit_code == 0
     ends = {(trial.cell.label, trial.seed): (trial.status, trial.step) for trial in done.results.trials}

@@ -78,7 +78,7 @@ class TestAGrid:
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
         monkeypatch.setattr(continuation, "PROTOCOL_VERSION", 99)
-        with pytest.raises(ConfigError, match=r"begun by protocol version .*; this program trains by 99"):
+        with pytest.raises(ConfigError, match=r"began with protocol version .*; this program has version 99"):
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 
@@ -156,7 +156,7 @@ class TestAGrid:
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, here):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
-        with pytest.raises(ConfigError, match=r"the sweep rho1 is there already, with .*values of regularizer"):
+        with pytest.raises(ConfigError, match=r"the sweep rho1 exists already, with .*values of regularizer"):
             tune_dml.run_sweep("sec_eta", dataset="digits", name="rho1", **here)
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
 

@@ -97,7 +97,7 @@ def test_machines_of_ones_own_that_are_yet_to_come_are_told_of():
     """`ray up` is done when the head is there, and what the others have Ray knows once they are."""
     begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), to_come=({}, {}))
     (problem,) = _capacity_problems(begun, Resources(workers=2))
-    assert problem.remedy.startswith("Of its machines beside the head 1 of 2 are there yet")
+    assert problem.remedy.startswith("Only 1 of its 2 machines beside the head have joined")
 
 
 def test_the_address_comes_from_flag_then_environment(monkeypatch):

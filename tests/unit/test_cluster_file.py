@@ -58,7 +58,7 @@ def test_what_the_user_has_to_put_in_is_named(home, name, places):
     problems = cluster_file_gaps(ROOT / name)
     assert cluster_file_problems(ROOT / name) == []
     assert [problem.place for problem in problems] == [f"{Path(name).name}: {place}" for place in places]
-    assert all(problem.rule == "must be put in" for problem in problems)
+    assert all(problem.rule == "must be filled in" for problem in problems)
 
 
 def test_the_doctor_says_where_in_the_file(home, capsys):
@@ -69,7 +69,7 @@ def test_the_doctor_says_where_in_the_file(home, capsys):
     assert end.value.exit_code == 0
     _, finding = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["subject"], finding["level"]) == ("gcp.yaml: provider.project_id", "note")
-    assert finding["found"] == "must be put in: YOUR-PROJECT"
+    assert finding["found"] == "must be filled in: YOUR-PROJECT"
     with pytest.raises(typer.Exit):
         doctor(cluster=ROOT / "deploy" / "gcp.yaml", **others)
     assert "When what is left to you is done: `ray up " in capsys.readouterr().out
@@ -108,15 +108,15 @@ WRONG = {
     "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
     "a list for a mapping": ({"auth": ["ssh_user"]}, "auth: must be a mapping, but got ['ssh_user']"),
     "nothing for a mapping": ({"available_node_types": None}, "available_node_types: must be a mapping"),
-    "a number for a path": ({"file_mounts": {"/x": 1}}, "file_mounts./x: must be the path of what is copied there"),
+    "a number for a path": ({"file_mounts": {"/x": 1}}, "file_mounts./x: must be the path of the files to copy"),
     "unknown provider key": ({"provider": {"type": "aws", "regoin": "x"}}, "provider.regoin: no such key"),
     "no provider type": ({"provider": {"region": "x"}}, "provider.type: must be given"),
     "no such head": ({"head_node_type": "hd"}, "`head_node_type` must be one of"),
     "no token": ({"file_mounts": {}}, "a node without the token"),
-    "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must ask for the token"),
+    "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must require the token"),
     "a token that is asked for too late": (
         {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379; export RAY_AUTH_MODE=token"]},
-        "worker_start_ray_commands: every node must ask for the token",
+        "worker_start_ray_commands: every node must require the token",
     ),
     "open dashboard": (
         {"head_start_ray_commands": [f"{HEAD} --dashboard-host=0.0.0.0"]},
@@ -165,7 +165,7 @@ def test_everything_is_named_at_once(home, filled):
     assert len(rules) == 3
     assert {rule.partition(":")[0] for rule in rules} == {
         "no such key",
-        "every node must ask for the token",
+        "every node must require the token",
         "the token file must exist",
     }
 
@@ -282,7 +282,7 @@ def test_the_kubernetes_job_has_what_a_sweep_needs(job):
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 WRONG_JOBS = {
-    "open": (lambda cluster, head, worker: cluster.pop("authOptions"), "every pod must ask for the token"),
+    "open": (lambda cluster, head, worker: cluster.pop("authOptions"), "every pod must require the token"),
     "a head that trains": (lambda cluster, head, worker: head["rayStartParams"].pop("num-cpus"), "no CPU"),
     "a head without drivers": (lambda cluster, head, worker: head["rayStartParams"].pop("resources"), "trial_driver"),
     "a head with a GPU": (

@@ -29,7 +29,7 @@ def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, 
     body["cells"][1][what]["loss.margin"] = 0.7
     (tmp_path / "plan.json").write_text(json.dumps(body))
     (said,) = results_of(tmp_path).notes
-    assert "plan.json was changed since it was stored: loss.margin=1 has other settings" in said
+    assert "plan.json was changed since it was stored: loss.margin=1 has settings that do not match" in said
     problems = of(read_state(tmp_path), cache_dir)
     assert any("was changed since" in problem.rule for problem in problems)
 

@@ -65,14 +65,14 @@ def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
         raise requests.ConnectionError("Connection refused")
 
     monkeypatch.setattr(requests, "get", away)
-    with pytest.raises(ConfigError, match=r"must say what the cluster may grow to .*Connection refused"):
+    with pytest.raises(ConfigError, match=r"must report the cluster's limits .*Connection refused"):
         autoscaler_nodes()
 
 
 def test_so_is_one_that_answers_with_an_error_of_its_own(pod):
     """Else a sweep would be refused for want of room, or train without GPUs."""
     pod[1].status_code = 503
-    with pytest.raises(ConfigError, match=r"must say what the cluster may grow to .*503"):
+    with pytest.raises(ConfigError, match=r"must report the cluster's limits .*503"):
         autoscaler_nodes()
 
 

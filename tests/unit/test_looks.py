@@ -169,7 +169,7 @@ def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "two")
     assert len(read_state(results.folder).looks) == 1
     (results.folder / "looks.jsonl").unlink()
-    with pytest.raises(ConfigError, match="nobody has looked at yet"):
+    with pytest.raises(ConfigError, match="verdicts on new data are shown only after"):
         tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "three")
     assert not (tmp_path / "three").exists()
 

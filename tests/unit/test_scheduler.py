@@ -65,7 +65,7 @@ def test_a_sweep_without_room_says_so_after_half_a_minute_and_once():
         assert len(said) == (second >= 30)
     for controller in (with_room, without_room, controller_of()):
         order.choose_trial_to_run(controller)
-    assert said == ["room: the nodes that are there have none for a trial", ""]
+    assert said == ["resources: the present nodes have too few for a trial", ""]
 
 
 @pytest.mark.parametrize(("message", "begun"), [({"ended": {}}, {"process"}), ({"ended": {}, "spent": True}, set())])

@@ -35,7 +35,7 @@ def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset
     assert len(plan.cells) == expected
     for cell in plan.cells:
         assert cell.config.digest() == cell.digest
-        for knob in plan.knobs_of(cell.arm):
+        for knob in plan.arm(cell.arm).knobs:
             assert cell.settings[knob.path] in knob.domain.values
 
 

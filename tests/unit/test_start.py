@@ -56,7 +56,7 @@ def test_root_and_who_has_no_limit_are_asked_nothing(tmp_path, limits, monkeypat
 def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places, refused):
     monkeypatch.setattr(start_checks, "_threads_left", lambda: [("ulimit -u", 200, "Raise it.")])
     problems = [str(problem) for problem in start_checks.start_problems(places)]
-    said = "ulimit -u: Ray and 3 processes that train need 220 threads at least; so many are left here, but got 200. Raise it."
+    said = "ulimit -u: Ray and 3 training processes need at least 220 free threads, but got 200. Raise it."
     assert problems == ([said] if refused else [])
 
 

@@ -1,4 +1,4 @@
-"""Run an atlas: one sweep a data set, and their table."""
+"""Run an atlas: one sweep per data set, and the table of their trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AtlasRequest:
-    """The content of an atlas."""
+    """The options of an atlas."""
 
     datasets: Sequence[str]
     """Data sets, each as NAME or NAME=DIR with the folder of its files."""
@@ -37,19 +37,19 @@ class AtlasRequest:
 
 @dataclass(frozen=True)
 class AtlasSweeps:
-    """The sweeps of an atlas, as far as they have run."""
+    """The sweeps of an atlas that have started."""
 
     names: tuple[str, ...]
-    """Name of each data set in the table: the name, or the folder's."""
+    """Name of each data set in the table; pictures of a folder have the folder's name."""
     sweeps: tuple[Sweep, ...]
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted and resumable, 0 done: a value at which a loss diverges is a result."""
+        """130 interrupted and resumable, 0 done: a diverged trial is a result here."""
         return 130 if any(sweep.results.incomplete for sweep in self.sweeps) else 0
 
     def table(self) -> pd.DataFrame:
-        """Return the table of all trials that ended."""
+        """Return the table of all finished and diverged trials."""
         import pandas as pd
 
         tables = [table_of(sweep.results, name) for name, sweep in zip(self.names, self.sweeps, strict=True)]
@@ -57,16 +57,15 @@ class AtlasSweeps:
 
 
 def _atlas_requests(request: AtlasRequest) -> dict[str, Request]:
-    """Return data set's name in the table -> request of its sweep. Raise ConfigError."""
+    """Return name in the table -> request of the sweep. Raise ConfigError for a repeated name."""
     found: dict[str, Request] = {}
     for word in request.datasets:
         dataset, _, folder = word.partition("=")
         root = expanded(Path(folder)).absolute() if folder else None
         name = dataset if root is None else root.name.replace(".", "-")
         if name in found:
-            raise ConfigError(
-                Problem("DATASET", "must be named once", word, "Leave the repeat out, or rename its folder.")
-            )
+            remedy = "Leave the repeat out, or rename its folder."
+            raise ConfigError(Problem("DATASET", "must be named once", word, remedy))
         found[name] = Request(
             atlas_space(dataset, request.losses), dataset, root, seeds=request.seeds, settings=request.settings,
             name=f"{request.name}-{name}",
@@ -82,7 +81,7 @@ def run_atlas(
     console: Console | None = None,
     data_progress: DataProgress | None = None,
 ) -> AtlasSweeps:
-    """Run the sweeps of an atlas one after the other; the same call again goes on. Raise ConfigError."""
+    """Run the sweeps of an atlas one after another; the same call resumes them. Raise ConfigError for wrong options."""
     requests, sweeps = _atlas_requests(request), []
     for one in requests.values():
         sweeps.append(

@@ -2,8 +2,8 @@
 
     tune-dml audit config.yaml --against glyphs/triplet
 
-Screens all settings that differ in one sweep, measures its suspects again in a second one on fresh seeds, and writes a page.
-The same call again goes on where it stopped.
+A first sweep screens all settings that differ; a second one measures the suspects again on fresh seeds. The same call resumes
+an interrupted audit.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """The content of an audit."""
+    """The options of an audit."""
 
     run: str
     """A search space, a sweep file, a stored sweep or the YAML file of one run."""
     against: str
-    """A protocol's name, or the number that the run does not reach."""
+    """Name of a protocol, or the number that the run does not reach."""
     dataset: str | None = None
     data_root: Path | None = None
     settings: Mapping[str, Value] | None = None
     cell: str | None = None
-    """Label of the cell of a sweep or space; its best, or its first, by default."""
+    """Label of the audited cell; by default the best cell of a sweep, or the first of a space."""
     name: str | None = None
     margin: float = 1.0
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """An audit as far as it has run."""
+    """The sweeps and the verdict of an audit, which may be incomplete."""
 
     audit: Audit
     first: Sweep
     second: Sweep | None = None
     suspects: tuple[int, ...] = ()
     verdict: ScreeningVerdict | None = None
-    """None while trials are missing."""
+    """None until both sweeps are complete."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class AuditResult:
 
 
 def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = None) -> Audit:
-    """Return what an audit would compare, and what is odd about its data. Raise ConfigError."""
+    """Return the settings to compare and the oddities of the data. Raise ConfigError for a wrong run or protocol."""
     number = _number(request.against)
     run, metric = _run_of(request, storage, None if number is not None else request.against)
     protocol = find_protocol(None if number is not None else request.against, run)

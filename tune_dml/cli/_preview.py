@@ -255,7 +255,7 @@ def _in_a_line(text: str, title: str = "") -> str:
 
 
 def _knobs(plan: Plan, arm: str) -> str:
-    return ", ".join(knob.path for knob in plan.knobs_of(arm))
+    return ", ".join(knob.path for knob in plan.arm(arm).knobs)
 
 
 def _shares(chance: VerdictChances) -> tuple[float, float, float]:

@@ -1,1 +1,1 @@
-"""What the papers say: what is cited of each, and the numbers that they print."""
+"""Papers: citations, tables and printed numbers."""

@@ -1,4 +1,4 @@
-"""The form of a fidelity sheet: decisions of a paper's code or text, each equal to ours, different for a reason, or unknown."""
+"""Declare fidelity sheets: decisions of a paper's code or text, each equal to ours, different for a reason, or unknown."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DecidedPart = Literal[
     "steps",
     "published number",
 ]
-"""What is decided, in the order of the page."""
+"""Subjects of the decisions, in the order of the page."""
 
 
 @dataclass(frozen=True)
 class Decision:
     """One decision of a paper's code or text.
 
-    `settings` writes it as settings of ours: all of them hold where it is `equal`, at least one does not where it `differs`.
+    `settings` states it in our settings. All of them hold if the verdict is `equal`, at least one does not if it is `differs`.
     """
 
     part: DecidedPart
@@ -43,15 +43,15 @@ class Decision:
     """File and lines of the released code, or section of the paper."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     ours: str = ""
-    """Ours in words, where settings do not say it."""
+    """Our decision in words, if settings cannot express it."""
     verdict: Literal["equal", "differs", "unknown"] = "equal"
     why: str = ""
     """Why ours differs, or what was chosen where theirs is unknown."""
     of: tuple[str, ...] = ("*",)
-    """Patterns of the protocols that it is about."""
+    """Name patterns of the protocols that the decision applies to."""
 
     def is_about(self, protocol: str) -> bool:
-        """Whether the protocol of a name is one of those that the decision is about."""
+        """Whether the decision applies to a protocol, given by name."""
         return any(fnmatchcase(protocol, pattern) for pattern in self.of)
 
 
@@ -62,7 +62,7 @@ class FidelitySheet:
     title: str
     paper: Paper
     read: str
-    """What was read, and the commit of released code."""
+    """The texts that were read, and the commit of the released code."""
     protocols: tuple[str, ...]
-    """Their names."""
+    """Names of the protocols."""
     decisions: tuple[Decision, ...]

@@ -1,6 +1,6 @@
-"""What is cited of a paper: where a study comes from, its tables, and the curves of numbers that they print.
+"""Declare papers: citations, tables and printed curves.
 
-A declaration: the numbers themselves are rows of `published.csv`, which `tune_dml.papers.published` reads.
+The numbers themselves are rows of `published.csv`, which `tune_dml.papers.published` reads.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ Settings = Mapping[str, Any]
 """Dotted name -> value, also a list of numbers; `TrialConfig` checks each value."""
 
 METHOD = "method"
-"""In place of a hyperparameter: a printed curve that goes from method to method, to be met by arms of their names."""
+"""Stands for the hyperparameter of a curve with one number per method; arms are compared with the method of their name."""
 
 Selection = Literal["test", "validation", "unknown"]
-"""The classes on which a printed number's evaluation was chosen."""
+"""The classes that selected the evaluation of a printed number."""
 
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a study comes from."""
+    """The source of a study: a paper, and its table, figure or section."""
 
     authors: str
     title: str
@@ -37,14 +37,14 @@ class Citation:
 
 @dataclass(frozen=True)
 class PrintedMethod:
-    """A method as a table calls it, in our settings: under what conditions its numbers were obtained."""
+    """A method of a printed table, and the conditions of its numbers in our settings."""
 
     name: str
     settings: Mapping[str, Value]
     protocol: str
-    """The protocol that its authors trained it by, `{}` for the name of the data set: `sec/{}-npair`."""
+    """The protocol of its authors; `{}` stands for the data set: `sec/{}-npair`."""
     knobs: Mapping[str, str] = field(default_factory=dict)
-    """Printed hyperparameter -> the setting it is: `m` -> `loss.margin`."""
+    """Printed hyperparameter -> our setting: `m` -> `loss.margin`."""
     unprinted: tuple[str, ...] = ()
     """Settings that neither the table nor the text beside it prints."""
 
@@ -72,7 +72,7 @@ class Published:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A printed table whose numbers are rows of `search_spaces/published.csv`, and what all of them have in common."""
+    """A printed table, and the conditions that all its rows of `search_spaces/published.csv` share."""
 
     source: str
     """`paper` in the file: the paper's key, with `-supplement` or `-rebuttal` where the table is printed there."""
@@ -84,14 +84,14 @@ class PaperTable:
     runs: int = 1
     selection: Selection = "test"
     unprinted: tuple[str, ...] = ()
-    """Settings of its methods that neither it nor the text beside it prints."""
+    """Settings of its methods that neither the table nor the text beside it prints."""
     methods: tuple[PrintedMethod, ...] = ()
-    """Those that the authors ran; what they cite from others has no conditions here."""
+    """The methods that the authors ran; numbers cited from others have no conditions."""
     remarks: tuple[str, ...] = ("source_note",)
     """Printed hyperparameters that are no setting of a trial: grids, remarks."""
 
     def method(self, name: str) -> PrintedMethod | None:
-        """One of its methods; None for numbers that it cites from others."""
+        """Return the method of a name; None if the table cites its numbers from others."""
         return next((method for method in self.methods if method.name == name), None)
 
     def curve(
@@ -105,7 +105,7 @@ class PaperTable:
         where: Mapping[str, Value] | None = None,
         note: str = "",
     ) -> Published:
-        """The numbers of `methods` on a data set along a hyperparameter."""
+        """Return the numbers of `methods` on a data set along a hyperparameter."""
         return Published(
             paper=self.source,
             table=self.number,
@@ -125,13 +125,13 @@ class PaperTable:
     def methods_on(
         self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
     ) -> Published:
-        """The numbers of all methods that its authors ran on a data set: one for each arm of that name."""
+        """Return the numbers of all methods that the authors ran on a data set, one for each arm of that name."""
         return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What can be cited of a paper, or of its supplement or rebuttal: the numbers of its sections, tables and figures."""
+    """The citable sections, tables and figures of a paper, its supplement or its rebuttal."""
 
     sections: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -151,23 +151,23 @@ class Paper:
     code: str = ""
     """The released code that was read, with its commit."""
     datasets: tuple[str, ...] = ()
-    """What the paper measures on, by the names of its tables."""
+    """The paper's data sets, by the names in its tables."""
     tables: tuple[PaperTable, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
-    """What can be cited, by the part's name: `supplement`, `rebuttal`, or nothing for the paper itself.
+    """Citable parts by name: `supplement`, `rebuttal`, or the empty name for the paper itself.
 
-    Empty where we do not have the text: such a paper is cited as a whole, or by its code.
+    Empty if we do not have the text: such a paper is cited as a whole, or by its code.
     """
 
     def says(self, place: str) -> str:
-        """The source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
+        """Return the source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
         return f"paper: {self.key}, {place}"
 
     def at(self, place: str) -> Citation:
-        """The paper cited at a table, figure or section."""
+        """Return the citation of a table, figure or section."""
         return Citation(self.authors, self.title, self.venue, self.year, place)
 
     def table(self, number: str, part: str = "") -> PaperTable:
-        """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
+        """Return a table of the paper, or of its supplement or rebuttal (`part`). Raise KeyError if it is unknown."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]

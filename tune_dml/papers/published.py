@@ -1,7 +1,7 @@
-"""Numbers as printed in the papers: rows of the `published.csv` beside the search spaces, folded into curves.
+"""Read the papers' printed numbers, rows of the `published.csv` beside the search spaces, as curves.
 
-Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). Read as a data file: no
-search space is imported.
+Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). No search space is
+imported.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class PublishedCurve:
     """The declaration's note, notes on how the numbers were read, and errata."""
 
     def values(self, metric: str | None = None) -> dict[float | str, float]:
-        """The points as x -> y: of the curve's own metric or another of the table."""
+        """Return the points as x -> y, for the curve's metric or another one of the table."""
         points = self.points if metric is None else self.others.get(metric, ())
         return {point.x: point.y for point in points}
 
 
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
-    """Every printed number, in file order."""
+    """Return every printed number, in file order."""
     return tuple(row for path in _files() for row in _read(path))
 
 
 def _files() -> list[Path]:
-    """The `published.csv` of every package of search spaces, wherever it is installed; nothing of the packages is run."""
+    """Return the `published.csv` of every installed package of search spaces, without importing the packages."""
     specs = [find_spec(entry.value) for entry in entry_points(group="tune_dml.space_packages")]
     folders = [Path(folder) for spec in specs if spec for folder in spec.submodule_search_locations or ()]
     return [path for folder in folders if (path := folder / "published.csv").is_file()]
@@ -88,7 +88,7 @@ def _read(path: Path) -> Iterator[PublishedRow]:
 
 
 def published_curve(published: Published) -> PublishedCurve:
-    """The curve that a search space declares. Raises ConfigError when the file holds no such rows, or two for one point."""
+    """Return the curve that a search space declares. Raise ConfigError if its rows are missing, or a point has two."""
     table = [
         row
         for row in published_rows()
@@ -119,7 +119,7 @@ def published_curve(published: Published) -> PublishedCurve:
 
 
 def is_cited(row: PublishedRow) -> bool:
-    """Whether the paper took the number from others, so that it says nothing of how it was obtained."""
+    """Whether the paper cites the number from others, and does not state its conditions."""
     return str(row.hyperparameters.get("source_note", "")).startswith(("cited", "copied"))
 
 
@@ -141,7 +141,7 @@ def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...
 
 
 def _knob_value(raw: object) -> float | str:
-    """Numbers as floats; anything else (a name, `null`) as its text."""
+    """Return a number as a float, anything else (a name, `null`) as text."""
     return float(raw) if is_number(raw) else str(raw)
 
 

@@ -1,4 +1,4 @@
-"""Settings with the source that states them, and what travels with a loss to every data set."""
+"""Settings with their source, and recipes that apply to a loss on every data set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Stated:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the batches of some losses look like, and how fast the losses' own parameters learn, on any data set."""
+    """The batches of some losses, and the learning rate of the losses' own parameters, for every data set."""
 
     methods: tuple[str, ...]
-    """The losses that it is for."""
+    """Names of the losses."""
     stated: Stated
     loss_lr: float | None = None
     """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""

@@ -1,1 +1,1 @@
-"""A request -> a checked plan of cells and trials."""
+"""Turn a request into a checked plan of cells and trials."""

@@ -1,4 +1,4 @@
-"""An atlas: every numeric knob of every loss, one at a time around its default, as one space a data set."""
+"""Build the space of an atlas: every numeric knob of every loss, one at a time around its default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tune_dml.space import Arm, Grid, Knob, Number, Protocol, Space, Value
 
 _NUMBER_OF_VALUES = 8
 _RATIOS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8, 1 / 16, 16, 3 / 4, 3 / 2, 5 / 4, 7 / 4, 1 / 32)
-"""Values over the default, in the order in which they are taken while they are allowed."""
+"""Ratios of a value to the default, in order of preference."""
 _FROM_ZERO = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 _LISTED: Mapping[str, tuple[Number, ...]] = {
     "proxies_per_class": (1, 2, 3, 5, 7, 10, 15, 20),
@@ -26,16 +26,16 @@ _CENTRES: Mapping[tuple[str, str], Number] = {
     ("dro_kl_grouped", "gamma"): 0.1,
     ("dro_chi2", "radius"): 1.0,
 }
-"""Defaults of knobs that have none; values of our studies."""
+"""Defaults for knobs without one, from our studies."""
 _INERT = ("beta_pos", "beta_neg")
-"""Knobs of the binomial pair term, of losses whose default is the margin term."""
+"""Knobs of the binomial pair term, which the default margin term ignores."""
 _NO_KNOBS = ("sampling_seed", "samples")
 
 
 def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
     """Return up to eight values of a knob in ascending order, its default among them.
 
-    They are powers of two times the default as far as the knob's domain allows, then ratios between.
+    They are the default times powers of two that the knob's domain allows, then times ratios between those.
     """
     numbers = parameter.numbers
     listed = _LISTED.get(parameter.name) or (_FROM_ZERO if default == 0 else [default * ratio for ratio in _RATIOS])
@@ -60,7 +60,11 @@ def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
 
 
 def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
-    """Return the space of an atlas: an arm for each loss at its defaults, and one for each of its knobs. Raise ConfigError."""
+    """Return the space of an atlas: an arm for each loss at its defaults, and an arm for each of its knobs.
+
+    Raises:
+        ConfigError: A loss is unknown, or the data set has no protocol.
+    """
     known = methods_of("loss")
     if unknown := [loss for loss in losses if loss not in known]:
         remedy = nearest(unknown[0], list(known), what="loss")
@@ -92,11 +96,10 @@ def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
 
 
 def _protocol_of(loss: str, dataset: str) -> Protocol:
-    """Return the protocol printed for a loss on a data set, or the data set's default. Raise ConfigError."""
+    """Return the protocol printed for a loss on a data set, or the default. Raise ConfigError if there is neither."""
     fitting = [protocol for protocol in protocols_for(dataset, RETRIEVAL) if loss in protocol.methods]
     found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset))
     if found is None:
-        raise ConfigError(
-            Problem("DATASET", "there is no protocol for the data set", dataset, "Declare one (CONTRIBUTING.md).")
-        )
-    return replace(found, methods=())  # of any loss, without a remark
+        rule, remedy = "there is no protocol for the data set", "Declare one (CONTRIBUTING.md)."
+        raise ConfigError(Problem("DATASET", rule, dataset, remedy))
+    return replace(found, methods=())  # for every loss, so that no note follows

@@ -1,4 +1,4 @@
-"""An audit as two sweeps of ordinary trials: a screening of all differing settings, then its suspects on fresh seeds."""
+"""Plan the two sweeps of an audit: a screening of all differing settings, then its suspects on fresh seeds."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Audit:
 
     @cached_property
     def design(self) -> Design:
-        """The first stage."""
+        """The design of the first stage."""
         return screening_design(len(self.factors))
 
     def confirmation(self, chosen: Sequence[int]) -> Design:
-        """Return the second stage for these suspects."""
+        """Return the design of the second stage for these suspects."""
         return confirmation_design(len(self.factors), chosen)
 
     def screening_space(self) -> Space:
@@ -97,7 +97,7 @@ class Audit:
         return factor.name, _listed(factor.yours), _listed(factor.protocol)
 
     def _arm(self, name: str, active: Sequence[bool], held: dict[str, int]) -> Arm:
-        """Return an arm; settings of the data are knobs with one value, since arms share their data otherwise."""
+        """Return an arm. Its data settings are knobs with one value, because fixed data settings must be equal in all arms."""
         reference = self.differences.reference.settings()
         chosen = [factor for factor, on in zip(self.factors, active, strict=True) if on]
         settings = self.differences.settings(chosen)

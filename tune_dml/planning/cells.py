@@ -1,4 +1,4 @@
-"""Make cells: an arm's shared settings, with the knobs of a grid point or of a proposed point."""
+"""Make cells: an arm's shared settings with the knobs of a grid point or a proposed point."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cell:
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
-    """Whether it belongs to the baseline."""
+    """Whether the cell belongs to the baseline."""
     arm: str = ""
     """The name of its arm; empty if the space has no arms."""
 
@@ -90,8 +90,8 @@ class StudyArm:
     @property
     def settings(self) -> Settings:
         """Its settings with each knob at its first value. Raises ConfigError with every problem."""
-        layers = (*self.layers, Layer("knob", _point(self.knobs, self.ties)))
-        given = {path: value for layer in layers for path, value in layer.settings.items()}
+        given = {path: value for layer in self.layers for path, value in layer.settings.items()}
+        given |= _point(self.knobs, self.ties)
         return given if SETTING in given else self.resolved.config.settings()
 
     @property
@@ -211,7 +211,7 @@ def _planned(arm: StudyArm, space: str) -> PlannedArm:
     settings, origins = arm.settings, arm.origins
     searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
-        rule = "a searched setting goes by its shortest unambiguous name"
+        rule = "a searched setting must have its shortest unambiguous name"
         remedy = "Leave out the field that names its method."
         raise ConfigError(Problem(f"{space}.{path}", rule, path, remedy) for path in unnamed)
     shared = {path: value for path, value in settings.items() if path not in searched and path != "seed"}

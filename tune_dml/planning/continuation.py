@@ -41,7 +41,7 @@ def continuation_problems(
         problems.append(Problem("plan.json", altered, None, remedy))
     if plan.protocol_version != PROTOCOL_VERSION:
         begun, now = plan.protocol_version, PROTOCOL_VERSION
-        rule = f"the sweep was begun by protocol version {begun}; this program trains by {now}"
+        rule = f"the sweep began with protocol version {begun}; this program has version {now}"
         remedy = "Start a new sweep under another name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
     if plan.space.program is not None:
@@ -65,15 +65,8 @@ def _moved_problems(plan: Plan) -> list[Problem]:
     root = plan.base_settings.get("data.root")
     if not root or expanded(str(root)).exists():
         return []
-    rule = "the sweep's picture folder must exist"
-    return [
-        option_problem(
-            "data_root",
-            rule,
-            str(root),
-            f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.",
-        )
-    ]
+    remedy = f"If it was moved, use `tune-dml resume {plan.name} --data-root DIR`."
+    return [option_problem("data_root", "the sweep's picture folder must exist", str(root), remedy)]
 
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
@@ -97,7 +90,7 @@ def _is_installed(package: str) -> bool:
 def moved_plan(plan: Plan, root: str | Path) -> Plan:
     """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
     if not plan.base_settings.get("data.root"):
-        rule = f"the pictures of {plan.dataset} lie in no folder of yours"
+        rule = f"the pictures of {plan.dataset} are not read from a folder"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
     return plan.with_data_root(str(expanded(root).absolute()))
 

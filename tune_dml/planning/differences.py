@@ -38,7 +38,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Differences:
-    """A user's run beside a protocol."""
+    """The differences between a user's run and a protocol."""
 
     reference: TrialConfig
     """The protocol's configuration."""
@@ -54,14 +54,14 @@ class Differences:
 
 
 def reference_config(protocol: Protocol, loss: str) -> TrialConfig:
-    """Return the configuration of a protocol, with this loss unless the protocol names one. Raise ConfigError."""
+    """Return the configuration of a protocol, with this loss unless it names one. Raise ConfigError if it is invalid."""
     own = {} if "loss.name" in protocol.settings else {"loss.name": loss}
     layers = method_layers(protocol, protocol.settings.get("loss.name", loss))
     return resolve(Layer("protocol", {"data.name": protocol.dataset}), *layers, Layer("loss", own)).config
 
 
 def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
-    """Return the protocol of a name, or the one printed for the run's loss on its data set. Raise ConfigError."""
+    """Return the protocol of a name, or else the one printed for the run's loss. Raise ConfigError if there is none."""
     if name is not None:
         if name not in protocols():
             remedy = nearest(name, list(protocols()), what="protocol") + " Or pass a number, such as --against 68.4."
@@ -72,14 +72,13 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
     found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset, task))
     if found is None:
         rule = f"there is no protocol for {dataset}"
-        raise ConfigError(
-            Problem("--against", rule, None, "Declare one: see CONTRIBUTING.md, `A search space and a protocol`.")
-        )
+        remedy = "Declare one: see CONTRIBUTING.md, `A search space and a protocol`."
+        raise ConfigError(Problem("--against", rule, None, remedy))
     return found
 
 
 def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
-    """Return the run of a trial's YAML file: sections or dotted settings; what it leaves out is as in the protocol.
+    """Return the run of a trial's YAML file, which has sections or dotted settings; the protocol completes it.
 
     Raises:
         ConfigError: The file cannot be read, or has wrong settings.
@@ -151,9 +150,8 @@ def _refuse_other_data(yours: Settings, theirs: Settings) -> None:
         if yours.get(path) != theirs.get(path):
             rule = f"the run has {path}={yours.get(path)}, the protocol {theirs.get(path)}: no setting can be compared"
             fitting = [one.name for one in protocols().values() if one.dataset == yours["data.name"]]
-            raise ConfigError(
-                Problem("--against", rule, None, f"Those for {yours['data.name']}: {', '.join(fitting) or 'none'}.")
-            )
+            remedy = f"Those for {yours['data.name']}: {', '.join(fitting) or 'none'}."
+            raise ConfigError(Problem("--against", rule, None, remedy))
 
 
 def _grouped(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> list[Factor]:

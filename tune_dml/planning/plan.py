@@ -85,10 +85,6 @@ class Plan:
         """The origin of each of these settings, as the first arm has it."""
         return self.main_arms[0].origins
 
-    def knobs_of(self, arm: str) -> tuple[Knob, ...]:
-        """Return the knobs of an arm, scientific first."""
-        return self.arm(arm).knobs
-
     def arm(self, name: str) -> PlannedArm:
         """Return the arm of a name. Raise KeyError if it does not exist."""
         return {arm.name: arm for arm in self.arms}[name]
@@ -105,12 +101,12 @@ class Plan:
 
     @cached_property
     def alterations(self) -> str:
-        """How the stored file was edited by hand, in words; empty if it was not."""
+        """The edits of the stored file by hand, as text; empty if there are none."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
         if not altered:
             return ""
         which = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
-        return f"was changed since it was stored: {which} other settings than those that its trials are known by"
+        return f"was changed since it was stored: {which} settings that do not match the digest of its trials"
 
     def trials(self) -> list[PlannedTrial]:
         """Return the trials of the known cells, ordered by seed: an early stop leaves complete replicates."""
@@ -226,7 +222,7 @@ def _unreadable(path: Path, error: Exception) -> Problem:
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
-"""Settings that plans stored before they existed lack: leaving them out keeps a plan's identity."""
+"""Settings that older plans lack; they are left out of a plan's identity, so that it stays the same."""
 _DIFFERENCES = 4  # listed in a message
 
 
@@ -350,10 +346,10 @@ def refuse_name_in_use(folder: Path, plan: Plan) -> None:
     path = folder / "plan.json"
     if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
         return
-    rule = f"the sweep {plan.name} is there already, with {_differences(stored, plan)}"
+    rule = f"the sweep {plan.name} exists already, with {_differences(stored, plan)}"
     numbers = itertools.count(2)
     free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
-    remedy = f"Use {spelled('name', free)}, or go on with that one: `tune-dml resume {plan.name}`."
+    remedy = f"Use {spelled('name', free)}, or continue that one: `tune-dml resume {plan.name}`."
     raise ConfigError(option_problem("name", rule, None, remedy))
 
 

@@ -47,16 +47,17 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
     table = _table(paper, number)
     asked = our_name(dataset or table.datasets[0])
     printed = next((name for name in table.datasets if our_name(name) == asked), table.datasets[0])
-    rows = tuple(row for row in _rows(table) if row.dataset == printed)
+    source = (table.source, table.number, printed)
+    rows = tuple(row for row in published_rows() if (row.paper, row.table, row.dataset) == source)
     methods = {row.method for row in rows if not is_cited(row)}
     space = _space(table, methods)
     trained_on = asked if dataset else our_name(printed)
     known = {protocol.dataset for protocol in space.protocols}
-    if not dataset and trained_on not in known:  # faces are judged on other people than they are learnt from
+    if not dataset and trained_on not in known:  # a face protocol trains on other people than it tests on
         trained_on = next(name for name in known if name not in {"glyphs", "digits"})
     if trained_on not in known:
         remedy = nearest(trained_on, sorted(known), what="data set")
-        rule = f"{space.name}, which stands for the table, has no protocol on the data set"
+        rule = f"{space.name}, which reproduces the table, has no protocol on the data set"
         raise ConfigError(option_problem("dataset", rule, dataset, remedy))
     goes_by_method = any(curve.hyperparameter == METHOD for curve in _curves(space, table))
     arms = tuple(arm.name for arm in space.arms if goes_by_method and arm.name in methods)
@@ -83,8 +84,8 @@ def _space(table: PaperTable, methods: set[str]) -> Space:
     covered = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
     best = min(covered, key=lambda name: (-covered[name], len(spaces()[name].every_arm)))
     if not covered[best]:
-        remedy = "Numbers of it stand in reports of other studies; `tune-dml spaces` lists them."
-        raise ConfigError(Problem("TABLE", "no space stands for the table", f"{table.source} {table.number}", remedy))
+        remedy = "Reports of other studies may show its numbers; `tune-dml spaces` lists the studies."
+        raise ConfigError(Problem("TABLE", "no space reproduces the table", f"{table.source} {table.number}", remedy))
     return spaces()[best]
 
 
@@ -99,10 +100,6 @@ def _covered(space: Space, table: PaperTable) -> set[str]:
 def _curves(space: Space, table: PaperTable) -> list[Published]:
     """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
-
-
-def _rows(table: PaperTable) -> list[PublishedRow]:
-    return [row for row in published_rows() if (row.paper, row.table) == (table.source, table.number)]
 
 
 def _plain(text: str) -> str:

@@ -32,7 +32,7 @@ _SEEDS_END = 2**32  # no generator takes more
 
 
 def listed_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
-    """The seeds 0 to n - 1 of a count n, or those listed; raises ConfigError where nobody could run them."""
+    """Return the seeds 0 to n - 1 for a count n, or the listed seeds. Raise ConfigError for invalid ones."""
     count = asked if isinstance(asked, int) else len(asked)
     if isinstance(asked, bool) or count > _MOST_SEEDS:
         raise ConfigError(
@@ -131,7 +131,7 @@ class Resources:
 
     @property
     def share(self) -> float:
-        """GPUs of each worker; none as long as that is open (`running.shares.settled`)."""
+        """GPUs of each worker; 0 until `running.trials.gpu_sharing` has decided."""
         return self.gpus_per_worker or 0.0
 
     def problems(self) -> list[Problem]:
@@ -177,7 +177,7 @@ class Racing:
         problems = []
         for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
-                rule = "limits a race, which was not asked for"
+                rule = "limits a race, which was not requested"
                 remedy = f"Add {spelled('until_decided')}, or leave it out."
                 problems.append(Problem(option_place(name), rule, None, remedy))
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
@@ -247,7 +247,7 @@ class Session:
 
 
 def margin_problems(margin: float | None) -> list[Problem]:
-    """Return why a margin cannot be used; none for None, where the planned one holds."""
+    """Return why a margin cannot be used; no problem for None, which keeps the planned margin."""
     if margin is None or 0 < margin < math.inf:
         return []
     rule = "the smallest difference that matters must be greater than 0"
@@ -259,14 +259,8 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
     if paper_sd is None or 0 < paper_sd < math.inf:
         return []
     rule = "the papers' run-to-run standard deviation must be greater than 0"
-    return [
-        option_problem(
-            "paper_sd",
-            rule,
-            paper_sd,
-            f"Example: {spelled('paper_sd', 0.5)} for half a percentage point.",
-        )
-    ]
+    remedy = f"Example: {spelled('paper_sd', 0.5)} for half a percentage point."
+    return [option_problem("paper_sd", rule, paper_sd, remedy)]
 
 
 def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
@@ -275,8 +269,8 @@ def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose anothe
         return []
     places = (folder, *folder.parents)
     if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
-        rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which is not there"
-        return [Problem(flag, rule, None, "Mount it or make it, or choose another folder.")]
+        rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which does not exist"
+        return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
     there = next(path for path in places if path.exists())
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".tune-dml-"):

@@ -28,7 +28,7 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spelled('seeds', 3)}."))
     if len(set(seeds)) < len(seeds):
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
-    known = {problem.place for problem in study.problems}  # what follows from a wrong key is not said again
+    known = {problem.place for problem in study.problems}  # consequences of a wrong key are not repeated
     return [*study.problems, *(problem for problem in problems if problem.place not in known)]
 
 
@@ -52,14 +52,8 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
     if ranges:
         rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
-        problems.append(
-            option_problem(
-                "search",
-                rule,
-                None,
-                f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values.",
-            )
-        )
+        remedy = f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values."
+        problems.append(option_problem("search", rule, None, remedy))
     if search.method == "grid" and search.num_samples:
         rule = "a grid has its own number of cells"
         problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spelled('search', 'tpe')}."))
@@ -85,17 +79,12 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be one for all"
-            problems.append(
-                Problem(
-                    space.place("arms"), rule, _listed(values), f"Set it in `fixed`, or with {spelled('settings')}."
-                )
-            )
+            remedy = f"Set it in `fixed`, or with {spelled('settings')}."
+            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
     if space.differs:
         return problems
     protocols = {}
-    if space.protocols or any(
-        arm.protocols for arm in space.every_arm
-    ):  # else each follows its loss, and a note says so
+    if space.protocols or any(arm.protocols for arm in space.every_arm):  # else each follows its loss, with a note
         protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
     terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
     reductions = {
@@ -118,13 +107,9 @@ def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) 
     """Return overrides without an effect: every arm has another method than the setting belongs to."""
     kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
+    remedy = f"Leave it out, or choose other {spelled('arms')}."
     return [
-        Problem(
-            option_names().setting(path, "--set"),
-            rule,
-            overrides[path],
-            f"Leave it out, or choose other {spelled('arms')}.",
-        )
+        Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy)
         for path in overrides
         if not any(_same_setting(path, own) for own in kept)
     ]
@@ -152,7 +137,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     decided = {
         path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in chosen) for path in arm.settings
     }
-    differ = f"is what the arms of {space.name} differ in"
+    differ = f"differs between the arms of {space.name}"
     for path in overrides:
         alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
         claims = [

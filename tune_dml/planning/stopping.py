@@ -48,14 +48,8 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
             "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
             "there is no curve to report"
         )
-        return [
-            option_problem(
-                "stopping",
-                rule,
-                stopping,
-                f"Use {spelled('search', 'tpe')} with {spelled('stopping', 'asha')}: it saves trials.",
-            )
-        ]
+        remedy = f"Use {spelled('search', 'tpe')} with {spelled('stopping', 'asha')}: it saves trials."
+        return [option_problem("stopping", rule, stopping, remedy)]
     methods = [arm for arm in arms if not arm.baseline]
     if len(methods) != 1 or not methods[0].knobs:
         names = ", ".join(arm.name for arm in methods) or None
@@ -70,14 +64,8 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
     moved = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
     if None in lengths.values() or lengths.keys() & moved or arm.base_settings.get("training.epochs") is not None:
         rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
-        return [
-            option_problem(
-                "stopping",
-                rule,
-                None,
-                f"Use {spelled('settings', {'training.steps': 400})}, or leave it out.",
-            )
-        ]
+        remedy = f"Use {spelled('settings', {'training.steps': 400})}, or leave it out."
+        return [option_problem("stopping", rule, None, remedy)]
     steps, every = (int(length) for length in lengths.values() if length is not None)
     if steps >= ETA**2 and every <= steps // ETA**2:
         return []

@@ -63,9 +63,9 @@ class Study:
     problems: tuple[Problem, ...] = ()
     """Problems of the request, such as an unknown arm or protocol."""
     part: TrainingPart | None = None
-    """Sizes of a picture folder, the most that our protocols' batches have; None if unknown."""
+    """Sizes of a picture folder, which limit our protocols' batches; None if unknown."""
     notes: tuple[str, ...] = ()
-    """Decisions that the user must be told."""
+    """Decisions to report to the user."""
 
     def decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
         """Return an arm of the space with a protocol; None means the defaults."""
@@ -200,15 +200,8 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
     known = [arm.name for arm in space.every_arm if arm.name]
     alone = f"It is one arm without a name: leave {spelled('arms')} out."
-    return [
-        option_problem(
-            "arms",
-            f"unknown arm of {space.name}:",
-            name,
-            nearest(name, known, what="arm") if known else alone,
-        )
-        for name in names
-    ]
+    remedies = {name: nearest(name, known, what="arm") if known else alone for name in names}
+    return [option_problem("arms", f"unknown arm of {space.name}:", name, remedies[name]) for name in names]
 
 
 def _notes_of(choices: Mapping[str, Choice]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a training script of your own calls in a trial: its knobs, its seed, its checkpoint folder, and `log`.
+"""Give your own training script its trial's knobs, seed and checkpoint folder, and report its metrics with `log`.
 
     import tune_dml
 
@@ -6,8 +6,7 @@
     train(lr=trial.knobs.get("optim.lr", 0.1), seed=trial.seed)
     tune_dml.log(step=100, **{"val/recall_at_1": 61.2})
 
-Needs the standard library alone. Outside a sweep, `trial` has no knobs and `log` prints its row, so a script also runs
-by itself.
+Needs only the standard library. Outside a sweep, `trial` has no knobs and `log` prints its row, so a script also runs alone.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LOG, KNOBS, SEED, CHECKPOINTS = "TUNE_DML_LOG", "TUNE_DML_KNOBS", "TUNE_DML_SEED
 
 @dataclass(frozen=True)
 class TrialOfProgram:
-    """What a trial was given."""
+    """The inputs of a trial."""
 
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """Values of the sweep's parameters by name; empty outside a sweep."""
@@ -43,7 +42,7 @@ def trial() -> TrialOfProgram:
 
 
 def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None, **named: Any) -> None:
-    """Report figures of a step; those of one step may come in several calls.
+    """Report figures of a step, in one call or several.
 
     Args:
         figures: Name -> number, such as `{"val/recall_at_1": 61.2}`; `test/...` stays sealed until `tune-dml open`.
@@ -66,7 +65,7 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
 
 
 def append(path: str | Path, row: Mapping[str, float | int]) -> None:
-    """Append a row to a log, which its owner alone may read."""
+    """Append a row to a log that only its owner may read."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, json.dumps(row).encode() + b"\n")  # one write: lines of several processes do not mix

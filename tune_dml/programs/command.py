@@ -1,4 +1,4 @@
-"""A training script of the user's own: the command of a trial's process, from a sweep file or `--command`.
+"""Build the command of a trial that runs the user's training script, from a sweep file or `--command`.
 
 The command has placeholders of ours, `{optim.lr}` and `{seed}`, or macros of W&B, `${args}` and `${program}`.
 """
@@ -33,9 +33,9 @@ class Program:
 
     command: tuple[str, ...]
     folder: str
-    """Where it runs."""
+    """Its working directory."""
     seed_flag: str | None = "--seed"
-    """The flag that `${args}` passes the seed by; None passes it in the environment alone."""
+    """The flag of the seed in `${args}`; None passes the seed only in the environment."""
     timeout: float | None = None
     """Seconds after which a trial has failed."""
 
@@ -46,13 +46,13 @@ class Program:
 
     @property
     def scripts(self) -> tuple[Path, ...]:
-        """The Python files that the command names and that are there."""
+        """The existing Python files that the command names."""
         paths = (Path(self.folder) / word for word in self.command if word.endswith(".py"))
         return tuple(path for path in paths if path.is_file())
 
     @property
     def label(self) -> str:
-        """The script's name, else the program's."""
+        """The name of the script, or else of the program."""
         named = [Path(word).name for word in self.command if word.endswith((".py", ".sh"))]
         return named[0] if named else Path(self.command[0]).name
 
@@ -103,10 +103,10 @@ class Program:
         return [*problems, *self.missing(place)]
 
     def missing(self, place: str) -> list[Problem]:
-        """Return what is not on this machine: the folder, the program or its script."""
+        """Return what this machine lacks: the folder, the program or its script."""
         if not Path(self.folder).is_dir():
-            remedy = "Go back to where the sweep was started, or start a new one."
-            return [Problem(place, "the folder that the program runs in must be there", self.folder, remedy)]
+            remedy = "Restore it, or start a new sweep."
+            return [Problem(place, "the program's working directory must exist", self.folder, remedy)]
         first = self.command[0]
         if not _MACRO.search(first) and not (shutil.which(first) or shutil.which(first, path=self.folder)):
             return [Problem(place, "must begin with a program that can be run", first, "Example: python train.py.")]
@@ -120,12 +120,12 @@ class Program:
 
 
 def read_command(text: str) -> tuple[str, ...]:
-    """Split a command as a shell does. Raises ValueError for an open quote."""
+    """Split a command as a shell does. Raise ValueError for an open quote."""
     return tuple(shlex.split(text))
 
 
 def _expanded(macro: re.Match[str]) -> str:
-    """Return the value of a macro within a word; unknown ones, which are refused before, stay."""
+    """Return the value of a macro within a word; unknown macros stay unchanged."""
     if macro["name"] == "envvar":
         return os.environ.get(macro["argument"] or "", "")
     return {"env": "/usr/bin/env", "interpreter": sys.executable}.get(macro["name"], macro[0])

@@ -1,4 +1,4 @@
-"""The table of an atlas: a row for each trial, read from its sweeps, stored as parquet and judged knob by knob."""
+"""Build the table of an atlas, with a row for each trial; store it as parquet and judge its knobs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def judged_knobs(table: pd.DataFrame, margin: float) -> tuple[JudgedKnob, ...]:
-    """Judge every knob of a table, by data set, loss and knob; the error is held over all of them."""
+    """Judge every knob of a table, by data set and loss; the error level holds for all comparisons together."""
     cells = table[table["knob"] != ""].groupby(["dataset", "loss", "knob", "value"]).ngroups
     judged: list[JudgedKnob] = []
     for (dataset, loss), own in table.groupby(["dataset", "loss"]):

@@ -55,7 +55,7 @@ class TrialEnd:
     """Figures seen when training diverged."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields that say something; status, reason and metrics always."""
+        """Return the fields with a value; status, reason and metrics are always included."""
         always = {"status", "reason", "metrics"}
         return {name: value for name, value in vars(self).items() if name in always or value not in (None, "", {})}
 
@@ -74,11 +74,11 @@ class Event:
     whole: ClassVar[str] = ""
     """Name of the field that is the line's whole `body`; empty where the body has a value for each field."""
     key: str = ""
-    """The trial, where the event is about one."""
+    """Key of the trial; empty for events about the sweep."""
     time: float = 0.0
     """Seconds since the epoch; the ledger sets it when it writes the event."""
     end_offset: int = field(default=0, compare=False)
-    """Where the line ends in the ledger."""
+    """Byte of the ledger at which the line ends."""
 
     def __init_subclass__(cls) -> None:
         if kind := vars(cls).get("kind"):
@@ -106,14 +106,14 @@ class TrialEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStarted(TrialEvent):
-    """A trial begins, or begins again."""
+    """A trial starts or restarts."""
 
     kind = "started"
     host: str = ""
     away: bool = False
-    """Its files lie in object storage."""
+    """Whether its files are in object storage."""
     micro_batch: int | None = None
-    """Pictures that a worker holds at a time, where the session set it."""
+    """Pictures that a worker processes at a time; None if the session did not set it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class Note(Event):
     """Holds only until the next session begins."""
 
     def body(self) -> JsonRow:
-        """Return the text, and `of_session` where it is set."""
+        """Return the text, and `of_session` if it is set."""
         return {"text": self.text, **({"of_session": True} if self.of_session else {})}
 
 
@@ -232,17 +232,17 @@ class Opened(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmationStarted(Event):
-    """Cells are to be measured again on fresh seeds."""
+    """Cells will be measured again on fresh seeds."""
 
     kind = "confirm"
     cells: tuple[str, ...]
-    """Digests."""
+    """Digests of the cells."""
     seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceStarted(Event):
-    """A session asks for a race (`sweep --until-decided`), or for other limits of one."""
+    """A session starts a race (`sweep --until-decided`), or changes its limits."""
 
     kind = "race"
     whole = "rule"
@@ -257,7 +257,7 @@ class BlockAdded(Event):
     seeds: tuple[int, ...]
     """All seeds of these cells so far."""
     cells: tuple[str, ...]
-    """Digests."""
+    """Digests of the cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,13 +284,13 @@ class CellReopened(Event):
 
     kind = "reopened"
     cell: str
-    """Its digest."""
+    """Digest of the cell."""
     seeds: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceEnded(Event):
-    """No block follows in a race."""
+    """A race ended: no block follows."""
 
     kind = "race_over"
     why: Over

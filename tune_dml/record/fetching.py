@@ -5,8 +5,7 @@
     collector.record_fetched()          # writes `fetched` for each trial that is complete
     collector.finish(state)             # waits for the rest
 
-A trial that the ledger does not list as `fetched` is collected by the next session. Only files that trials may leave are
-fetched, whatever else lies there.
+A trial that the ledger does not list as `fetched` is collected by the next session. Only known files of trials are fetched.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ def fetch_remaining_files(state: SweepState) -> None:
 
 
 def delete_remaining_files(state: SweepState) -> None:
-    """Delete the files that trials still have in object storage. Raise ConfigError if the store does not."""
+    """Delete the files that trials still have in object storage. Raise ConfigError if that fails."""
     if state.trial_files is not None and any(trial.away for trial in state.recorded.values()):
         try:
             BucketFiles(state.trial_files).clear()

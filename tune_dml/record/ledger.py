@@ -2,11 +2,10 @@
 
     <sweep>/plan.json            the plan
     <sweep>/ledger.jsonl         one line for each event (`record.events`)
-    <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.looks`)
+    <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.judging.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row for each evaluation), checkpoint*.pt while unfinished, sealed.json,
-                                 or untested.pt until `open` (`record.untested`), hits_*.npz and embeddings_*.npz
-                                 (`trainables.evidence.stored`), network.pt2
-                                 (`trainables.models.exported`)
+                                 or untested.pt until `open` (`record.held_out.untested`), hits_*.npz and embeddings_*.npz
+                                 (`trainables.evidence.stored`), network.pt2 (`trainables.models.exported`)
 
 `record.state` folds the events into the sweep's state. A torn last line (kill -9, full disk) is ignored by readers and moved
 to `ledger.unreadable` by the next writer. Any other unreadable line stays, is skipped, and is named wherever the sweep is shown.
@@ -102,7 +101,7 @@ class GrowingFile:
 
 
 def _row(line: bytes) -> JsonRow | None:
-    """Return the JSON object of a line, also where torn bytes precede it; None if there is none."""
+    """Return the JSON object of a line, also after torn bytes; None if there is none."""
     for start in (0, line.rfind(b'{"kind"')):
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])
@@ -148,7 +147,7 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
         nonlocal why
         on_garbage(
             f"{LEDGER}: the {len(line)} bytes from {at} cannot be read{why} and are skipped; "
-            "a trial whose end they told of runs again"
+            "a trial whose end they recorded runs again"
         )
         why = ""
 
@@ -246,7 +245,7 @@ class Ledger:
     def _append(self, rows: list[JsonRow]) -> None:
         assert self._file is not None  # noqa: S101 - `write` has checked
         if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # truncated by another program
-            text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
+            text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they recorded runs again"
             rows.insert(0, _note(text).to_row(time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size

@@ -57,7 +57,7 @@ class TrialResult:
     """Seconds since the epoch; 0 while it has not ended."""
     out_of_memory: bool = False
     micro_batch: int | None = None
-    """Pictures that a worker held at a time, where the session set it."""
+    """Pictures that a worker processed at a time; None if the session did not set it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Results:
     confirmed: tuple[TrialResult, ...] = ()
     """Trials that measure the best cells again on fresh seeds; in no table, curve or selection of the sweep."""
     imported: Imported | None = None
-    """Their source, if they are another program's results."""
+    """Source of the trials, if they are another program's results."""
     store: Store | None = None
     """The MLflow store that has the runs; None until they are logged."""
     submitted_to: str | None = None

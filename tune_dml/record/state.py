@@ -30,7 +30,7 @@ TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "m
 
 _GONE = (
     f"{LEDGER} is empty or gone, and trials/ holds the rows of {{begun}} trial(s): "
-    "what had ended runs again, unless a copy of the ledger is put back first"
+    "ended trials run again, unless a copy of the ledger is restored first"
 )
 
 
@@ -56,15 +56,15 @@ class TrialState:
     workers_since: float = 0.0
     host: str = ""
     micro_batch: int | None = None
-    """Pictures that a worker held at a time, where the session set it."""
+    """Pictures that a worker processed at a time; None if the session did not set it."""
     started: float = 0.0
     """Time of its first event."""
     active: float = 0.0
     """Time of its last event."""
     live: bool = False
-    """Started in the current session and not ended."""
+    """Whether it started in the current session and has not ended."""
     away: bool = False
-    """It has files in object storage (`record.fetching`)."""
+    """Whether it has files in object storage (`record.fetching`)."""
     version: int = 0
     """Number of changes recorded."""
 
@@ -144,7 +144,7 @@ class SweepState:
         self.confirming: dict[str, PlannedTrial] = {}
         """Key -> trial that measures a cell again on a fresh seed; not among `trials`."""
         self.created: float | None = None
-        """Time of the ledger's first event: it tells apart sweeps that had the same name one after the other."""
+        """Time of the ledger's first event, which distinguishes successive sweeps of the same name."""
         self._read = 0
         self._last_event = 0.0
         self._lock = threading.Lock()

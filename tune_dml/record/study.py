@@ -1,4 +1,4 @@
-"""A sweep as an Optuna study: a trial for each cell and seed, with intermediate values, failed and pruned trials."""
+"""Export a sweep as an Optuna study: a trial for each cell and seed, with intermediate values, failed and pruned trials."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _STATES: Mapping[TrialStatus, str] = {
 
 
 def study_of(results: Results, storage: str | None = None) -> Study:
-    """Return a new study with every trial that has begun, in memory or in a storage of Optuna's.
+    """Return a new study with every trial that has begun, in memory or in an Optuna storage.
 
-    Knobs are parameters; a number of a grid is a number of its range. Attributes of a trial: seed, cell, status, reason,
-    trial, and every metric.
+    Knobs are parameters; a grid of numbers becomes a range. A trial's attributes are seed, cell, status, reason, trial, and
+    every metric.
 
     Raises:
         ConfigError: The storage cannot be opened, or has a study of this name.
@@ -50,10 +50,8 @@ def study_of(results: Results, storage: str | None = None) -> Study:
         raise ConfigError(Problem("TO", rule, mask(str(storage)), "Name another file.")) from None
     except Exception as error:  # drivers of databases raise many kinds
         reason = str(error).partition("\n")[0]
-        example = "Example: sqlite:///study.db."
-        raise ConfigError(
-            Problem("TO", f"must be a storage of Optuna ({reason})", mask(str(storage)), example)
-        ) from None
+        rule, example = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
+        raise ConfigError(Problem("TO", rule, mask(str(storage)), example)) from None
     finally:
         optuna.logging.set_verbosity(before)
     with warnings.catch_warnings():
@@ -93,7 +91,7 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
 
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
-    """Return the distribution of each knob over all cells, and of the arm where there are several."""
+    """Return the distribution of each knob over all cells, and of the arm if there are several."""
     from optuna.distributions import CategoricalDistribution
 
     arms = list(dict.fromkeys(cell.arm for cell in results.cells))

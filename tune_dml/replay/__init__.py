@@ -4,10 +4,10 @@
 
     surface = replay.surfaces(Path("sweeps/atlas/atlas.parquet"))["glyphs", "multi_similarity"]
     surface.value({"alpha": 3.0, "beta": 40.0}, seed=0)     # R@1 in percent, with that seed's noise
-    surface.regret({"alpha": 3.0})                          # below the best mean of the surface
+    surface.regret({"alpha": 3.0})                          # best mean of the surface minus the mean here
 
-An atlas varies one knob at a time. Between its values a seed's result is interpolated along the knob, and the effects of
-several knobs are added: interactions of knobs are not in it.
+An atlas varies one knob at a time. Between its values a seed's result is interpolated along the knob. The effects of several
+knobs are added; interactions are ignored.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplayedKnob:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A loss on a data set, as an atlas has measured it."""
+    """The results of a loss on a data set, measured by an atlas."""
 
     dataset: str
     loss: str
@@ -127,7 +127,7 @@ def surfaces(table: pd.DataFrame | Path) -> dict[tuple[str, str], Surface]:
 
 def _surface(dataset: str, loss: str, own: Any) -> Surface | None:
     results = own.assign(result=np.where(own["status"] == "diverged", _DIVERGED, own[_METRIC]))
-    results = results.assign(value=results["value"].fillna(math.inf))  # of the defaults
+    results = results.assign(value=results["value"].fillna(math.inf))  # rows of the defaults have no value
     table = results.pivot_table(index=["knob", "value"], columns="seed", values="result").dropna(axis="columns")
     if table.empty or ("", math.inf) not in table.index:
         return None

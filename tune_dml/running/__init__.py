@@ -1,1 +1,1 @@
-"""A plan -> Ray Tune and Optuna -> trials, on one machine or a cluster."""
+"""Run the trials of a plan with Ray Tune and Optuna, on one machine or a cluster."""

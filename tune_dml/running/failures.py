@@ -91,7 +91,7 @@ _SILENT = (
     f"its process ended without a word: it was killed, as for want of memory ({_FEWER}), "
     "crashed in compiled code, or was ended by a method"
 )
-# What Ray says of a process that could not load what it was to run: its node lacks a package, or has a broken one.
+# Ray's message about a process that could not load its function: its node lacks a package, or has a broken one.
 _NOT_LOADED = re.compile(
     r"failed to import on the worker.*?^[\w.]*(?:Error|Exception): (?P<why>[^\n]+)", re.DOTALL | re.MULTILINE
 )
@@ -116,7 +116,7 @@ class Failure:
 
 
 def stalled(seconds: float, *, before_first: bool = False) -> Failure:
-    """Return the failure of a trial that made no step for so long."""
+    """Return the failure of a trial that made no step for `seconds`."""
     return Failure("stalled", f"stalled: no {'first ' if before_first else ''}step for {seconds:g} s")
 
 
@@ -128,7 +128,7 @@ class _Seen:
     """(root module, class) along the method resolution order."""
     message: str
     location: str = ""
-    """file:line where it was raised."""
+    """`file:line` of its origin."""
     inner: tuple[_Seen, ...] = ()
     """The errors that caused this one, or that it wraps."""
     group: bool = False
@@ -146,7 +146,7 @@ def classify(error: BaseException | str) -> Failure:
 
 
 def _not_loaded(text: str) -> str:
-    """Return which node lacks what, where a process could not load its function; else nothing."""
+    """Return which node lacks what, if a process could not load its function; otherwise an empty text."""
     if not (found := _NOT_LOADED.search(text)):
         return ""
     before = [address["ip"] for address in _ADDRESS.finditer(text, 0, found.start())]  # the last is the closest

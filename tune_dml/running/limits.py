@@ -92,7 +92,7 @@ class StallDetector:
         self.seen[key] = _Seen(self.clock(), not new)
 
     def step(self, key: str) -> None:
-        """Note that a trial sent something."""
+        """Record that a trial sent a message."""
         self.seen[key] = _Seen(self.clock(), True)
 
     def end(self, key: str) -> None:

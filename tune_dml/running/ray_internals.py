@@ -1,6 +1,6 @@
-"""Every use of names that Ray does not promise to keep, one function each.
+"""Wrap every use of Ray's unstable names, one function each.
 
-tests/contracts/test_ray_internals.py fails where a version of Ray lacks one of them.
+tests/contracts/test_ray_internals.py fails if a version of Ray lacks one of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def load_token() -> str | None:
 
 
 def create_token() -> None:
-    """Create the token of a local Ray, in the home folder or, where that is read-only, in this process.
+    """Create the token of a local Ray, in the home folder or, if that is read-only, in this process.
 
     Ray's own function fails on a read-only home, and lets two processes that start together write different tokens.
     """
@@ -104,14 +104,14 @@ def drop_finished(controller: Any, trial: TuneTrial) -> None:
 
 
 def actor_being_created(controller: Any, trial: TuneTrial) -> Any:
-    """Return the actor that has room and has not answered yet; None where there is none."""
+    """Return the actor that has resources and has not answered yet; None if there is none."""
     tracked = controller._trial_to_actor.get(trial)
     process, _ = controller._actor_manager._live_actors_to_ray_actors_resources.get(tracked, (None, None))
     return process if trial.temporary_state.ray_actor is None else None
 
 
 def is_placed(controller: Any, trial: TuneTrial) -> bool:
-    """Return whether a trial has an actor, or room for the one being created. Tune calls such a trial pending."""
+    """Return whether a trial has an actor, or resources for the one being created. Tune calls such a trial pending."""
     return controller._trial_to_actor.get(trial) in controller._actor_manager._live_actors_to_ray_actors_resources
 
 
@@ -155,7 +155,7 @@ def without_dashboard() -> Iterator[None]:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Let a Ray that is started listen on 127.0.0.1 alone.
+    """Let a started Ray listen only on 127.0.0.1.
 
     By default Ray listens on all addresses, and replaces 127.0.0.1 by the machine's own, also in `_node_ip_address`.
     """
@@ -172,8 +172,8 @@ def on_loopback() -> Iterator[None]:
 def fast_start() -> Iterator[None]:
     """Start Ray with a free agent port, frequent checks for the node, and this Python.
 
-    The agent's default port, 52365, costs 3.3 s where another Ray has it. Ray checks for its node once a second. Below
-    `uv run` it starts each process by `uv run`, in a copy of the working directory; below `uv run --` none ever starts.
+    The agent's default port, 52365, costs 3.3 s if another Ray has it. Ray checks for its node once a second. Under
+    `uv run` it starts each process by `uv run`, in a copy of the working directory; under `uv run --` none ever starts.
     """
     from ray._private import ray_constants, services
     from ray._private.state import GlobalState
@@ -245,7 +245,7 @@ def without_usage_tags() -> Iterator[None]:
 
 
 def pass_to_train_workers(name: str, value: str) -> None:
-    """Pass a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone."""
+    """Pass a variable to Ray Train's own processes; a `runtime_env` reaches only its workers."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
     os.environ[name] = value
@@ -266,7 +266,7 @@ def raylet_socket() -> str | None:
 
 
 def is_node_alive(seconds: float) -> bool | None:
-    """Return whether the head counts this node as alive; None where it does not answer in time.
+    """Return whether the head counts this node as alive; None if it does not answer in time.
 
     Public calls wait for the head for ever. True for a Ray client, and while Ray shuts down.
     """
@@ -309,14 +309,14 @@ def cluster_file_schema() -> dict[str, Any]:
 
 
 def validate_cluster_file(config: Mapping[str, object]) -> None:
-    """Raise whatever Ray's cluster launcher raises for a file; it prints first."""
+    """Check a file with Ray's cluster launcher, which prints its message and raises any error."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     validate_config(prepare_config(dict(config)))
 
 
 def kuberay_limits(namespace: str, cluster: str) -> dict[str, object] | None:
-    """Return the autoscaler configuration of a KubeRay cluster; None where its size is fixed. Raises RequestException."""
+    """Return the autoscaler configuration of a KubeRay cluster; None if its size is fixed. Raise RequestException."""
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
 

@@ -64,7 +64,7 @@ class _Hosts(WeakKeyDictionary[Any, str]):
 
 
 class _OpenCalls:
-    """The trials of each call that have not ended. A call goes by the key of its first trial."""
+    """The trials of each call that have not ended. The key of a call is that of its first trial."""
 
     def __init__(self) -> None:
         self._open: dict[str, dict[str, TrialRequest]] = {}
@@ -81,7 +81,7 @@ class _OpenCalls:
         self._open.pop(call, None)
 
     def shrink(self, config: TrialRequest) -> list[str]:
-        """Leave a call the trial that ran, in its configuration too; return the keys of the later ones."""
+        """Reduce a call and its configuration to the trial that ran; return the keys of the later trials."""
         (_, running), *later = self.trials(config).items()
         self.end(config["key"])
         alone = {name: value for name, value in running.items() if name != "more"}
@@ -91,7 +91,7 @@ class _OpenCalls:
 
 
 class Recorder(Callback):  # type: ignore[misc]
-    """Appends what happens to the ledger, then updates the live view and MLflow."""
+    """Appends trial events to the ledger, then updates the live view and MLflow."""
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class Recorder(Callback):  # type: ignore[misc]
         self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = StallDetector(session.stall_limit, session.start_limit)
         self.storage = session.trial_files or state.folder / "trials"
-        """Below which each trial keeps its files."""
+        """Folder or address below which each trial keeps its files."""
         self.files = TrialFileCollector(ledger, self.storage, progress.note)
         self.hung: dict[str, Failure] = {}
         """Key -> why its actor was killed, until Ray reports the loss."""
         self.placement_groups: set[str] = set()
-        """Of workers; Ray Train leaves them where a trial's process is killed and no dashboard runs."""
+        """Groups of workers; Ray Train leaves them if a trial's process is killed and no dashboard runs."""
         self.calls = _OpenCalls()
         self.abandoned = OrphanedPlacements(resources)
         self.lost: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class Recorder(Callback):  # type: ignore[misc]
     ) -> None:
         """Record rows, notes and the ends of a call's trials."""
         call, message = trial.config["key"], read_message(result)
-        if "placed" in message:  # this is no step
+        if "placed" in message:  # not a training step
             self.placement_groups.add(message["placed"])
             return
         self.watch.step(call)
@@ -257,7 +257,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def wait(self, awaited: str) -> None:
         """Print and record what the sweep waits for; an empty text ends the wait."""
         self.ledger.write(Waiting(text=awaited))
-        self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
+        self.progress.waiting(f"waits for {awaited}" if awaited else "continues: it has resources")
 
     def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
         """Record a trial's end, now by default; its checkpoint is deleted."""
@@ -285,7 +285,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _leave(self, call: str) -> None:
-        """Stop watching a call, and forget its trials."""
+        """Stop watching a call and drop its trials."""
         self.calls.end(call)
         self.processes.pop(call, None)
         self.spending.end(call)

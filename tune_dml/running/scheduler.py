@@ -30,24 +30,24 @@ from tune_dml.running.trials.messages import read_message
 _PACE = 5.0
 """Seconds between two counts of the cluster's nodes."""
 _LONG_WAIT = 30.0
-"""Seconds without room for any trial before a sweep reports it: nodes may join, other sweeps' trials may end."""
+"""Seconds without resources for any trial before a sweep reports it: nodes may join, other sweeps' trials may end."""
 
 
 class NullReporter(TrialProgressCallback):  # type: ignore[misc]
     """Reports nothing, and keeps no trial."""
 
     def on_trial_result(self, *_: Any, **info: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_trial_error(self, *_: Any, **info: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_trial_complete(self, *_: Any, **info: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
-    """First come, first served; drops finished trials, and reports when no trial has room.
+    """First come, first served; drops finished trials, and reports when no trial has resources.
 
     Tune counts the loss of an actor that is about to take over a trial twice, the second time as the trial's end, and
     waits for the lost actor to answer. This class undoes both.
@@ -63,8 +63,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
         Args:
             on_process: called with a trial, the process that is to run it, and whether that process is new.
-            on_wait: called with what the trials wait for, and with an empty text when they no longer wait. None: never.
-            clock: seconds.
+            on_wait: called with what the trials wait for, and with an empty text when they no longer wait; None reports nothing.
+            clock: returns monotonic seconds.
         """
         super().__init__()
         self.on_process = on_process
@@ -95,7 +95,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return min(waiting, key=lambda trial: is_placed(tune_controller, trial), default=None)
 
     def _report_waiting(self, lacks_room: bool) -> None:
-        """Report once that no trial has had room for half a minute, and once that one has room again."""
+        """Report once that no trial has had resources for half a minute, and once that one has them again."""
         if self.on_wait is None:
             return
         now = self._clock()
@@ -107,7 +107,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         is_waiting = since is not None and now - since >= _LONG_WAIT
         if is_waiting != self._is_waiting:
             self._is_waiting = is_waiting
-            self.on_wait("room: the nodes that are there have none for a trial" if is_waiting else "")
+            self.on_wait("resources: the present nodes have too few for a trial" if is_waiting else "")
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, object]) -> str:
         """End a trial with its closing report; Tune would ask its actor for one more result."""
@@ -122,7 +122,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             self.lost.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Pause such a trial, so that the second report of the same loss does not end it."""
+        """Pause a trial whose next actor was lost, so that the second report of the loss does not end it."""
         if trial in self.lost:
             self.lost.discard(trial)
             mark_paused(tune_controller, trial)

@@ -110,7 +110,7 @@ def execute(
 
 
 def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
-    """Describe the budget that ended a session; empty where none did."""
+    """Describe the budget that ended a session; empty if none did."""
     if recorder.spending.over:
         spent = recorder.spending.spent
         return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
@@ -119,7 +119,7 @@ def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
 
 @contextmanager
 def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
-    """Print the command to continue with when an interrupt ends the session without a table."""
+    """Print the command that continues the sweep if an interrupt ends the session without a table."""
     try:
         yield
     except KeyboardInterrupt:

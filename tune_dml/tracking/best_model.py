@@ -22,7 +22,7 @@ from tune_dml.tracking.trial_runs import SWEEP_TAG
 
 _TRAINED = "tune_dml.trained"
 """Tag with the training of a model."""
-_LONGEST = 500  # letters of a setting
+_LONGEST = 500  # characters of a setting
 
 
 def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:

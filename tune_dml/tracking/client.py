@@ -27,7 +27,7 @@ from tune_dml.tracking.store import local_database, on_local_disk
 _REQUEST_TIMEOUT = "10"
 """Seconds until a request times out, if MLflow's own variable is not set."""
 _HALF_MADE = "-half-made-"
-"""Part of the names of folders in which new databases are created."""
+"""Part of the name of a folder in which a new database is created."""
 _JUST_MADE = 60.0
 """Age in seconds below which an unlocked folder may still be in use."""
 
@@ -85,7 +85,7 @@ def quiet_mlflow() -> Iterator[None]:
 
 
 def load_mlflow() -> None:
-    """Import MLflow on this thread: two threads must not import it at once."""
+    """Import MLflow. Two threads must not import it at once."""
     with quiet_mlflow():
         import mlflow.tracking  # noqa: F401
 

@@ -51,10 +51,9 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
     rows = tuple(_row(run) for run in runs if run.data.params and not _NOT_TRAINED & run.data.tags.keys())
     listed = ImportedRows(f"the MLflow experiment {name}", rows)
     if not rows:
-        raise ConfigError(
-            Problem(place, "the experiment must have runs with parameters", name, "Log them, or name another.")
-        )
-    note = "The last value that a run logged is the one that counts; its curves over training were not read."
+        rule, remedy = "the experiment must have runs with parameters", "Log them, or name another."
+        raise ConfigError(Problem(place, rule, name, remedy))
+    note = "The last value that a run logged counts; its training curves are not read."
     return ImportedRows(listed.source, rows, chosen_metric(listed, request), notes=(note,), data_set=_data_set(runs))
 
 

@@ -74,7 +74,7 @@ class TrialRun:
     shown: int = 0
     """Version of `state` that MLflow shows."""
     complete: bool = False
-    """MLflow shows its end; its history will not grow."""
+    """Whether MLflow shows its end; its history will then not grow."""
 
     @property
     def key(self) -> str:
@@ -87,13 +87,13 @@ class TrialRun:
         return self.shown != self.state.version or (not self.complete and self.history.grown)
 
     def forget(self) -> None:
-        """Start again from the first row."""
+        """Push again from the first row."""
         self.history.offset = 0
         self.steps.clear()
         self.names.clear()
 
     def status(self, *, final: bool) -> RunStatus:
-        """Return MLflow's status; `final`: no driver will be left running."""
+        """Return MLflow's status; `final` means that no driver will be left running."""
         if self.state.ended is not None:
             return "FINISHED" if self.state.status in {"finished", "stopped"} else "FAILED"
         return "RUNNING" if self.state.live and not final else "KILLED"
@@ -128,7 +128,7 @@ class TrialRun:
     def _shown(
         self, points: Sequence[MetricPoint], names: set[str], asked: Collection[str] = ()
     ) -> tuple[MetricPoint, ...]:
-        """Return the points to show beside the metrics `names`, which grow; those in `asked` are always shown."""
+        """Return the points to show, and add their metrics to `names`; metrics in `asked` are always shown."""
         chosen = []
         for point in points:
             own = point.name == self.metric
@@ -263,9 +263,8 @@ class Projection:
             tags["arm"] = cell.arm[:TAG_LIMIT]
         plan = self.state.plan
         arms = [arm.name for arm in plan.arms]
-        if (
-            self._colour_of and len(plan.main_arms) > 1 and cell.arm in arms
-        ):  # otherwise MLflow's colours tell cells apart
+        # Otherwise MLflow's colours tell cells apart.
+        if self._colour_of and len(plan.main_arms) > 1 and cell.arm in arms:
             tags["mlflow.runColor"] = self._colour_of(arms.index(cell.arm))
         return tags
 
@@ -295,7 +294,7 @@ class Projection:
         """
         plan = self.state.plan
         named = {"arm": cell.arm} if len(plan.main_arms) > 1 else {}
-        absent = {knob.path: _NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
+        absent = {knob.path: _NONE for arm in plan.arms for knob in arm.knobs}
         settings = {path: cell.settings[path] for path in absent if path in cell.settings}
         return {name: _text(value) for name, value in {**named, **absent, **settings, **cell.knobs}.items()}
 

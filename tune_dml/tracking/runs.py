@@ -46,9 +46,9 @@ class Push:
     """Options and progress of one push."""
 
     final: bool
-    """No driver will be left running: trials that have not ended are KILLED."""
+    """Whether no driver will be left running: trials that have not ended are then KILLED."""
     interrupted: bool = False
-    """Trials remain that are not in the ledger."""
+    """Whether trials remain that are not in the ledger."""
     trials: int = 0
     rows: int = 0
     error: str | None = None
@@ -147,7 +147,7 @@ class RunPusher:
         return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
     def _one_of(self, known: MlflowRun | None, other: MlflowRun, key: str) -> MlflowRun:
-        """Delete one of two runs of a trial, which a lost answer can leave; keep the one in `SyncState`."""
+        """Delete one of two runs of a trial, which may remain after a lost answer; keep the one in `SyncState`."""
         if known is None or known.id == other.id:
             return other
         keep, drop = (other, known) if self._synced.runs.get(key) == other.id else (known, other)

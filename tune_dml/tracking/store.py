@@ -35,7 +35,7 @@ from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.origin.proxies import directly
 
 _TIMEOUT = 4.0
-"""Seconds until a check gives a server up."""
+"""Seconds that a check waits for a server."""
 
 _CELL_METRICS = ("mean", "low", "high", "seeds")
 """Columns of the page that the printed link opens."""

@@ -1,4 +1,4 @@
-"""The part of a sweep that MLflow has, stored in <sweep>/mlflow.json; without the file everything is pushed again.
+"""Record which part of a sweep MLflow has, in <sweep>/mlflow.json; without the file everything is pushed again.
 
 {"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, "cell-" + digest: run, key: run, ...},
  "rows": {key: rows pushed}, "ended": {key: time of the end that was pushed}, "sessions": number attached,
@@ -51,12 +51,10 @@ class SyncState:
                 return
             self.experiment_id, self.sessions = str(raw["experiment_id"]), int(raw["sessions"])
             self.runs, self.rows, self.ended = dict(raw["runs"]), dict(raw["rows"]), dict(raw["ended"])
-            self.evidence, self.opened = (
-                dict(raw.get("evidence", {})),
-                dict(raw.get("opened", {})),
-            )  # absent in older files
+            self.evidence = dict(raw.get("evidence", {}))  # absent in older files
+            self.opened = dict(raw.get("opened", {}))  # absent too
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return  # missing or damaged: MLflow is asked what it has
+            return  # missing or damaged: the runs are read from MLflow
         self._saved = text
 
     def save(self) -> None:
@@ -67,7 +65,7 @@ class SyncState:
             self._saved = text
 
     def adopt(self, experiment_id: str, present: Mapping[str, MlflowRun], trials: Mapping[str, TrialRun]) -> None:
-        """Take over the runs that MLflow has, and find the trials that it does not show as the ledger has them."""
+        """Take over the runs that MLflow has, and find the trials that it shows differently from the ledger."""
         if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, present[PARENT].id}:
             self.sessions = 0
         self.experiment_id = experiment_id
@@ -86,7 +84,7 @@ class SyncState:
             getattr(self, name).pop(key, None)
 
     def forget(self, trial: TrialRun) -> None:
-        """Push a trial from the beginning, files included: the store lacks something of it."""
+        """Push a trial again from the beginning, files included, because the store lacks part of it."""
         self._forget(trial.key)
         trial.forget()
         trial.shown, trial.complete = 0, False

@@ -30,7 +30,7 @@ class RunContents:
 
 
 def contents_of(projection: Projection, trial: TrialRun, *, above: str, sweep_run: str, final: bool) -> RunContents:
-    """Return the content of a trial's run below `above` in the tree of `sweep_run`; `final`: no driver will be left."""
+    """Return the content of a trial's run below `above`, in the tree of `sweep_run`; `final` as for `TrialRun.status`."""
     state, planned = trial.state, projection.planned(trial.key)
     placed = {"level": "trial", PARENT_TAG: above, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
     return RunContents(

@@ -14,7 +14,7 @@
 
 export PYTHONUNBUFFERED=1 COLUMNS=120
 
-# Collects what the array's trials left into the ledger, the only writer, and says which trials follow.
+# Moves the results of the array's trials into the ledger, as its only writer, and writes the next round.
 python -m tune_dml.running.slurm collect /shared/sweeps/sec_rho
 code=$?
 if [ "$code" = 75 ]; then

@@ -149,7 +149,7 @@ def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
     again = replace(TRIPLET, name="again", own_knobs=(replace(MARGIN, domain=Grid((0.1, 0.3))),))
     checked = prepare(Request(space(TRIPLET, again), "digits"), cache_dir=cache_dir)
     assert [cell.label for cell in checked.plan.cells[4:]] == ["again: B=6, m=0.3", "again: B=9, m=0.3"]
-    assert "again: 2 of its cells train as cells of arms before it do, and are those" in checked.notes
+    assert "again: 2 of its cells equal cells of earlier arms, and count as theirs" in checked.notes
 
 
 def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
@@ -226,7 +226,7 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
         space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
     )
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in ("unknown arm of toy", "the arm has", "what the arms of toy differ in", "a sweep's name has"):
+    for words in ("unknown arm of toy", "the arm has", "differs between the arms of toy", "a sweep's name has"):
         assert words in problems, (words, problems)
 
 

@@ -44,7 +44,7 @@ def test_everything_is_said_at_once_and_nothing_is_stored(tmp_path):
 def test_a_storage_that_is_a_link_to_a_disk_that_is_not_mounted_is_named(tmp_path):
     (tmp_path / "sweeps").symlink_to(tmp_path / "disk" / "sweeps")
     said = message(cli("sweep", "sec_rho", *QUICK, "--storage", str(tmp_path / "sweeps")))
-    assert f"{tmp_path / 'sweeps'} is a link to {tmp_path / 'disk' / 'sweeps'}, which is not there" in said
+    assert f"{tmp_path / 'sweeps'} is a link to {tmp_path / 'disk' / 'sweeps'}, which does not exist" in said
     assert "Mount it" in said
 
 

@@ -102,7 +102,7 @@ class TestShapesOfWandb:
             ({"program": "trian.py"}, "Did you mean 'train.py'?"),
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
-            ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program has parameters alone"),
+            ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
             ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step"),
         ],
     )  # fmt: skip

@@ -94,7 +94,7 @@ def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_p
         (("sec-supplement", "9"), "the table is not in the file of numbers"),
         (("sec-supplement", "8"), "Did you mean"),
         (("sec", "5"), "Known tables: .*sec-supplement 5"),
-        (("mpa", "3"), "no space stands for the table"),
+        (("mpa", "3"), "no space reproduces the table"),
         (("dro", "1", "sop"), "has no protocol on the data set"),
     ],
 )

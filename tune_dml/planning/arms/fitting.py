@@ -1,4 +1,4 @@
-"""A study's sizes on a folder of pictures: batches and pictures per class that the folder has."""
+"""Fit a study's batch sizes and pictures per class to a folder of pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEASURED = ("optim.lr", "training.steps")
 def fitting_space(
     space: Space, part: TrainingPart | None, settings: Mapping[str, Value]
 ) -> tuple[Space, tuple[str, ...]]:
-    """The space with the sizes of its grids scaled to a folder that is too small for them, and notes that say so.
+    """Return the space with its grids scaled to a folder that is too small for them, and notes that say so.
 
     A user's own sweep file and settings stay as they are.
     """
@@ -41,7 +41,7 @@ def fitting_space(
 
 
 def untuned_notes(space: Space, part: TrainingPart | None, settings: Mapping[str, Value]) -> tuple[str, ...]:
-    """Say where rate and steps come from if nothing was measured on the pictures."""
+    """Note that rate and steps are general values if nothing was measured on the pictures."""
     chosen = {**space.fixed, **settings}
     missing = [path for path in _MEASURED if path not in chosen]
     if part is None or "task.name" in chosen or not missing:
@@ -53,7 +53,7 @@ def untuned_notes(space: Space, part: TrainingPart | None, settings: Mapping[str
 
 
 def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
-    """Whole classes, the largest batch with as many as there are."""
+    """Scale the batches to whole classes, so that the largest holds every class."""
     per_class = int(space.fixed.get(_PER_CLASS, 1))
     most = part.classes * per_class
     if max(values) <= most:

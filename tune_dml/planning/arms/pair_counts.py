@@ -1,4 +1,4 @@
-"""K of DRO-TopK on other batches than those it is printed for: the same share of a batch's positive pairs."""
+"""Scale K of DRO-TopK to batches other than the printed ones, as the same share of their positive pairs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ COUNT = "loss.k"
 
 
 def positive_pairs(settings: Settings) -> int | None:
-    """Unordered pairs of one class in a batch; None where batches are drawn without regard to classes."""
+    """Return the number of unordered same-class pairs of a batch; None if batches are not drawn by class."""
     if settings.get("batch.sampler") != "m_per_class":
         return None
     return int(settings["batch.batch_size"]) * (int(settings["batch.instances_per_class"]) - 1) // 2
 
 
 def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
-    """The space with each K as large a share of the batches' positive pairs as where it is printed, and a note that says so.
+    """Return the space with each K scaled to its printed share of the positive pairs, and a note if that changes it.
 
-    Nothing changes where the space states no number of pairs, where the batches have it, where they are not drawn by class,
-    and under a paper's protocol.
+    Nothing changes under a paper's protocol, if the space states no number of pairs, or if its batches have that number or
+    are not drawn by class.
     """
     printed = space.positive_pairs
     pairs = _pairs_of(space, arms) if printed else None
@@ -41,12 +41,12 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
 
 
 def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
-    """Positive pairs of a batch in the first arm that has a K; None where it is not the same in all its cells."""
+    """Return the positive pairs of a batch in the first arm with a K; None if its cells differ in their number."""
     for arm in arms:
         try:
             settings = arm.settings
         except ConfigError:
-            return None  # said where the arm is planned
+            return None  # reported when the arm is planned
         if COUNT in settings:
             if arm.protocol is not None and arm.protocol.origin == "paper":
                 return None
@@ -64,7 +64,7 @@ def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
 
 
 def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
-    """The space with `scale` applied to every value of a setting: fixed, of an arm, or in a knob's grid, each once."""
+    """Return the space with `scale` applied to a setting: fixed, of an arm, or in a grid, where equal values merge."""
 
     def settings(given: Settings) -> dict[str, Value]:
         return {name: scale(value) if name == path else value for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""The protocol that an arm trains by on a data set: the one that is printed for its loss."""
+"""Choose the protocol of an arm on a data set: the one printed for its loss."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tune_dml.space import Arm, Protocol, Space, Value
 
 @dataclass(frozen=True)
 class Choice:
-    """A protocol, and what must be said of it."""
+    """A chosen protocol, with its note and problems."""
 
     protocol: Protocol | None
-    """None where the data set has none: defaults train."""
+    """None if the data set has none: the defaults apply."""
     note: str = ""
     problems: tuple[Problem, ...] = ()
 
 
 def protocol_layer(protocol: Protocol) -> Layer:
-    """A protocol's settings, each with the source that states it."""
+    """Return a protocol's settings, each with the source that states it."""
     origin = f"protocol {protocol.name}"
     sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
     return Layer(origin, protocol.settings, sources)
@@ -36,21 +36,21 @@ class _ProtocolFor:
     dataset: str
     task: str
     loss: str | None
-    """None where the protocol decides."""
+    """None if the protocol chooses the loss."""
 
     def is_met_by(self, protocol: Protocol) -> bool:
-        """Whether a protocol is for this loss, or for any."""
+        """Whether a protocol is for this loss, or for every loss."""
         return self.loss is None or not protocol.methods or self.loss in protocol.methods
 
 
 def choose_protocol(
     space: Space, arm: Arm, dataset: str, settings: Mapping[str, Value], asked: str | None = None
 ) -> Choice:
-    """The protocol that was asked for, else what the arm or the space declares for the loss, else what is printed for it.
+    """Return the requested protocol, else the arm's or space's own for the loss, else the one printed for the loss.
 
-    A loss that the user sets takes the protocol that is printed for it on the data set, of the space's own source where
-    it has one. An arm keeps what its space declares where nothing is printed, and a note says so; a named arm whose loss has
-    printed protocols, but none on this data set, is a problem.
+    A loss that the user sets gets the protocol printed for it on the data set, if possible by the space's own source. If
+    none is printed, the arm keeps the space's protocol, with a note. A named arm whose loss has printed protocols, but none
+    on this data set, is a problem.
     """
     own = {**space.fixed, **settings, **arm.settings}
     loss = own.get("loss.name")
@@ -79,7 +79,7 @@ def _undeclared(wanted: _ProtocolFor, printed: Protocol | None, named: str) -> C
     if default is None or wanted.is_met_by(default):
         return Choice(default)
     if not named or not any(wanted.loss in protocol.methods for protocol in protocols().values()):
-        return Choice(default, _unprinted(default, wanted))  # of a loss of your own nothing is printed anywhere
+        return Choice(default, _unprinted(default, wanted))  # no protocol is printed for a user's own loss
     rule = f"the arm has no protocol on {wanted.dataset}: none is printed there for {wanted.loss}"
     remedy = f"Choose another {spelled('protocol')}, {spelled('arms')} or {spelled('dataset')}."
     return Choice(default, problems=(Problem(named, rule, None, remedy),))
@@ -99,9 +99,9 @@ def _asked_for(name: str, wanted: _ProtocolFor) -> Choice:
 
 
 def _printed(wanted: _ProtocolFor, family: str | None) -> Protocol | None:
-    """The protocol that is printed for a loss: of the family, else of that of the data set's default, else any.
+    """Return the protocol printed for a loss: of the family, else of the default protocol's family, else any.
 
-    Of several the one that is for the fewest losses.
+    Of several, it is the one for the fewest losses.
     """
     here = protocols_for(wanted.dataset, wanted.task)
     default = next((protocol.family for protocol in here if protocol.default), None)
@@ -110,7 +110,7 @@ def _printed(wanted: _ProtocolFor, family: str | None) -> Protocol | None:
 
 
 def _unprinted(protocol: Protocol, wanted: _ProtocolFor) -> str:
-    """Return the note that a protocol is meant for other losses."""
+    """Return the note that a protocol is for other losses."""
     return (
         f"no protocol is printed for {wanted.loss} on {wanted.dataset}: it trains by {protocol.name}, "
         f"which is for {', '.join(protocol.methods)}"

@@ -33,7 +33,7 @@ def method_layers(
         protocol: the data set's; None means the defaults.
         loss: the trained loss; None means that of the protocol or the defaults.
         between: settings stated for study and arm (`stated_layers`).
-        part: what the data have for a batch of ours; None if unknown.
+        part: sizes of the training part, which limit the batches of our protocols; None if unknown.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))

@@ -1,4 +1,4 @@
-"""`--tune optim.lr`: a setting becomes a nuisance knob, around the value that each arm has by its own protocol."""
+"""Turn a setting into a nuisance knob around the value of each arm's protocol (`--tune optim.lr`)."""
 
 from __future__ import annotations
 
@@ -29,24 +29,18 @@ def with_own_grids(space: Space, tune: Mapping[str, Sequence[Value]]) -> tuple[S
 def with_tuned_knobs(
     space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
-    """The space and its arms with a nuisance knob for each path, and why there can be none.
+    """Return the space and its arms with a nuisance knob for each path, and the problems that prevent it.
 
     Args:
-        space: what is searched so far.
-        arms: all of the space's, as they are decided so far.
-        tuned: path -> values; three around the arm's own value where there are none.
+        space: the space before tuning.
+        arms: all arms of the space.
+        tuned: path -> values; an empty list means three values around the arm's own.
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
-    problems = [
-        option_problem(
-            "tune",
-            f"{space.name} searches {path} already",
-            None,
-            f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}.",
-        )
-        for path in tuned
-        if path in searched
-    ]
+    problems = []
+    for path in [path for path in tuned if path in searched]:
+        remedy = f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}."
+        problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
     grids: dict[str, dict[str, Grid]] = {}
     for arm in arms:
         try:
@@ -69,7 +63,7 @@ def with_tuned_knobs(
 
 
 def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
-    """An arm with the knobs that its space has now; nothing sets what they search."""
+    """Return an arm with the knobs of its extended space, and without settings at these paths."""
     declared = space.arm(arm.name)
     layers = (
         replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers
@@ -79,12 +73,8 @@ def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
-        return option_problem(
-            "tune",
-            "must name a setting that every arm has",
-            path,
-            nearest(path, list(own), what="setting", dotted=True),
-        )
+        remedy = nearest(path, list(own), what="setting", dotted=True)
+        return option_problem("tune", "must name a setting that every arm has", path, remedy)
     value = own[path]
     if not values and not (is_number(value) and value > 0):
         rule = f"three values around {path}={value} are not defined"

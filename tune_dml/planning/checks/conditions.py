@@ -1,7 +1,7 @@
-"""Under what conditions a printed number was obtained, in our settings: to be compared field by field with a cell's.
+"""Express the conditions of printed numbers in our settings, to compare them with those of a cell.
 
-They come from three declarations, the later on top of the earlier: the protocol of the authors, what the table's method
-is, and the hyperparameters of the row. What neither paper nor released code says is listed as not printed.
+Three declarations state them, and later ones win: the authors' protocol, the method of the table, and the hyperparameters of
+the row. Settings that neither the paper nor the released code states are listed as not printed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PaperTable, PrintedMethod
 from tune_dml.text import is_number
 
-# How something is computed, shown or stored; and which classes choose, of which a table speaks as its selection.
+# Settings of computation, display and storage; then those of the classes that choose, which a table states as its selection.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
 _ELSEWHERE = ("data.split", "data.validation_fraction", "task.name")
 _ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars": "cars196"}
@@ -28,7 +28,7 @@ class Conditions:
     """The settings behind a printed number."""
 
     settings: Mapping[str, Value]
-    """As paper or released code state them."""
+    """Settings that the paper or the released code states."""
     unprinted: tuple[str, ...]
     """Settings that neither states, or that the table leaves open."""
 
@@ -39,7 +39,7 @@ class Conditions:
 
 
 def conditions_of(row: PublishedRow) -> Conditions | None:
-    """The conditions of a printed number; None where they are not on record, or the number is cited from others."""
+    """Return the conditions of a printed number; None if they are not declared, or the number is cited from others."""
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
     if table is None or method is None or is_cited(row):
@@ -60,13 +60,13 @@ def _takes(method: PrintedMethod, path: str) -> bool:
 
 
 def our_name(dataset: str) -> str:
-    """A data set as we call it: `CUB200-2011` -> `cub200`."""
+    """Return our name of a data set: `CUB200-2011` -> `cub200`."""
     letters = "".join(letter for letter in dataset.lower() if letter.isalnum())
     return _ALIASES.get(letters, letters)
 
 
 def table_of(source: str, number: str) -> PaperTable | None:
-    """A printed table by its `paper` and `table` in the file of numbers."""
+    """Return a printed table by its `paper` and `table` in the file of numbers; None if it is not declared."""
     tables = (table for paper in papers().values() for table in paper.tables)
     return next((table for table in tables if (table.source, table.number) == (source, number)), None)
 

@@ -95,7 +95,7 @@ def of_data(settings: Mapping[str, Value]) -> str:
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:
-    """Return missing and wrong files of the training data, as far as unresolved settings name it."""
+    """Return missing and wrong files of the training data, if the unresolved settings name it."""
     try:
         return training_data(settings, cache_dir).check()
     except ConfigError:
@@ -106,7 +106,7 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     """Return the training data set without reading it. Raise ConfigError for wrong knobs."""
     from trainables.data import DATASETS, build_dataset
 
-    # Which split makes sense is a matter of the task, and checked with it.
+    # The split is checked with the task.
     own = {path: value for path, value in settings.items() if path.startswith("data.") and path != "data.split"}
     data = resolve(Layer("--set", own)).config.data
     if data.root is None and DATASETS[data.name].needs_root:

@@ -1,4 +1,4 @@
-"""Mistakes of a copy of data that training does not notice, but a result does."""
+"""Find mistakes in a copy of a data set that change results without an error in training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OTHER_RELEASES: Mapping[tuple[str, int], str] = {
     ("cub200", 6_033): "CUB-200 of 2010; CUB-200-2011 has 11,788 pictures",
 }
-"""(data set, number of pictures) -> the release that it is."""
+"""(data set, number of pictures) -> release with that number."""
 _SHIFTS = range(-3, 4)
 _MOSTLY = 0.5
 

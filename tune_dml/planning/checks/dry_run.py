@@ -1,7 +1,7 @@
-"""A plan's trials without their training: tasks asked, batches drawn, networks built, before any worker starts.
+"""Dry-run a plan before any worker starts: check its tasks, draw batches, build networks.
 
-The driver fetches weights once and builds each network on its own machine, so that a wrong address, digest, shape or size
-of pictures is known before the first trial; on a cluster each node then fetches for itself, into its own cache.
+The driver fetches weights once and builds each network, so a wrong address, digest, shape or picture size is found before the
+first trial. On a cluster each node then fetches the weights into its own cache.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from trainables.tasks import Task
 
 _T = TypeVar("_T")
-# What decides whether batches and splits can be drawn.
+# Settings that decide whether batches and splits can be drawn.
 _SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """Facts found without training."""
+    """The findings of a dry run."""
 
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
@@ -38,15 +38,15 @@ class DryRun:
 
 
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
-    """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network be built.
+    """Check that every cell's batches and splits can be drawn, for every seed, and that its network can be built.
 
-    Where cells are proposed later, each value that may be is looked at by itself.
+    If a search proposes the cells, each possible value is checked by itself.
 
     Args:
-        plan: what is to be trained.
-        pictures: None while they are not decoded: what depends on them is then passed over.
+        plan: the plan to check.
+        pictures: None if they are not decoded; checks that need them are then skipped.
         build: whether to build the networks, which fetches their weights.
-        micro_batch: pictures that a worker holds at a time, where the session says it.
+        micro_batch: pictures that a worker processes at a time; None means as the settings say.
     """
     from trainables.tasks import task_of  # brings torch along
 
@@ -54,7 +54,7 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
     proposed = [config for arm in plan.arms if arm.name not in begun for config in arm.tried]
     tasks = [task_of(config) for config in (*_configs(plan.cells, plan.seeds[:1]), *proposed)]
     networks = [_in_parts(task, micro_batch) for task in _different(tasks, _network)]
-    data = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter it
+    data = _different(tasks, lambda task: canonical(task.config.data.flat))  # knobs may change it
     if pictures is None:
         problems = [problem for task in networks for problem in _file_problems(task.config)]
     else:
@@ -109,13 +109,13 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     from tune_dml.stats.power import least_seeds  # brings scipy along
     from tune_dml.stats.sequential.looks import level_left
 
-    once = level_left([1.0], planned=1)  # the error of a look at all the seeds that were planned
+    once = level_left([1.0], planned=1)  # the error level of one look at all planned seeds
     needed = least_seeds(resolution=step, margin=float(plan.margin), alpha=once)
     seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
         f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
-        f"{plan.margin:g}, the smallest difference that matters. Seeds that come out equal count as if they "
-        f"varied by half a step: that no difference matters takes {seeds}."
+        f"{plan.margin:g}, the smallest difference that matters. Equal results of seeds count as if they "
+        f"varied by half a step: to show that no difference matters takes {seeds}."
     ]
 
 
@@ -156,14 +156,14 @@ def _shape(settings: Mapping[str, object]) -> str:
 
 
 def _file_problems(config: TrialConfig) -> list[Problem]:
-    """Files and packages that are not on this machine; nothing is fetched."""
+    """Return the files and packages that are missing on this machine, without fetching any."""
     from trainables.models import BACKBONES
 
     return BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
 
 
 def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
-    """Build a network as a trial does, weights and all, and show it two blank pictures."""
+    """Build a network with its weights, as a trial does, and pass two blank pictures through it."""
     import torch
 
     size = task.picture_size(pictures) or 1
@@ -173,7 +173,7 @@ def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
             network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
     except ConfigError as error:
         return list(error.problems)
-    except (RuntimeError, AssertionError, ValueError) as error:  # what networks say of sizes they cannot take
+    except (RuntimeError, AssertionError, ValueError) as error:  # raised by networks for unsupported sizes
         backbone = task.config.model.backbone
         rule = f"{backbone} must take pictures of {size} x {size} pixels"
         return [Problem("model.backbone", rule, str(error)[:200])]
@@ -181,9 +181,9 @@ def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
 
 
 def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
-    """Give another package's loss and regularizer one batch of random embeddings: what every trial would be ended by.
+    """Call another package's loss and regularizer on one batch of random embeddings; return errors that end every trial.
 
-    Only what they hand back is judged. That they cannot compute it here may be this machine's lack, of a GPU say.
+    Only a ConfigError for a wrong result counts: other errors may come from this machine, such as a missing GPU.
     """
     import numpy as np
     import torch
@@ -204,7 +204,7 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
             build_regularizer(config.regularizer.name, **config.regularizer.knobs())(embeddings * 1)
     except ConfigError as error:
         return list(error.problems)
-    except (Exception, SystemExit):  # a trial meets it where it trains, and says it with the place in the code
+    except (Exception, SystemExit):  # the trial reports it, with the place in the code
         return []
     return []
 
@@ -220,7 +220,7 @@ def start_notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> li
         knobs = config.model.knobs("backbone")
         used = knobs.get("weights")
         if "weights" not in knobs and meant is None:
-            continue  # nobody has weights for it
+            continue  # there are no weights for this network
         note = BACKBONES[config.model.backbone].start(**knobs)
         if protocol and meant is not None:
             file = source_of(str(meant)).path.name

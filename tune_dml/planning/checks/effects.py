@@ -41,16 +41,20 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
-            problems.append(_no_cells(plan, arm.name))
+            rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
+            problems.append(_redundant_arm(plan, rule, "it"))
         others = [next((c for c in groups[_key(cell)] if c.arm != arm.name), None) for cell in own]
         if own and all(others) and others[0] is not None and _comes_later(plan, arm.name, others[0].arm):
-            problems.append(_same_arms(plan, own[0], others[0]))
+            cell, other = own[0], others[0]
+            changed = f"{_difference(other, cell)} changes nothing there"
+            rule = f"{cell.label} trains the same trial as {other.label}: {changed}"
+            problems.append(_redundant_arm(plan, rule, "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
             if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
                 rule = f"{knob.path} changes nothing{_why(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
-                problems.append(Problem(_place(plan, arm.name), rule, list(values), remedy))
+                problems.append(Problem(plan.space.place(arm=arm.name), rule, list(values), remedy))
     return problems
 
 
@@ -135,24 +139,9 @@ def _comes_later(plan: Plan, name: str, other: str) -> bool:
     return names.index(name) > names.index(other)
 
 
-def _same_arms(plan: Plan, cell: Cell, other: Cell) -> Problem:
-    rule = f"{cell.label} trains the same trial as {other.label}: {_difference(other, cell)} changes nothing there"
-    return Problem(
-        plan.space.place("arms"),
-        rule,
-        None,
-        f"Give it the setting that it lacks, or leave one out with {spelled('arms')}.",
-    )
-
-
-def _no_cells(plan: Plan, name: str) -> Problem:
-    rule = f"every cell of {name} trains the same trial as a cell of the arms before it"
-    return Problem(
-        plan.space.place("arms"),
-        rule,
-        None,
-        f"Give it the setting that it lacks, or leave it out with {spelled('arms')}.",
-    )
+def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:
+    remedy = f"Give it the setting that it lacks, or leave {which} out with {spelled('arms')}."
+    return Problem(plan.space.place("arms"), rule, None, remedy)
 
 
 def _is_idle(cells: Sequence[Cell], path: str) -> bool:
@@ -174,7 +163,3 @@ def _difference(one: Cell, other: Cell) -> str:
     """Return the second cell's settings that differ from the first's."""
     paths = [path for path in other.settings if other.settings[path] != one.settings.get(path)]
     return joined([f"{path}={other.settings[path]}" for path in paths]) or "what differs"
-
-
-def _place(plan: Plan, arm: str) -> str:
-    return plan.space.place(arm=arm)

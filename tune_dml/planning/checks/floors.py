@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainables.errors import ConfigError
+from tune_dml.catalogue import RETRIEVAL
 from tune_dml.planning.plan import Plan
-
-RETRIEVAL = "retrieval"
 
 
 def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, float]]:
-    """Floor -> validation figures of the first arm's network; empty where they cannot be measured in seconds."""
+    """Return floor -> validation metrics of the first arm's network; empty if they cannot be measured in seconds."""
     from trainables.tasks.floors import measure_floors  # brings torch along
 
     if plan.space.program is not None:
@@ -23,4 +22,4 @@ def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, f
     try:
         return measure_floors(config, plan.seeds, cache_dir=cache_dir)
     except (ConfigError, RuntimeError, OSError):
-        return {}  # whatever it is, the trials meet it and say so
+        return {}  # the trials report the error

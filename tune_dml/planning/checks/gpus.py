@@ -1,4 +1,4 @@
-"""The GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without torch, which takes a second to load."""
+"""Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, without importing torch, which takes a second."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def visible_gpus() -> int:
 
 
 def visibility_problems() -> list[Problem]:
-    """Devices that are named and not there: CUDA hides them and all after them, and trials would train on the CPU."""
+    """Refuse named GPUs that do not exist: CUDA hides them and all later ones, and trials would train on the CPU."""
     gpus = _gpus()
     if not (absent := _absent(_named() or [], gpus)):
         return []
@@ -60,7 +60,7 @@ def _named() -> list[str] | None:
 
 
 def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
-    """Names of no GPU. Parts of one (MIG) the driver does not list there, nor anything where its files are not (WSL): trusted."""
+    """Return the names of no GPU. Names that the driver's files cannot confirm are trusted: MIG parts, and all under WSL."""
     if not gpus:
         return [] if any(True for kind in _KINDS for _ in _DEVICES.glob(kind)) else list(names)
     known = [name for name in names if not name.startswith("MIG-")]

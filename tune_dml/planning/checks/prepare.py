@@ -31,8 +31,7 @@ from tune_dml.space import Grid
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
 _UNKNOWN = (
-    "Your program trains: which data it reads, whether its metric is of validation, and what its seed changes are unknown "
-    "here."
+    "Your program trains: its data, the split that its metric is measured on, and the effect of its seed are unknown."
 )
 """Note on every plan of a program."""
 
@@ -125,8 +124,8 @@ def _seed_problems(plan: Plan) -> list[Problem]:
     same = [arm for arm in plan.arms if all(arm.base_settings.get(path) is not None for path in FREE_SEEDS)]
     if len(plan.seeds) == 1 or not same:
         return []
-    rule = f"where {', '.join(sorted(FREE_SEEDS))} are all held, every seed trains the same trial"
-    return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or hold at most two of them.")]
+    rule = f"if {', '.join(sorted(FREE_SEEDS))} are all fixed, every seed trains the same trial"
+    return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or fix at most two of them.")]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
@@ -136,7 +135,7 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     if plan.search.stopping is not None:
         late = {metric for arm in plan.arms for metric in task_of(arm.config).final_metrics()}
         if plan.metric in late:
-            rule = "cells are compared while they train, and this metric is measured at the end alone"
+            rule = "cells are compared while they train, and this metric is measured only at the end"
             return [option_problem("stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
     known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
     lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
@@ -145,11 +144,7 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     some = len(lacking) < len(known)
     place = plan.space.place("metric")
     place += f" of {', '.join(filter(None, lacking))}" if some else ""
-    rule = (
-        "arms that are compared share the metric"
-        if some
-        else "a sweep is judged by what its task measures in validation"
-    )
+    rule = "arms that are compared share the metric" if some else "must be a validation metric of the task"
     remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, plan.metric, remedy)]
 
@@ -180,7 +175,7 @@ def _comparison_notes(plan: Plan) -> list[str]:
     held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
     if held:
         named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
-        notes.append(f"held whatever the seed: {named}; verdicts hold for these")
+        notes.append(f"the same for every seed: {named}; verdicts hold only for these")
     notes += _shared_cells(plan) if plan.space.arms else []
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
     if len(plan.seeds) == 1 and len(own_seeds) == 1:
@@ -197,8 +192,8 @@ def _stopping_notes(plan: Plan) -> list[str]:
     several = plan.search.stopping == "hyperband"
     who, where = ("each bracket's cells", f"{steps}, at the latter or at none,") if several else ("the cells", steps)
     return [
-        f"{spelled('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third goes on: it costs less than "
-        "all cells, and what is said at the end is said among those alone that finish"
+        f"{spelled('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third continues. This costs less "
+        "than training all cells, and verdicts compare only the cells that finish"
     ]
 
 
@@ -210,7 +205,7 @@ def _shared_cells(plan: Plan) -> list[str]:
         planned = sum(cell.arm == arm.name for cell in plan.cells)
         missing = math.prod(grids) - planned
         if missing > 0 and (planned or plan.search.method == "grid"):
-            notes.append(f"{arm.name}: {missing} of its cells train as cells of arms before it do, and are those")
+            notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
     return notes
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainables.errors import ConfigError
 from trainables.files import expanded
@@ -46,7 +45,7 @@ def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart |
         chosen["protocol"] = chosen.pop("split")
     try:
         folder = ImageFolder(
-            root=Path(expanded(str(root))),
+            root=expanded(str(root)),
             cache_dir=default_cache_dir(),
             split_file=None if split_file is None else str(split_file),
         )

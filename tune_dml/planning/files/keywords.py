@@ -1,4 +1,4 @@
-"""Whether what Python's callers pass is of the types that they were told; the command line reads its flags by their types."""
+"""Check the types of arguments passed from Python; the command line parses its flags by their types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple,
 
 
 def keyword_problems(annotations: Mapping[str, object], given: Mapping[str, object]) -> list[Problem]:
-    """One for each keyword whose value is not of its type; types of this program's own are left to whom they are given to."""
+    """Return a problem for each argument of a wrong type; arguments of our own classes are not checked."""
     checked = {name: value for name, value in given.items() if _is_plain(annotations[name])}
     found = ((name, value, _rule(annotations[name], value)) for name, value in checked.items())
     return [
@@ -45,7 +45,7 @@ def _rule(annotation: Any, value: object) -> str:
 
 
 def _plainly(value: object) -> object:
-    """Any list as a list, any mapping as a dictionary."""
+    """Return a value with its sequences as lists and its mappings as dictionaries."""
     if isinstance(value, Mapping):
         return {key: _plainly(inner) for key, inner in value.items()}
     return [_plainly(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -21,13 +21,13 @@ _UNUSED = {
     "entity": "W&B's entity is not used",
 }
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
-"""W&B's command where a file has none."""
+"""W&B's default command."""
 _EXPONENTS = ("log_uniform", "q_log_uniform", "inv_log_uniform")
 _OTHERS = (
     *("q_uniform", "q_log_uniform_values", "inv_log_uniform_values", "beta", "q_beta"),
     *("normal", "q_normal", "log_normal", "q_log_normal"),
 )
-"""W&B's distributions that a sweep file does not have."""
+"""W&B's distributions that sweep files do not support."""
 SEED = "seed"
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
@@ -79,7 +79,7 @@ def _folder(path: Path, words: tuple[str, ...]) -> Path:
 
 
 def command_request(request: Request, own: OwnCommand) -> Request:
-    """Return a request with the space of `--command`, if that was given. Raises ConfigError for what lacks or is wrong."""
+    """Return a request with the space of `--command`, if given. Raise ConfigError for missing or wrong options."""
     others = ("params", "metric", "goal")
     if own.command is None:
         rule, remedy = "goes with a command", f"Add {spelled('command', 'PROGRAM')}, or leave it out."

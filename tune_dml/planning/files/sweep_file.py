@@ -1,4 +1,4 @@
-"""A user's own sweep in YAML that reads like a W&B sweep file, plus what a paired study needs.
+"""Read a user's sweep file in YAML: the keys of a W&B sweep file, and those of a paired study.
 
 name: my_margin                      # optional; the file's name otherwise
 description: how large a margin      # optional; the study's title
@@ -10,7 +10,7 @@ parameters:                          # what all arms share; may be left out wher
   loss.name: {value: semihard_triplet}        # a fixed one
 run_cap: 20                          # cells to propose, for all but grid
 dataset: glyphs                      # it trains by the protocol of the data set and the loss
-protocol: glyphs/triplet             # by this one instead
+protocol: glyphs/triplet             # trains by this one instead
 data_root: path/to/pictures          # image_folder
 seeds: 3
 fixed: {training.steps: 300}
@@ -18,7 +18,7 @@ tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1
 baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
 vary: all                            # what a seed changes: init | order | split | all
-stopping: asha                       # cells that are behind early on stop: asha | hyperband; no curve is whole then
+stopping: asha                       # stops weak cells early: asha | hyperband; curves are then incomplete
 differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
 
 Methods are compared as arms, in short or in full:
@@ -27,18 +27,18 @@ arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}
 arms:
   topk:
     settings: {loss.name: dro_topk}
-    knobs: [batch.batch_size]        # of `parameters`; all of them where nothing is said, none with []
-    parameters: {loss.base: {values: [margin, binomial]}}       # knobs that it alone has
+    knobs: [batch.batch_size]        # of `parameters`; all of them if omitted, none with []
+    parameters: {loss.base: {values: [margin, binomial]}}       # knobs of this arm only
     ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
-    protocol: glyphs/dro             # trains by this one
-    against: plain                   # what it gains over this arm (or over each of a list) is asked first
+    protocol: glyphs/dro             # the arm's own protocol
+    against: plain                   # the first question is its gain over this arm (or over each of a list)
 gain_differences: [[topk, kl]]       # whether one such gain is larger than another
 
 Trials are your own program with W&B's keys; `metric` is what it reports (docs/programs.md):
 
 program: train.py                    # runs as: python train.py --lr=0.1 ... --seed=0
 command: [python, train.py, --lr, "{lr}", --seed, "{seed}"]      # instead; also W&B's ${program}, ${args} ...
-seed_flag: --random_state            # how ${args} passes the seed; null where the script takes none
+seed_flag: --random_state            # how ${args} passes the seed; null if the script takes none
 timeout: 3600                        # seconds after which a trial has failed
 """
 
@@ -97,7 +97,7 @@ class _Parameter(_Part):
 
     @property
     def is_fixed(self) -> bool:
-        """Given by `value`."""
+        """Whether the parameter is given by `value`."""
         return "value" in self.model_fields_set
 
 
@@ -136,7 +136,7 @@ class _File(_Part):
     arms: dict[str, _Arm] = Field(
         default_factory=dict, description="methods that are compared: name -> dotted settings, or an arm in full"
     )
-    metric: _Metric = Field(_Metric(), description="what the sweep is judged by")
+    metric: _Metric = Field(_Metric(), description="the metric that judges the sweep")
     name: str | None = Field(None, description="the sweep's name; the file's otherwise")
     description: str = Field("", description="the title of the report")
     run_cap: int | None = Field(None, ge=1, description="cells to propose, for every method but grid")
@@ -155,11 +155,11 @@ class _File(_Part):
         default_factory=list, description="settings tuned away in every arm: names, or names with their values"
     )
     baseline: _Baseline | str | None = Field(
-        None, description="what the others are compared with: settings, or the name of an arm"
+        None, description="the arm that the others are compared with: settings, or the name of an arm"
     )
     margin: float = Field(1.0, gt=0, description="differences below this do not matter, in units of the metric")
-    vary: Vary | None = Field(None, description="let seeds vary this source of chance alone")
-    stopping: Stopping | None = Field(None, description="stop cells that are behind early on; no curve is whole then")
+    vary: Vary | None = Field(None, description="let seeds vary only this source of randomness")
+    stopping: Stopping | None = Field(None, description="stop weak cells early; curves are then incomplete")
     gain_differences: list[tuple[str, str]] = Field(
         default_factory=list, description="pairs of arms with `against`: whether the first one's gain is the larger"
     )
@@ -182,7 +182,7 @@ class _File(_Part):
 
 
 def sweep_file_schema() -> dict[str, object]:
-    """The JSON schema of a sweep file; dotted names are those of every section and method, and of methods yet unknown."""
+    """Return the JSON schema of a sweep file. Dotted names are every known setting, or any other name with a dot."""
     schema = _File.model_json_schema()
     dotted = {"anyOf": [{"enum": every_setting()}, {"pattern": r"^\w+(\.\w+)+$"}]}
     for keys in ("parameters", "fixed"):
@@ -191,7 +191,7 @@ def sweep_file_schema() -> dict[str, object]:
 
 
 def read_sweep_file(path: Path) -> Request:
-    """Read and check a sweep file; raises ConfigError with every problem. Loads no Python objects from YAML."""
+    """Read and check a sweep file with a safe loader. Raise ConfigError with every problem."""
     request, problems = read_with_problems(path)
     assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
     with naming(names_of(Request(path))):
@@ -200,9 +200,9 @@ def read_sweep_file(path: Path) -> Request:
 
 
 def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
-    """Return the request of a sweep file, as far as it is readable, and its problems.
+    """Return the readable part of a sweep file as a request, and its problems.
 
-    Raises ConfigError where nothing of it can be understood.
+    Raises ConfigError if no part of it is readable.
     """
     raw = read_mapping(path)
     problems: list[Problem] = []
@@ -283,7 +283,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
 def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
     """Return the space of a file that runs a program, with the program's parameters."""
     others = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
-    rule = "a program has parameters alone"
+    rule = "a program can only have parameters"
     problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in others.items() if value]
     try:
         program = program_of(path, file.program, file.command, seed_flag=file.seed_flag, timeout=file.timeout)
@@ -327,9 +327,9 @@ def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
 
 
 def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Settings]) -> tuple[Knob, ...]:
-    """The searched ones, each with the last part of its path as symbol where no other has it.
+    """Return the searched knobs. A knob's symbol is the last part of its path if no other knob has the same.
 
-    `settings`: those of each arm that has them, which say whether a knob takes whole numbers alone.
+    `settings` of each arm with these knobs decide whether a knob takes whole numbers only.
     """
     searched = {path: parameter for path, parameter in parameters.items() if not parameter.is_fixed}
     last = [path.rpartition(".")[2] for path in searched]
@@ -351,14 +351,14 @@ def _whole(number: float) -> float | int:
 
 
 def _domain(parameter: _Parameter, *, whole: bool) -> Domain:
-    """Listed values, or a range.
+    """Return the listed values or the range of a parameter.
 
-    Of whole numbers where the knob takes no others or they are asked for, as W&B does it: by `int_uniform`, or by ends
-    that are written as such (1, not 1.0) and nothing else.
+    A range holds whole numbers if the knob takes no others, with `int_uniform`, or, as in W&B, if both ends are written
+    as whole numbers (1, not 1.0) without a distribution.
     """
     if parameter.values is not None:
         return Grid(tuple(parameter.values), scale_of(parameter.values))
-    assert parameter.min is not None  # noqa: S101 - the validator has seen to it
+    assert parameter.min is not None  # noqa: S101 - the validator has checked
     assert parameter.max is not None  # noqa: S101
     log = parameter.log or parameter.distribution in {"log_uniform", "log_uniform_values"}
     written = parameter.distribution is None and isinstance(parameter.min, int) and isinstance(parameter.max, int)

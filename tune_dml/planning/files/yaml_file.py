@@ -49,9 +49,9 @@ def _too_large(mark: yaml.Mark) -> yaml.YAMLError:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return the values below a node, those of an alias counted wherever it stands."""
+    """Return the number of values below a node, counting those of an alias at each use."""
     if id(node) not in known:
-        known[id(node)] = 1  # of an alias to itself
+        known[id(node)] = 1  # for an alias to itself
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         below = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
         known[id(node)] = 1 + sum(_size(each, known) for each in below)
@@ -121,7 +121,7 @@ def _no_yaml(path: Path, what: str, error: yaml.YAMLError) -> Problem:
 def problems_of_file(
     error: ValidationError, path: Path, raw: Mapping[str, object], model: type[BaseModel]
 ) -> list[Problem]:
-    """Return a problem for each key that the model refuses; one for all forms that a value may have."""
+    """Return a problem for each key that the model refuses; a value with several allowed forms has one."""
     by_keys: dict[tuple[str, ...], list[ErrorDetails]] = {}
     for item in error.errors():
         by_keys.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
@@ -172,9 +172,9 @@ _OF_OTHERS = {
     "early_terminate": "Write `stopping: asha`, or hyperband.",
     "objective": "Write `metric: {name: val/recall_at_1, goal: maximize}`.",
     "nuisance": "Write `tune: [optim.lr]`: settings that are tuned away.",
-    "scientific": "Write what is searched under `parameters`, what is tuned away under `tune`.",
+    "scientific": "Write searched knobs under `parameters`, and knobs that are tuned away under `tune`.",
 }
-"""Key of a file of W&B, Katib, Ray Tune or a space -> what it is here."""
+"""Key of W&B, Katib, Ray Tune or a space -> remedy with the key to write instead."""
 
 _EXAMPLES = {
     "metric": "Example: metric: {name: val/recall_at_1, goal: maximize}.",

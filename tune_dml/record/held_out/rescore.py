@@ -54,7 +54,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     """Return names without their half, such as `recall_at_10`. Raise ConfigError for unknown ones."""
     keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
     known = [family.key.format(k=10) for family in FAMILIES.values()]
-    rule = "only metrics of a ranking can be computed of kept embeddings"
+    rule = "only metrics of a ranking can be computed from kept embeddings"
     problems = [
         option_problem("metrics", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
     ]
@@ -94,7 +94,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
             rounding = abs(figures[_KNOWN] - before)
             done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
     if not done:
-        rule = "metrics are computed of embeddings that trials have kept; no finished trial of this sweep has any"
+        rule = "metrics are computed from embeddings that trials have kept; no finished trial of this sweep has any"
         remedy = f"Run it under another name with {spelled('settings', {'evaluation.keep': 'embeddings'})}."
         raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     state.update()

@@ -46,7 +46,7 @@ class Opening:
 
 
 def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening:
-    """Open a sweep, if it is not open already. Raise ConfigError while another process runs it."""
+    """Record the opening of a sweep, if it is not open already. Raise ConfigError if another process runs it."""
     with Ledger(state.folder) as ledger:
         state.update()
         if state.opened is None:

@@ -1,4 +1,4 @@
-"""Heads whose test half is evaluated when the sweep is opened, and not by their trials.
+"""Evaluate the test half of stored heads when their sweep is opened.
 
 A trial on stored features would spend half of its time on test figures that most sweeps never open. It stores its head
 instead (`trainables.context.UNTESTED`), some kilobytes. The figures are those that the trial would have sealed.
@@ -52,8 +52,8 @@ class UntestedHeads:
         return cls(state, trials, known_digests(state.plan, cache_dir), cache_dir)
 
     def evaluate(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Evaluate and seal each, then delete its head; report to `progress(done, total)`."""
-        import torch  # late: most sweeps have none
+        """Evaluate each head, seal its metrics and delete it; call `progress(done, total)` after each."""
+        import torch  # late: most sweeps have no heads
 
         from trainables.context import FolderContext
         from trainables.late_evaluation import evaluate_test

@@ -14,7 +14,7 @@ from tune_dml.space import Value
 from tune_dml.text import one_line, shortened
 
 _LONGEST_NAME = 80
-"""Letters of a name or a value that the report shows."""
+"""Most characters of a name or a value in the report."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ImportRequest:
     seed_column: str | None = None
     """The setting that is the seed; None for `seed`, if there is one."""
     knobs: tuple[str, ...] = ()
-    """Settings that the report is about; empty for every setting that varies."""
+    """Settings to analyse; empty means every setting that varies."""
 
 
 @dataclass(frozen=True)

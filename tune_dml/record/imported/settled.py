@@ -42,7 +42,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     seeds, notes = _seeds(data, points, seed_column)
     goal = request.goal or data.goal or "maximize"
     if not request.goal and not data.goal:
-        notes.append(f"More of {metric} was taken to be better; --goal minimize says otherwise.")
+        notes.append(f"A higher {metric} is taken as better; if a lower one is, pass --goal minimize.")
     dataset, data_digest = data.data_set or (data.source, "")
     space = Space(
         request.name, request.name, "", None, knobs, fixed, metric=metric, goal=goal, margin=request.margin or 1.0,
@@ -101,8 +101,8 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
         remedy = f"Its settings are {', '.join(names)}." if names else "It has no settings: name them in columns."
         raise ConfigError(Problem("--knob", rule, None, remedy))
     if len(varying) > _MOST_KNOBS:
-        rule = f"at most {_MOST_KNOBS} settings are looked at together"
-        remedy = f"Name those that you ask about; {', '.join(list(varying)[:8])} ... vary."
+        rule = f"at most {_MOST_KNOBS} settings can be analysed together"
+        remedy = f"Name the settings to analyse; {', '.join(list(varying)[:8])} ... vary."
         raise ConfigError(Problem("--knob", rule, len(varying), remedy))
     ends = [name.rpartition(".")[2] for name in varying]
     knobs = tuple(
@@ -147,7 +147,7 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
                 "No setting is the seed and every configuration was trained once: nothing says how noisy it is."
             ]
         return seeds, [
-            "No setting is the seed: trainings of equal settings are numbered as they stand, paired by chance."
+            "No setting is the seed: trainings of equal settings are numbered in their order, and so paired by chance."
         ]
     written = [row.settings.get(column) for row in data.rows]
     names = sorted({value for value in written if not _whole(value)}, key=str)
@@ -161,7 +161,7 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
         if row.status == "finished":
             places.setdefault((point, seed), []).append(row.name)
     twice = [(seed, rows) for (_, seed), rows in places.items() if len(rows) > 1]
-    rule = "a configuration may have a seed once"
+    rule = "a configuration may have each seed only once"
     remedy = "Remove the repeat; where other settings tell them apart, leave --knob out or name those too."
     raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in twice[:5])
     return seeds, notes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 _OBJECTIVE = "objective"
-"""Name of a study's value that has none."""
+"""Name of the objective of a study without metric names."""
 _STATUSES: dict[str, tuple[TrialStatus, str]] = {
     "COMPLETE": ("finished", ""),
     "FAIL": ("failed", "failed"),

@@ -25,14 +25,13 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     """Read a file with a header line, separated by commas, semicolons or tabs. Raise ConfigError with all problems."""
     place = f"--from-csv {path}"
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         rule = "must be a text file in UTF-8 that can be read"
         raise ConfigError(Problem(place, rule, None, f"{one_line(str(error))}.")) from None
     if len(lines) < 2:
         raise ConfigError(Problem(place, "needs a header line and a line for each training", f"{len(lines)} lines"))
-    separator = max(",;\t", key=lines[0].count)
-    reader = csv.reader(path.read_text(encoding="utf-8-sig").splitlines(keepends=True), delimiter=separator)
+    reader = csv.reader(lines, delimiter=max(",;\t", key=lines[0].count))
     try:
         columns = [one_line(name) for name in next(reader)]
         rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
@@ -52,7 +51,7 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
 
 def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> list[Problem]:
     problems = [
-        Problem(place, "a column may stand once", name, "Rename one of them.")
+        Problem(place, "a column name may occur only once", name, "Rename one of them.")
         for name in sorted({name for name in columns if columns.count(name) > 1})
     ]
     problems += [Problem(place, "every column needs a name", f"column {i + 1}") for i, n in enumerate(columns) if not n]

@@ -1,1 +1,1 @@
-"""What decides when verdicts are computed: looks, races, and the numbers that MLflow shows."""
+"""Looks and races, which decide when verdicts are computed, and the findings that MLflow shows."""

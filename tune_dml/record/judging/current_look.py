@@ -1,4 +1,4 @@
-"""Build the look at a sweep, or at its confirmation, in its present state."""
+"""Build the look at the present state of a sweep or its confirmation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tune_dml.record.judging.race import Block
 def look_at(
     trials: Mapping[str, PlannedTrial], ended: Mapping[str, str], by: str, planned: int, subject: Subject = "sweep"
 ) -> Look | None:
-    """Return a look at trials; None while no two cells have two seeds each.
+    """Return a look at trials; None until two cells have two seeds each.
 
     Args:
-        trials: key -> trial, of all that are planned.
+        trials: key -> planned trial.
         ended: key -> status, of the trials that have ended.
         by: the verb that looks.
-        planned: seeds per cell that are planned.
-        subject: what is looked at.
+        planned: planned seeds per cell.
+        subject: the trials that the look judges.
     """
     known = {key: status for key, status in ended.items() if key in trials}
     seeds = Counter(trials[key].cell.digest for key in known)
@@ -36,7 +36,7 @@ def look_at(
 
 
 def seeds_of_blocks(blocks: Collection[Block], ended: Collection[str]) -> float:
-    """Return the seeds that have ended in a cell that still runs, on average, from the blocks of a race."""
+    """Return the mean number of ended seeds per running cell, from the blocks of a race."""
     return sum(
         block.seeds * sum(trial.key in ended for trial in block.trials) / len(block.trials)
         for block in blocks

@@ -1,9 +1,9 @@
-"""Who looked at a growing sweep, and what there was to see: the error that a look may spend depends on it (`sequential.looks`).
+"""Record looks (interim analyses) at a growing sweep: the error that a look may spend depends on them.
 
-    <sweep>/looks.jsonl     one line a look, in order of time
+    <sweep>/looks.jsonl     one line per look, in order of time
 
-Looks are the one part of the ledger that several processes write: a report of a sweep that another process runs is a look,
-and must not wait for that process. The file is therefore locked only while one line is written (ADR 0011).
+`stats.sequential.looks` computes the error. Several processes write the file: a report of a sweep that another process runs is
+a look, and must not wait for that process. The file is therefore locked only while one line is written (ADR 0011).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Look:
     """One look: verdicts were drawn, or a decision was taken, from the trials that had ended."""
 
     seeds: float
-    """Mean seeds per cell, failed trials not counted; of a race, per cell that still ran. More at every look at new data."""
+    """Mean seeds per cell, without failed trials; in a race, per cell that still ran. Grows with each look at new data."""
     planned: int
     """Seeds per cell that were planned at that moment."""
     by: str
@@ -78,7 +78,7 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
                 with open_whole(folder / _LOOKS) as file:
                     append_rows(file, asdict(looks[-1]))
     except OSError as error:
-        rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
+        rule = "verdicts on new data are shown only after the look is recorded in the sweep's folder"
         raise ConfigError(Problem(str(folder), f"{rule} ({error.strerror})", None, READ_ONLY)) from None
     return looks
 
@@ -86,10 +86,10 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
 def read_looks(
     folder: Path, subject: Subject = "sweep", on_garbage: Callable[[str], None] = lambda text: None
 ) -> list[Look]:
-    """Return every look at a subject, in order of time; report lines that are no look to `on_garbage`."""
+    """Return every look at a subject, in order of time; report unreadable lines to `on_garbage`."""
 
     def spoilt(behind: int) -> None:
-        on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; what it spent of the error is not known")
+        on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; the error that it spent is unknown")
 
     looks = []
     for behind, row in GrowingFile(folder / _LOOKS).unread(lambda at, line: spoilt(at + len(line))):
@@ -108,7 +108,7 @@ def _adapter() -> TypeAdapter[Look]:
 
 
 def _after(before: Look | None, look: Look) -> Look:
-    """Give a look at other data more seeds than the look before it: values were added, or a trial was tried again."""
+    """Give a look more seeds than the look before it, even if values were added or a trial was retried."""
     if before is None or look.seeds > before.seeds:
         return look
     return replace(look, seeds=before.seeds + max(look.seeds, 1) * max(look.trials - before.trials, 1) / look.trials)

@@ -23,7 +23,7 @@ from typing import TypedDict
 
 _LIST_LIMIT = 100
 _TIMEOUT = 2.0
-"""Seconds until a helper program is given up."""
+"""Seconds to wait for a helper program."""
 
 _PACKAGES = (
     *("tune-dml", "torch", "numpy", "ray", "optuna", "mlflow", "pandas", "scipy", "scikit-learn", "pydantic"),

@@ -1,4 +1,4 @@
-"""A command that several SLURM jobs run one after the other: what they tell it through the environment."""
+"""Environment variables of a command that several SLURM jobs run one after another."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 BUDGET_FROM = "TUNE_DML_BUDGET_FROM"
 """Seconds since the epoch from which the command's budgets count, over all its jobs."""
 ARRAY_GROUP = "TUNE_DML_ARRAY_GROUP"
-"""Trials of each task, where the session's trials run as tasks of an array."""
+"""Trials per task, if the session's trials run as tasks of an array."""
 
 
 def goes_on_by_itself() -> bool:
-    """Return whether another job follows an interrupted session: nobody looks at the sweep between them."""
+    """Return whether another job continues an interrupted session, so that no look happens between them."""
     return BUDGET_FROM in os.environ

@@ -81,7 +81,7 @@ class CellComparisons:
             ArmAnalysis(
                 arm.name,
                 arm.baseline,
-                plan.knobs_of(arm.name),
+                arm.knobs,
                 tuple(cell for cell in self.cells if cell.cell.arm == arm.name),
             )
             for arm in plan.arms

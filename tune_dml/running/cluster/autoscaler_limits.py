@@ -16,7 +16,7 @@ from tune_dml.text import one_line, shortened
 _MOST_NODES = 1000  # per node type without a limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # `ray up` copies the completed cluster file to the head
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes describes a pod to itself."""
+"""Folder in which a pod finds Kubernetes' description of it."""
 _NOT_OURS = (401, 403, 404)
 """Status codes where this pod may not read the resource."""
 
@@ -68,6 +68,6 @@ def _limits_on_kubernetes() -> dict[str, object] | None:
     except (OSError, RequestException) as error:
         if getattr(getattr(error, "response", None), "status_code", None) in _NOT_OURS:
             return None
-        rule = f"Kubernetes must say what the cluster may grow to ({shortened(one_line(str(error)), 120)})"
-        remedy = f"Ask again; `kubectl get raycluster {name}` shows whether it answers."
+        rule = f"Kubernetes must report the cluster's limits ({shortened(one_line(str(error)), 120)})"
+        remedy = f"Try again; `kubectl get raycluster {name}` shows whether it answers."
         raise ConfigError(Problem("RAY_CLUSTER_NAME", rule, name, remedy)) from error

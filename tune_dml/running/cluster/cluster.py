@@ -22,7 +22,7 @@ from tune_dml.running.cluster.start_checks import not_started, start_problems
 
 _Answer = TypeVar("_Answer")
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
-"""Seconds that the cluster's head has to answer, and how often in a row it may fail to: a minute in all.
+"""Seconds to wait for the cluster's head, and unanswered calls in a row that are allowed: a minute in all.
 
 Ray's own processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
 meanwhile. A driver that left sooner would lose them, and a command has three drivers in all.
@@ -105,7 +105,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
 
 
 def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
-    """Return what the cluster can never satisfy; Ray would wait for it silently."""
+    """Refuse trials that never fit on the cluster; Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
@@ -117,7 +117,7 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
     # Ray learns the resources of on-premises machines when they join.
     own = sum(not node for node in capacity.to_come)
     if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
-        remedy = f"Of its machines beside the head {joined_yet} of {own} are there yet: ask again in a minute. {remedy}"
+        remedy = f"Only {joined_yet} of its {own} machines beside the head have joined: try again in a minute. {remedy}"
     return [Problem("resources", rule, needs, remedy)]
 
 
@@ -147,7 +147,7 @@ def _is_there() -> bool:
 
 @contextmanager
 def joined(address: str | None, origin: str) -> Iterator[Capacity]:
-    """Connect for a moment; raises ConfigError where no cluster can be joined."""
+    """Connect for the duration of the block. Raise ConfigError if no cluster can be joined."""
     connection = connected(address, engine="local")
     try:
         capacity = connection.__enter__()
@@ -160,7 +160,7 @@ def joined(address: str | None, origin: str) -> Iterator[Capacity]:
 
 
 def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
-    """Run a function on a GPU of the cluster; raises TimeoutError where none is free for so long."""
+    """Run a function on a GPU of the cluster. Raise TimeoutError if it does not return within `seconds`."""
     import ray
 
     with joined(address, origin):
@@ -216,17 +216,17 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
 
 class Connection:
-    """A Ray connection that is made and left while others import, plan and report.
+    """A Ray connection, opened and closed by its own thread while the driver imports, plans and reports.
 
         with Connection(address, resources) as connection:
-            connection.begin(trials)    # where trials are known to remain; else `capacity` begins
+            connection.begin(trials)    # if trials are known to remain; otherwise `capacity` connects
             ...
             connection.capacity()       # waits for Ray
             ...
             connection.end()            # returns at once; the end of the block waits
 
-    Where a local Ray is started and each of its first processes gets a trial, they import what it needs meanwhile. The
-    thread stays alive: Linux ends Ray's processes with the thread that started them.
+    If each first process of a local Ray gets a trial, the processes import what trials need meanwhile. The thread stays
+    alive: Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, address: str | None, resources: Resources):
@@ -252,7 +252,7 @@ class Connection:
         self._thread.shutdown(wait=False)
 
     def begin(self, trials: int) -> Future[Capacity]:
-        """Connect in the background; `trials` is the known number of trials, up to the allowed concurrency."""
+        """Connect in the background; `trials` is the number of known trials, up to the allowed concurrency."""
         self._capacity = self._thread.submit(self._connect, trials)
         return self._capacity
 
@@ -304,7 +304,7 @@ class NodeWatch:
     def is_lost(self) -> bool:
         """Return whether the raylet is gone, the node counts as dead, or the head was silent for a minute.
 
-        False where this process is connected to no node.
+        False if this process is connected to no node.
         """
         ray: Any = sys.modules.get("ray")
         is_initialized = getattr(ray, "is_initialized", None)  # missing while Ray is being imported
@@ -334,7 +334,7 @@ def _listens(place: str) -> bool:
 
 
 def _protect_token() -> None:
-    """Make Ray's token file readable by its owner alone."""
+    """Make Ray's token file readable only by its owner."""
     with suppress(OSError, RuntimeError):  # no home folder, or another user's file
         token = Path.home() / ".ray" / "auth_token"
         if token.exists() and token.stat().st_mode & 0o077:
@@ -355,7 +355,7 @@ def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | No
 
 
 def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:
-    """The number of concurrent trials; raises ConfigError when none ever fits."""
+    """Return the number of trials that fit at once. Raise ConfigError if none ever fits."""
     if problems := _capacity_problems(capacity, resources):
         raise ConfigError(problems)
     return capacity.trials_that_fit(resources)

@@ -51,11 +51,11 @@ _GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
 
 
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
-    """Return everything that keeps a file from being a cluster for sweeps.
+    """Return the problems that prevent sweeps on the cluster of a file.
 
     Args:
         path: The file.
-        to_start: Whether a cluster is started from it; else it only has to lead to a running one.
+        to_start: Whether a cluster is started from the file; otherwise it only has to lead to a running one.
     """
     try:
         config = read_mapping(path, "cluster file", _EXAMPLES)
@@ -63,11 +63,8 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
         return list(error.problems)
     if str(config.get("apiVersion", "")).startswith("ray.io/"):
         if not to_start:
-            rule, remedy = (
-                "Ray's launcher knows no way to a cluster on Kubernetes",
-                "Name http://HOST:8265 of a port-forward.",
-            )
-            return [Problem(str(path), rule, config.get("kind"), remedy)]
+            rule = "Ray's launcher cannot reach a cluster on Kubernetes"
+            return [Problem(str(path), rule, config.get("kind"), "Name http://HOST:8265 of a port-forward.")]
         return [_at(path, problem) for problem in rayjob_problems(config)]
     if unread := list(_key_problems(config, "")):  # the schema's checks cannot read these
         return [_at(path, problem) for problem in unread]
@@ -79,7 +76,7 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
 
 
 def cluster_file_gaps(path: Path) -> list[Problem]:
-    """Return what the user must still do before a correct file can be started: placeholders, packages."""
+    """Return what a correct file lacks before it can be started: values of placeholders, packages."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
     packages = () if "apiVersion" in config else _package_problems(config)
     return [_at(path, problem) for problem in (*_unfilled(config), *packages)]
@@ -112,7 +109,7 @@ def _schema_errors(config: _ClusterConfig) -> list[Any]:
 
 
 def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
-    """Unknown and missing keys and wrong types, wherever in the file."""
+    """Yield a problem for each unknown key, missing key and wrong type of the file."""
     for error in errors:
         above, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
@@ -137,9 +134,8 @@ def _key_problems(part: Any, place: str) -> Iterator[Problem]:
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     for key, inner in pairs:
         if isinstance(part, Mapping) and not isinstance(key, str):
-            yield Problem(
-                place or "the file", "keys must be text", key, "Write it in quotes, or take the blank behind it away."
-            )
+            remedy = "Write it in quotes, or remove the blank behind it."
+            yield Problem(place or "the file", "keys must be text", key, remedy)
         yield from _key_problems(inner, f"{place}.{key}".lstrip("."))
 
 
@@ -163,7 +159,7 @@ def _unlisted_problems(config: _ClusterConfig) -> Iterator[Problem]:
             yield _unknown(f"provider.{key}", known)
     for place, source in mounts.items() if isinstance(mounts, dict) else ():
         if not isinstance(source, str):
-            yield Problem(f"file_mounts.{place}", "must be the path of what is copied there", source)
+            yield Problem(f"file_mounts.{place}", "must be the path of the files to copy", source)
 
 
 def _ray_problems(config: _ClusterConfig) -> Iterator[Problem]:
@@ -219,7 +215,7 @@ def _token_problems(config: _ClusterConfig) -> Iterator[Problem]:
         if starts and all("RAY_AUTH_MODE=token" in before for before in starts):
             asks = True
             continue
-        rule = "every node must ask for the token: on a node without it anyone who reaches the port can run code"
+        rule = "every node must require the token: otherwise anyone who reaches its port can run code"
         yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
     if asks and not any(place.endswith(".ray/auth_token") for place in config.get("file_mounts") or {}):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
@@ -235,7 +231,7 @@ def _dashboard_problems(config: _ClusterConfig) -> Iterator[Problem]:
 
 
 def _head_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """The head runs drivers, no trials: it offers no CPU and no GPU, but `trial_driver`."""
+    """Require a head that offers `trial_driver`, and no CPU or GPU: it runs drivers, no trials."""
     types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
     if types and name not in types:
         return  # reported by Ray
@@ -290,7 +286,7 @@ def _is_local(config: _ClusterConfig) -> bool:
 def _unfilled(config: _ClusterConfig) -> Iterator[Problem]:
     for place, text in _texts(config, ""):
         if found := _TO_FILL.search(text):
-            yield Problem(place, "must be put in", found[0], "The comments of the file say where to find it.")
+            yield Problem(place, "must be filled in", found[0], "The comments of the file say where to find it.")
 
 
 def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:

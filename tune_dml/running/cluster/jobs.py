@@ -63,7 +63,7 @@ class Job:
     """Digest of the command and the files that went with it."""
 
     def __str__(self) -> str:
-        """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
+        """Return `eta1@1: stopped`, with the reason of a failure: the log of a job that never began is empty."""
         why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
         code = _EXIT.search(why)
         if code and code[1] in _ENDS:  # the command's own exit code, which Ray calls a failure
@@ -100,9 +100,8 @@ def cluster_client(target: str) -> Iterator[Any]:
         if isinstance(error, RuntimeError) and not str(error).startswith(_REFUSED):
             raise
         rule = f"the cluster's head must answer ({shortened(_last_line(error), 90)})"
-        raise ConfigError(
-            Problem(_PLACE, rule, target, "Ask again; if that lasts, its Ray hangs: begin it again.")
-        ) from error
+        remedy = "Try again; if it still fails, the cluster's Ray hangs: restart it."
+        raise ConfigError(Problem(_PLACE, rule, target, remedy)) from error
     finally:
         os.environ.update(hidden)
         logging.disable(level)
@@ -110,13 +109,12 @@ def cluster_client(target: str) -> Iterator[Any]:
 
 def _cut_off(target: str, error: Exception) -> Problem:
     rule = f"the connection to the cluster must last ({_last_line(error)})"
-    return Problem(
-        _PLACE, rule, target, "Ask again; what has been submitted goes on without it, as long as the head lives."
-    )
+    remedy = "Try again; submitted jobs continue without the connection, as long as the head runs."
+    return Problem(_PLACE, rule, target, remedy)
 
 
 def _dashboard_of(address: str) -> str:
-    """Return the job server, http://HOST:PORT; raises ConfigError where none answers within seconds."""
+    """Return the job server, http://HOST:PORT. Raise ConfigError if none answers within seconds."""
     from ray.dashboard.utils import get_address_for_submission_client
 
     if not _ADDRESS.fullmatch(address):
@@ -190,7 +188,7 @@ def _jobs_of(client: Any, sweep: str) -> list[Job]:
 
 
 def latest_job(client: Any, sweep: str, target: str) -> Job:
-    """Return the last job of a sweep; raises ConfigError where there is none."""
+    """Return the last job of a sweep. Raise ConfigError if there is none."""
     jobs = _jobs_of(client, sweep)
     if not jobs:
         rule = "no job of this sweep on the cluster"
@@ -240,7 +238,7 @@ def _digest(words: Sequence[str], upload: Upload) -> str:
 
 
 def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: str) -> list[Problem]:
-    """Return a problem where the running job differs from a command that is neither `resume` nor a repeat."""
+    """Refuse a command that is neither `resume` nor that of the running job."""
     if words[0] == "resume" or any(job.sent in {sent, ""} for job in jobs):
         return []
     job, target = jobs[-1], shlex.quote(shlex.split(there)[0])
@@ -262,7 +260,7 @@ def continue_command(client: Any, job: Job) -> str | None:
 
 @contextmanager
 def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
-    """Run `tune-dml WORDS` on the cluster's head for its output, and delete the job."""
+    """Run `tune-dml WORDS` on the cluster's head to read its output, then delete the job."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
     _start(client, name, words, upload, there=there, metadata={})
     try:
@@ -277,7 +275,7 @@ def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iter
 def _start(
     client: Any, name: str, words: Sequence[str], upload: Upload, *, there: str, metadata: dict[str, str]
 ) -> bool:
-    """Submit a job; False where its name is taken."""
+    """Submit a job; return False if its name is taken."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
     environment[SUBMITTED_TO] = there
     with upload.staged() as folder:
@@ -333,7 +331,7 @@ def follow(client: Any, job: Job) -> Iterator[str]:
 
 
 def answer(client: Any, job: Job) -> Iterator[str]:
-    """Yield a job's output without Ray's preamble; the whole log where the command never started."""
+    """Yield a job's output without Ray's preamble, or the whole log if the command never started."""
     begun, before = f"Running entrypoint for job {job.id}:", ""
     parts = follow(client, job)
     for text in parts:

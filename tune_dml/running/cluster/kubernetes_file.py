@@ -26,7 +26,7 @@ def rayjob_problems(config: _Part) -> Iterator[Problem]:
     spec = _part(config, "spec")
     cluster = _part(spec, "rayClusterSpec")
     if _part(cluster, "authOptions").get("mode") != "token":
-        rule = "every pod must ask for the token: in a pod without it anyone who reaches the port can run code"
+        rule = "every pod must require the token: otherwise anyone who reaches its port can run code"
         yield Problem(f"{_CLUSTER}.authOptions", rule, None, "Write authOptions: {mode: token}.")
     head = _part(cluster, "headGroupSpec")
     yield from _head_problems(head)

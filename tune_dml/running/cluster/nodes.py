@@ -171,7 +171,7 @@ def _versions(answers: Sequence[_Answer]) -> Iterator[Fact]:
     ours = versions_here()
     for answer in answers:
         if lacking := [name for name, there in answer["versions"].items() if there == NONE and name not in ours]:
-            remedy = "Install what the project depends on there."
+            remedy = "Install the project's dependencies there."
             yield Fact(f"node {answer['host']}", f"no {', no '.join(lacking)}", remedy, wrong=True)
     for package, here in ours.items():
         subject = f"{package} on all nodes"

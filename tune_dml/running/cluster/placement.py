@@ -29,7 +29,7 @@ def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFac
 
 
 class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
-    """Tune's own, but the next matching request gets a freed placement group.
+    """Tune's resource manager, but a freed placement group goes to the next matching request.
 
     Freeing a group and requesting a new one takes Ray 0.25 to 1.1 s.
     """
@@ -77,9 +77,9 @@ def _is_there(place: AcquiredResources) -> bool:
 
 
 class OrphanedPlacements:
-    """Placement groups of workers whose trial's process was lost before they started.
+    """Frees placement groups of workers whose trial's process was lost before they started.
 
-    Ray Train frees only those of workers that had started; the next workers would wait for the room for ever.
+    Ray Train frees only those of started workers; the next workers would wait for these resources for ever.
     """
 
     def __init__(self, resources: Resources):
@@ -87,7 +87,7 @@ class OrphanedPlacements:
         self._looked = 0.0
 
     def remove_placement_groups(self) -> None:
-        """Free them; searches at most once a second."""
+        """Search for these groups, at most once a second, and free them."""
         if self._exist and time.monotonic() > self._looked + _LOOK:
             self._looked = time.monotonic()
             remove_placement_groups(orphaned_placement_groups())

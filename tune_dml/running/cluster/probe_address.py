@@ -19,7 +19,9 @@ from tune_dml.record.origin.proxies import directly
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
 _REMEDY = "Start it (`ray up cluster.yaml`), or correct the address."
-_TUNNEL = "Start it (`ray up cluster.yaml`), or name the cluster file: a dashboard that listens on its head alone is reached so."
+_TUNNEL = (
+    "Start it (`ray up cluster.yaml`), or name the cluster file, which also reaches a dashboard on the head's loopback."
+)
 _NO_DASHBOARD = (
     "what listens there must be the dashboard of a Ray cluster",
     "Correct the port: 8265 is a dashboard's.",
@@ -126,14 +128,14 @@ def _greet_dashboard(address: str) -> list[tuple[str, str]]:
 
 
 def _compare(theirs: str) -> list[tuple[str, str]]:
-    """Return (rule, remedy) where the cluster has another version of Ray."""
+    """Return (rule, remedy) if the cluster has another version of Ray."""
     ours = importlib.metadata.version("ray")
     rule = f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}"
     return [] if theirs == ours else [(rule, "Install its version.")]
 
 
 def _no_token() -> tuple[str, str]:
-    """Return (rule, remedy) where a cluster refuses the token; in the order in which Ray looks for one."""
+    """Return (rule, remedy) for a refused token; places are checked in the order in which Ray looks for it."""
     rule, own = "the Ray cluster asks for its token", "the head's ~/.ray/auth_token"
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return rule, f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']} shows none: set it to token."
@@ -146,7 +148,7 @@ def _no_token() -> tuple[str, str]:
 
 
 def _token() -> list[tuple[str, str]]:
-    """Return the authorization header, where this user has a token."""
+    """Return the authorization header, if this user has a token."""
     from tune_dml.running.ray_internals import load_token
 
     token = load_token()

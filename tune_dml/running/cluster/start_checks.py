@@ -40,7 +40,7 @@ _LONGEST_SOCKET = 107
 
 
 def start_problems(places: int) -> list[Problem]:
-    """Return why a Ray with so many training processes cannot start here."""
+    """Return why a Ray with this many training processes cannot start here."""
     return [*_switch_problems(), *_folder_problems(), *_thread_problems(places)]
 
 
@@ -64,7 +64,7 @@ def tight_limits() -> list[str]:
 
 
 def _switch_problems() -> Iterator[Problem]:
-    """Return switches of Python under which Ray or MLflow cannot be imported."""
+    """Yield switches of Python under which Ray or MLflow cannot be imported."""
     if sys.flags.optimize > 1:
         rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) leaves out"
         yield Problem("PYTHONOPTIMIZE", rule, None, "Unset it, or set it to 1.")
@@ -75,7 +75,7 @@ def _switch_problems() -> Iterator[Problem]:
 
 
 def _folder_problems() -> Iterator[Problem]:
-    """Return why Ray's sockets cannot lie in the folder of temporary files."""
+    """Yield why Ray's sockets cannot lie in the folder of temporary files."""
     folder = str(_folder())
     remedy = "Set RAY_TMPDIR to another one, such as /tmp."
     room = _LONGEST_SOCKET - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
@@ -93,11 +93,11 @@ def _folder() -> Path:
 
 
 def _thread_problems(places: int) -> Iterator[Problem]:
-    """Return where too few threads are left; processes that get none are aborted."""
+    """Yield the limits that leave too few threads; processes that get none are aborted."""
     need = _THREADS + _THREADS_A_PLACE * places
     for place, left, remedy in _threads_left():
         if left < need:
-            rule = f"Ray and {places} processes that train need {need} threads at least; so many are left here"
+            rule = f"Ray and {places} training processes need at least {need} free threads"
             yield Problem(place, rule, left, remedy)
 
 

@@ -1,9 +1,9 @@
-"""Collect what travels to a cluster with a job: our installed packages, and files that the user names.
+"""Collect the files that a job takes to a cluster: our installed packages, and files that the user names.
 
     upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
     with upload.staged() as folder: ...
 
-Files that look like secrets stay here.
+Files that look like secrets are not sent.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Upload:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(path.stat().st_size for path in self.files.values())
 
     def __str__(self) -> str:
-        """`1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
+        """Return `1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
         sizes: dict[str, int] = {}
         for place, path in self.files.items():
             top = place.partition("/")[0]
@@ -154,7 +154,7 @@ def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[t
 
 
 def _raise(error: OSError) -> None:
-    """Fail on an unreadable folder, whose modules would be missing there."""
+    """Raise the error of an unreadable folder, whose modules would be missing on the cluster."""
     raise error
 
 

@@ -32,7 +32,7 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PictureFolders = Sequence[tuple[str, str]]
-"""Pairs of a picture folder and its folder of decoded pictures (`planning.data.data_places`)."""
+"""Pairs of a picture folder and its folder of decoded pictures (`planning.checks.data.data_places`)."""
 _Answer = TypeVar("_Answer")
 _Config = TypeVar("_Config")
 _SECONDS = 30.0
@@ -146,14 +146,14 @@ def _names(nodes: Sequence[str]) -> str:
 def _remedy(difference: str, command: str) -> str:
     by_hand = "install the driver's version on every node"
     if difference in {f"no {name}" for name in _BESIDE}:
-        return "Install what the project depends on on every node."
+        return "Install the project's dependencies on every node."
     if "folder" in difference:
         return "Copy or mount it there."
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
 def with_node_check(trial: Callable[[_Config], None], places: PictureFolders = ()) -> Callable[[_Config], None]:
-    """Return a trial function that reports what its node lacks, where Ray would report a lost process."""
+    """Return a trial function that reports what its node lacks; Ray would only report a lost process."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[_Config], None]] = []
 

@@ -1,4 +1,4 @@
-"""The live view of a running sweep.
+"""Show the live view of a running sweep.
 
     with Progress(state, console) as progress:
         progress.started(key, label, seed, steps)
@@ -58,14 +58,14 @@ class _Running:
     seed: int
     since: float
     steps: int
-    """Of the whole trial; 0 when unknown."""
+    """Steps of the whole trial; 0 if unknown."""
     step: int = 0
     value: float | None = None
 
 
 @dataclass
 class _Counts:
-    """Which trials run and have ended, and how long they take."""
+    """The running and ended trials, and their durations."""
 
     total: int
     slots: int = 0
@@ -112,8 +112,8 @@ class Progress:
 
         Args:
             state: The sweep.
-            console: Where to show it; None for nowhere.
-            plan: What is run; the sweep's own plan by default.
+            console: The console of the view; None shows nothing.
+            plan: The plan that is run; the sweep's own by default.
             clock: Monotonic seconds.
         """
         self._state, self._confirmation = state, plan
@@ -293,7 +293,7 @@ def _running_table(trials: list[_Running], metric: str, now: float) -> Table:
 
 
 def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | None:
-    """Draw cells by seeds where that fits on the screen; counts alone otherwise."""
+    """Return a table of cells by seeds; None if it does not fit on the screen."""
     plan = state.plan
     room = console.size.height - min(len(counts.running), _RUNNING_SHOWN) - 6
     if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
@@ -310,7 +310,7 @@ def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | Non
 
 
 def _is_live(console: Console) -> bool:
-    """Return whether a picture can be redrawn in place, and is wanted."""
+    """Return whether a picture can be redrawn in place, and the environment does not refuse it."""
     refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
     return console.is_terminal and not console.is_dumb_terminal and not refused and is_foreground(console.file)
 

@@ -1,4 +1,4 @@
-"""Proposals by a Gaussian process that knows the noise of each cell.
+"""Propose cells by a Gaussian process with the noise of each cell.
 
 The variance of a cell's mean over n seeds is s^2 / n; s is its spread after removing the seeds' common effect, and s^2 is
 half the cell's own, half the mean over cells. With one seed the process estimates a common noise. The next cell maximizes
@@ -25,12 +25,12 @@ from tune_dml.running.search.points import Points
 Array = NDArray[np.float64]
 
 FIRST = 5
-"""Cells before which points are spread evenly."""
+"""Told cells from which the process proposes; earlier points are spread evenly."""
 _GROWTH = 1.25
 _MOST_CELLS, _MOST_FITTED = 300, 200
 _EVERYWHERE, _AROUND = 512, 40
 _STEPS = (0.03, 0.1)
-"""How far around a good cell, as shares of the box's sides."""
+"""Standard deviations around a good cell, as shares of the box's sides."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class GaussianSearch:
 
 
 def _fitted_cells(told: int) -> int:
-    """Return to how many of the told cells the kernel is fitted."""
+    """Return the number of told cells that the kernel is fitted to."""
     count = FIRST
     while (more := max(count + 1, int(_GROWTH * count))) <= told:
         count = more
@@ -128,7 +128,7 @@ def _noise(numbers: Array) -> Array:
 
 
 def _thinned(values: Array, most: int) -> NDArray[np.intp]:
-    """Return at most so many cells: the better ones, and an even selection of the others."""
+    """Return the indices of at most `most` cells: the better ones, and an even selection of the others."""
     if len(values) <= most:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")

@@ -16,7 +16,7 @@ from tune_dml.planning.plan import PlannedTrial
 
 
 class _TrialSource(Protocol):
-    """Chooses the next trials of a session, as `Proposals` does."""
+    """Interface of `Proposals`, which chooses the next trials of a session."""
 
     known: dict[str, float]
 
@@ -35,16 +35,16 @@ class _TrialSource(Protocol):
 
 
 _TOGETHER = 4.0
-"""Seconds that a group takes: what a lost process may cost, and how long a trial's end may go unseen."""
+"""Seconds that a group takes: the most that a lost process costs, and that the report of a trial's end is late."""
 _MOST = 32
 _REST = 0.05
-"""Seconds that a trial takes beside its training."""
+"""Overhead of a trial in seconds, beside its training."""
 _WEIGHT = 0.5
 """Weight of the last trial in the mean duration."""
 
 
 class TrialGroups:
-    """The trials that a session hands out, in groups while they are short."""
+    """Hands out the trials of a session, in groups if they are short."""
 
     def __init__(self, proposals: _TrialSource, *, together: bool = False, slots: int = 1):
         """Create the groups.
@@ -98,13 +98,13 @@ class TrialGroups:
         return key in self._given and self._given[key][1] == number
 
     def close(self, key: str, seconds: float | None = None) -> None:
-        """Note that a trial ended or paused, after `seconds` of training if it finished."""
+        """Record that a trial ended or paused, after `seconds` of training if it finished."""
         self._given.pop(key, None)
         if seconds is not None:
             known = self._seconds if math.isfinite(self._seconds) else seconds
             self._seconds = known + _WEIGHT * (seconds - known)
 
     def give_back(self, keys: Iterable[str], *, alone: bool) -> None:
-        """Take back trials that have not begun; with `alone` each then has a call for itself."""
+        """Take back trials that have not begun; with `alone`, each then gets its own call."""
         trials = [self._given.pop(key)[0] for key in keys if key in self._given]
         (self._alone if alone else self._ready).extendleft(reversed(trials))

@@ -29,7 +29,7 @@ from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.running.search.gaussian import FIRST, GaussianSearch
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
-from tune_dml.running.trials.messages import TrialRequest, messages_of, read_message
+from tune_dml.running.trials.messages import TrialRequest, messages_of, read_message, request_of
 
 if TYPE_CHECKING:
     import optuna
@@ -50,7 +50,7 @@ class PendingCell:
     number: int
     """Number of its trial in the study."""
     point: Sequence[float]
-    """In the box of the search's points."""
+    """Its place in the box of the search's points."""
 
 
 class Proposals:
@@ -58,7 +58,7 @@ class Proposals:
 
     Args:
         plan: The cells known in advance, the seeds, the search method.
-        known: Key -> value of trials that have ended; infinite where diverged, NaN where failed.
+        known: Key -> value of trials that have ended; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
         on_cell: Called with each new cell before its trials start.
         on_note: Called with notes for people.
@@ -108,7 +108,7 @@ class Proposals:
         return self.waiting.popleft() if self.waiting else None
 
     def until(self, trial: PlannedTrial) -> int | None:
-        """Return the step at which a trial pauses; None where it runs to its end."""
+        """Return the step at which a trial pauses; None if it runs to its end."""
         return None
 
     @property
@@ -122,11 +122,11 @@ class Proposals:
 
     @property
     def _adaptive(self) -> int:
-        """Cells that the study has chosen."""
+        """Number of cells that the study has chosen."""
         return len(self.asked) - self.planned
 
     def ended(self, key: str, value: float) -> None:
-        """Take a trial's value; infinite where it diverged, NaN where it failed."""
+        """Take a trial's value; infinite if it diverged, NaN if it failed."""
         self.known[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
@@ -160,7 +160,7 @@ class Proposals:
         )
 
     def _point(self, adaptive: int) -> Point | None:
-        """Return the point that `qmc` or `gp` chooses; None where the study's sampler does."""
+        """Return the point that `qmc` or `gp` chooses; None if the study's sampler chooses."""
         search, points = self.plan.search, self.points
         if search.method not in {"qmc", "gp"}:
             return None
@@ -271,21 +271,16 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         if not group:
             return Searcher.FINISHED if self.groups.finished else None
         self.running[trial_id] = (self.groups.number, [trial.key for trial in group])
-        first, *others = map(self._request, group)
+        first, *others = (request_of(trial, self.groups.proposals.until(trial)) for trial in group)
         if others:
             first["more"] = json.dumps(others)
         return first
-
-    def _request(self, trial: PlannedTrial) -> TrialRequest:
-        settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
-        until = self.groups.proposals.until(trial)
-        return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
 
     def on_trial_result(self, trial_id: str, result: dict[str, object]) -> None:
         """Ignore rows."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, object] | None = None, error: bool = False) -> None:
-        """Count a trial that ended without a closing report as failed; take back those that had not begun."""
+        """Count a trial without a closing report as failed; take back trials that had not begun."""
         message = read_message(result or {})
         number, keys = self.running.pop(trial_id, (0, []))
         closed = {each.get("key") or keys[0] for each in messages_of(message) if "ended" in each}
@@ -314,16 +309,16 @@ def _new_study(plan: Plan) -> optuna.Study:
 
 
 def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
-    """Return the same study with these trials running again: Optuna cannot take back a result."""
+    """Return a copy of the study in which these trials run again: Optuna cannot take back a result."""
     from optuna.trial import TrialState, create_trial
 
     again = _new_study(plan)
     for told in study.get_trials(deepcopy=False):
-        anew = create_trial(
+        reopened = create_trial(
             state=TrialState.RUNNING,
             params=told.params,
             distributions=told.distributions,
             system_attrs=told.system_attrs,
         )
-        again.add_trial(anew if told.number in running else told)
+        again.add_trial(reopened if told.number in running else told)
     return again

@@ -1,7 +1,7 @@
-"""The points of a search: as parameters of the study, and as coordinates in a unit box.
+"""Convert the points of a search between parameters of the study and coordinates in a unit box.
 
-The box has a side for each knob, and one for the arm where there are several; equal lengths are equally likely. On the side
-of a knob that an arm lacks, its cells lie in the middle.
+The box has a side for each knob, and one for the arm if there are several; equal lengths are equally likely. On the side of a
+knob that an arm lacks, its cells lie in the middle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.planning.cells import Cell
+from tune_dml.planning.cells import Cell, is_searched
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid, Knob, Value
 
@@ -38,13 +38,12 @@ class Points:
     @classmethod
     def of_plan(cls, plan: Plan) -> Points:
         """Return the arms of a plan that a search proposes points in; of a grid, those with knobs."""
-        searched = [arm for arm in plan.arms if plan.knobs_of(arm.name) and not arm.baseline]
+        searched = [arm for arm in plan.arms if is_searched(arm)]
         own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
         return cls(
             {
                 arm.name: {
-                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob
-                    for knob in plan.knobs_of(arm.name)
+                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob for knob in arm.knobs
                 }
                 for arm in searched
             }
@@ -73,7 +72,7 @@ class Points:
 
     @property
     def sides(self) -> int:
-        """Number of the box's sides: the largest arm's knobs, and one for the arm where there are several."""
+        """Number of the box's sides: the largest arm's knobs, and one for the arm if there are several."""
         return (len(self.arms) > 1) + max(map(len, self.arms.values()))
 
     def at(self, place: Sequence[float]) -> Point:

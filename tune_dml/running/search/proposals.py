@@ -34,13 +34,13 @@ def proposals_for(
 
     Args:
         state: The sweep.
-        plan: What is run of it.
+        plan: The plan to run.
         record: Appends an event to the ledger.
         on_note: Prints and records a note.
         on_cell: Called with a proposed cell.
         on_stop: Called with the end of a trial that is stopped early.
-        on_block: Called when a race asks for more trials.
-        say: Prints what the ledger has already.
+        on_block: Called when a race adds trials.
+        say: Prints a note that the ledger has already.
     """
     ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
     diverged = diverged_value(state, plan)
@@ -73,7 +73,7 @@ def diverged_value(state: SweepState, plan: Plan) -> float:
 
 
 def value_of(end: TrialEnd, metric: str, diverged: float) -> float:
-    """Return a trial's value: its metric (at the rung where it was stopped), NaN where it failed."""
+    """Return a trial's value: its metric (at the rung where it was stopped), NaN if it failed."""
     if end.status == "diverged":
         return diverged
     if end.status == "stopped":

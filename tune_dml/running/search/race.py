@@ -34,7 +34,7 @@ class RacingProposals:
 
     Args:
         state: The sweep, with a race; kept up to date.
-        known: Key -> value of trials that have ended; NaN where diverged or failed.
+        known: Key -> value of trials that have ended; NaN if diverged or failed.
         record: Appends an event to the ledger.
         on_note: Called with notes for people.
         on_block: Called when more trials were added.
@@ -78,12 +78,12 @@ class RacingProposals:
         return None
 
     def ended(self, key: str, value: float) -> None:
-        """Take a trial's value; NaN where it diverged or failed."""
+        """Take a trial's value; NaN if it diverged or failed."""
         self.known[key] = value
 
     @property
     def _race(self) -> Race:
-        assert self.state.race is not None  # noqa: S101 - who makes us has seen to it
+        assert self.state.race is not None  # noqa: S101 - `proposals_for` has checked
         return self.state.race
 
     def _is_complete(self) -> bool:
@@ -162,8 +162,8 @@ class RacingProposals:
                 seeds = self._race.judged[-1][0]
                 self._record(CellReopened(cell=cell.digest, seeds=seeds))
                 tied = f"{self.plan.cells[int(standing.leader)].label} now leads"
-                why = "it has been tried again" if before.why in {"failed", "diverged"} else tied
-                self._say(f"goes on: {cell.label} after {seeds} seeds: {why}")
+                why = "its trials were retried" if before.why in {"failed", "diverged"} else tied
+                self._say(f"continues: {cell.label} after {seeds} seeds: {why}")
 
     def _settled_cell(self, standing: racing.RaceState, number: int) -> SettledCell:
         why, against, effect = _reason(standing, number)
@@ -211,7 +211,7 @@ def _hours_of(state: SweepState) -> float:
 
 
 def rule_of(state: SweepState, asked: Racing) -> RaceRule:
-    """Return the rule of the requested race; raises ConfigError where the sweep cannot be raced so."""
+    """Return the rule of the requested race. Raise ConfigError if the sweep cannot run it."""
     begun = state.race.rule.margin if state.race else state.plan.margin
     rule = RaceRule(state.plan.stated_margin or begun, asked.max_seeds or MAX_SEEDS, asked.budget)
     raise_if_any(_race_problems(state, rule))
@@ -222,37 +222,22 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":
-        rule_text = "a race stops cells of a grid; a search proposes its own"
-        problems.append(
-            option_problem(
-                "until_decided",
-                rule_text,
-                plan.search.method,
-                f"Use {spelled('search', 'grid')}, or leave it out.",
-            )
-        )
+        rule_text, remedy = "a race stops cells of a grid", f"Use {spelled('search', 'grid')}, or leave it out."
+        problems.append(option_problem("until_decided", rule_text, plan.search.method, remedy))
     elif plan.search.stopping is not None:
-        rule_text = (
-            "a race stops cells after whole trials; a sweep that stops them within trials has no values to race by"
-        )
-        problems.append(
-            option_problem(
-                "until_decided",
-                rule_text,
-                plan.search.stopping,
-                f"Leave {spelled('stopping')} or {spelled('until_decided')} out.",
-            )
-        )
+        rule_text = "a race compares whole trials, and early stopping cuts them short"
+        remedy = f"Leave {spelled('stopping')} or {spelled('until_decided')} out."
+        problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
         problems.append(
-            option_problem("until_decided", "a race needs two values to tell apart", values, "List another one.")
+            option_problem("until_decided", "a race needs two values to compare", values, "List another one.")
         )
     if rule.max_seeds < len(plan.seeds):
         remedy = f"Use {spelled('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
         problems.append(option_problem("max_seeds", "must be at least the seeds present", rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
         begun = f"the race was begun with {state.race.rule.margin:g}, the smallest difference that matters"
-        rule_text = f"{begun}, which decides what it asks"
+        rule_text = f"{begun}, and its questions depend on it"
         remedy = "Leave it out, or start a new sweep under another name."
         problems.append(option_problem("margin", rule_text, rule.margin, remedy))
     return problems

@@ -1,4 +1,4 @@
-"""Optuna samplers that depend only on what the study was told and on the proposal's number.
+"""Optuna samplers that depend only on the told trials of the study and the proposal's number.
 
 None may keep a state. TPE and the Gaussian process have none. NSGA-II stores generations in its trials; they are assigned
 again for cells of earlier sessions. CMA-ES keeps an optimizer, so ours rebuilds it from the told cells.
@@ -28,12 +28,12 @@ STEP = 0.25
 
 
 def seed_of(search: Search, number: int, attempt: int = 0) -> int:
-    """Return a proposal's seed, which depends on its number alone."""
+    """Return a proposal's seed, which depends only on its number."""
     return int(SeedSequence([search.seed, number, attempt]).generate_state(1)[0])
 
 
 def sampler_for(search: Search, number: int, attempt: int, *, conditional: bool) -> BaseSampler:
-    """Return a fresh sampler; after repeats it draws at random."""
+    """Return a new sampler; after a repeated proposal it draws at random."""
     seed = seed_of(search, number, attempt)
     if search.method in {"random", "qmc", "gp"} or attempt > 0:
         return RandomSampler(seed=seed)
@@ -53,9 +53,9 @@ def _good_cells(told: int) -> int:
 
 
 def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) -> None:
-    """Assign a cell's generation and parents, where the sampler has generations.
+    """Assign a cell's generation and parents, if the sampler has generations.
 
-    Both depend on what the study was told when the cell was asked for.
+    Both depend on the cells that the study had been told by then.
     """
     if isinstance(sampler, NSGAIISampler):
         trial = study.get_trials(deepcopy=False)[number]
@@ -65,7 +65,7 @@ def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) 
 class _Evolution(BaseSampler):  # type: ignore[misc]
     """CMA-ES over the ranges that every cell has; other knobs are drawn at random.
 
-    The told cells are its generations, in order, whoever proposed them.
+    The told cells are its generations, in order, even if another method proposed them.
     """
 
     def __init__(self, seed: int):
@@ -84,7 +84,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, object]:
-        """Draw from the present generation; empty where no knob has a range."""
+        """Draw from the present generation; empty if no knob has a range."""
         from cmaes import CMA  # type: ignore[import-untyped] # loads scipy, which no other sampler needs
 
         box = {name: one for name, one in search_space.items() if isinstance(one, (FloatDistribution, IntDistribution))}

@@ -45,7 +45,7 @@ class _Entrant:
 
     @property
     def next_rung(self) -> int | None:
-        """The rung at which it pauses next; None where it runs to its end."""
+        """The rung at which it pauses next; None if it runs to its end."""
         return self.rungs[self.passed] if self.passed < len(self.rungs) else None
 
     def takes_part(self, rung: int) -> bool:
@@ -59,7 +59,7 @@ class StoppingProposals(Proposals):
     Args:
         plan: As for `Proposals`, like the arguments not listed here.
         stopped: Key -> the rung at which an earlier session stopped the trial; `known` has the metric there.
-        values: Returns what a trial has reported so far.
+        values: Returns the metric at each step that a trial has reported.
         on_stop: Called with the key and the end of a trial that is stopped.
     """
 
@@ -99,16 +99,16 @@ class StoppingProposals(Proposals):
         return super().finished and not self._goes_on and not open_
 
     def until(self, trial: PlannedTrial) -> int | None:
-        """Return the rung at which a trial pauses; None where it runs to its end."""
+        """Return the rung at which a trial pauses; None if it runs to its end."""
         entrant = self._of.get(trial.key)
         return entrant.next_rung if entrant else None
 
     def paused(self, key: str) -> None:
-        """Note that a trial reached its rung."""
+        """Record that a trial reached its rung."""
         self._at[key], self._news = self._values(key), True
 
     def ended(self, key: str, value: float) -> None:
-        """Take a trial's value; infinite where it diverged, NaN where it failed."""
+        """Take a trial's value; infinite if it diverged, NaN if it failed."""
         super().ended(key, value)
         if key in self._of:
             self._at[key], self._news = self._values(key), True
@@ -175,7 +175,7 @@ class StoppingProposals(Proposals):
                 self._goes_on.extend(trial for trial in trials if trial.key not in self.known)
             else:
                 place = "a seed diverged, or none has a number" if rank is None else f"place {rank} of {len(there)}"
-                self._stop(entrant, rung, f"at step {rung}: {place} there, and {goes_on} went on")
+                self._stop(entrant, rung, f"at step {rung}: {place}; the best {goes_on} continued")
 
     def _stop(self, entrant: _Entrant, rung: int, reason: str) -> None:
         entrant.stopped = rung

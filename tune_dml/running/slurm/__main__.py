@@ -1,4 +1,4 @@
-"""What a batch script runs: `python -m tune_dml.running.slurm node|collect|task|check FOLDER`."""
+"""Entry point of the batch scripts: `python -m tune_dml.running.slurm node|collect|task|check FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A sweep's jobs, known by the sweep's name.
+"""Submit, list, follow and cancel the SLURM jobs of a sweep.
 
-    <sweep>/slurm/submission.json    the command, and the one that goes on
+    <sweep>/slurm/submission.json    the command, and the one that continues the sweep
     <sweep>/slurm/job.sh, array.sh   the scripts
-    <sweep>/slurm/jobs               job ids, one a line, oldest first
-    <sweep>/slurm/<job>.log          what a job printed
+    <sweep>/slurm/jobs               job ids, one per line, oldest first
+    <sweep>/slurm/<job>.log          the output of a job
 
 Example:
     submission, new = submit(submission, {"job.sh": text})      # a second call returns the running job
@@ -28,7 +28,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import write_whole
 
 _PATIENCE = 60.0
-"""Seconds until a command of SLURM's is given up."""
+"""Seconds to wait for a SLURM command."""
 _ENDED = {
     "COMPLETED",
     "CANCELLED",
@@ -44,7 +44,7 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Submission:
-    """What was submitted under a sweep's name."""
+    """A sweep submitted to SLURM."""
 
     name: str
     folder: str
@@ -52,20 +52,20 @@ class Submission:
     words: tuple[str, ...]
     """The command that the jobs run."""
     again: tuple[str, ...]
-    """The command that goes on when the first has begun."""
+    """The command that continues the sweep once it has begun."""
     there: str
-    """The words behind `tune-dml submit` that reach these jobs, for the commands that are advised."""
+    """The words behind `tune-dml submit` that reach these jobs, for suggested commands."""
     began: float
-    """When it was submitted; budgets count from here."""
+    """Time of the submission, in seconds since the epoch; budgets count from here."""
     temp: str = "/tmp"  # noqa: S108
     group: int = 0
-    """Trials of an array's task; 0: a Ray over the allocation."""
+    """Trials per task of an array; 0 runs a Ray over the allocation instead."""
     tasks: int = 0
-    """Tasks of the array at once; 0 for no limit."""
+    """Concurrent tasks of the array; 0 for no limit."""
 
     @property
     def place(self) -> Path:
-        """Where the scripts and logs are."""
+        """The folder of the scripts and logs."""
         return Path(self.folder) / "slurm"
 
 
@@ -98,15 +98,14 @@ def _index(name: str) -> Path:
 
 
 def find_submission(name: str) -> Submission:
-    """Return the submission of a sweep's name; raises ConfigError where there is none."""
+    """Return the submission of a sweep's name. Raise ConfigError if there is none."""
     try:
         folder = Path(_index(name).read_text(encoding="utf-8").strip())
         return read_submission(folder)
     except (FileNotFoundError, NotADirectoryError):
         rule = "no sweep of this name was submitted to SLURM by you"
-        raise ConfigError(
-            Problem("SWEEP", rule, name, f"Submit it: `tune-dml submit slurm -- sweep ... --name {name}`.")
-        ) from None
+        remedy = f"Submit it: `tune-dml submit slurm -- sweep ... --name {name}`."
+        raise ConfigError(Problem("SWEEP", rule, name, remedy)) from None
 
 
 def read_submission(folder: Path) -> Submission:
@@ -116,10 +115,10 @@ def read_submission(folder: Path) -> Submission:
 
 
 def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, Job, bool]:
-    """Give a sweep's job to SLURM; the one that waits or runs already is returned instead of a second one.
+    """Submit a sweep's job to SLURM, or return the one that already waits or runs.
 
     Returns:
-        The submission that holds, its job, and whether it is new.
+        The submission in force, its job, and whether it is new.
 
     Raises:
         ConfigError: SLURM refuses it, or another command runs under this name.
@@ -174,7 +173,7 @@ def jobs_of(submission: Submission) -> list[Job]:
 
 
 def cancel(submission: Submission) -> list[str]:
-    """End a sweep's jobs: running sessions end in order, waiting jobs are removed. Returns what was done."""
+    """Cancel a sweep's jobs: running sessions end in order, waiting jobs are removed. Return what was done."""
     done = []
     for job in jobs_of(submission):
         number = job.id.rstrip("_")
@@ -200,7 +199,7 @@ def wait(submission: Submission, seconds: float) -> bool:
 
 
 def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
-    """Yield what the last job printed, and with `to_end` what comes until no job is left."""
+    """Yield the log of the last job; with `to_end`, continue with all logs until no job is left."""
     read: dict[Path, int] = {}
     while True:
         over = not to_end or all(job.over for job in jobs_of(submission))
@@ -217,18 +216,10 @@ def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
 
 
 def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
-    """Return the logs of the last job, its tasks included, or of all jobs since."""
-    ids = _job_ids(submission) if all_of_them else _job_ids(submission)[-1:]
-    logs = [log for number in ids for log in (submission.place / f"{number}.log",) if log.exists()]
-    if not logs and not all_of_them:
-        logs = [
-            log
-            for number in reversed(_job_ids(submission))
-            for log in (submission.place / f"{number}.log",)
-            if log.exists()
-        ]
-        logs = logs[:1]
-    return logs
+    """Return the existing logs of all jobs, oldest first, or only the newest one."""
+    logs = [submission.place / f"{number}.log" for number in _job_ids(submission)]
+    existing = [log for log in logs if log.exists()]
+    return existing if all_of_them else existing[-1:]
 
 
 @contextmanager
@@ -240,11 +231,11 @@ def _explained(command: Sequence[str]) -> Iterator[None]:
         raise ConfigError(Problem("slurm", rule, None, "Type it on a login node.")) from error
     except subprocess.TimeoutExpired as error:
         rule = f"SLURM must answer within {_PATIENCE:g} seconds"
-        raise ConfigError(Problem("slurm", rule, " ".join(command), "Ask again.")) from error
+        raise ConfigError(Problem("slurm", rule, " ".join(command), "Try again.")) from error
 
 
 def run_command(*command: str, seconds: float = _PATIENCE) -> str:
-    """Return what a command of SLURM's prints; raises ConfigError with what it says where it fails."""
+    """Return the output of a SLURM command. Raise ConfigError with its error if it fails."""
     with _explained(command):
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603
     if done.returncode:

@@ -1,7 +1,7 @@
-"""A task of `srun`, one a node: a Ray of this job alone over the allocation, and on the first node the sweep.
+"""Run one task of `srun` per node: a Ray for this job only, over its allocation, and on the first node the sweep.
 
 With one node the sweep starts its own Ray, as on a laptop. With several, the first node starts a head, writes its address and
-a token into the sweep's folder for the other tasks, runs the sweep, and removes the file: the others leave then.
+a token into the sweep's folder for the other tasks, runs the sweep, and removes the file: the other tasks then leave.
 
 Every process that a task starts is its descendant, and each task ends only its own: `ray stop` would end other jobs' Rays.
 """
@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -35,7 +35,7 @@ _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
 """Below the range from which Linux takes the ports of connections, 32768 and above."""
 _JOINING = 120.0
-"""Seconds in which all nodes must be there."""
+"""Seconds within which all nodes must join."""
 _LOOK = 0.2
 _OBJECT_STORE = 200_000_000
 """Bytes of Ray's object store; trials exchange only numbers."""
@@ -44,7 +44,7 @@ _DRIVERS_PER_NODE = 64
 
 @dataclass(frozen=True)
 class _Allocation:
-    """What SLURM gave to this task."""
+    """The resources that SLURM gave to this task."""
 
     job: str
     node: int
@@ -78,7 +78,7 @@ def _ports_of(job: str, attempt: int = 0) -> range:
 
 
 def _free_ports(job: str) -> range:
-    """Return the first of the job's ranges of ports that nobody uses on this node."""
+    """Return the first of the job's port ranges that is free on this node."""
     for attempt in range(50):
         ports = _ports_of(job, attempt)
         if all(_is_free(port) for port in ports):
@@ -97,9 +97,9 @@ def _is_free(port: int) -> bool:
 
 @contextlib.contextmanager
 def _own_folder(path: Path) -> Iterator[Path]:
-    """Make a folder that only this user can read, and remove it in the end."""
+    """Make a folder that only this user can read, and remove it after the block."""
     shutil.rmtree(path, ignore_errors=True)  # of a job that was killed and queued again
-    path.mkdir(mode=0o700)  # fails where it is another user's
+    path.mkdir(mode=0o700)  # fails if another user has it
     try:
         yield path
     finally:
@@ -107,7 +107,7 @@ def _own_folder(path: Path) -> Iterator[Path]:
 
 
 class _Told:
-    """Whether SLURM told this task to end, and the driver that is told in turn."""
+    """Records when SLURM told this task to end, and tells the driver."""
 
     def __init__(self) -> None:
         self.at: float | None = None
@@ -206,7 +206,7 @@ def _start(
 
 
 def _run_sweep(submission: Submission, access: Mapping[str, str], told: _Told) -> int:
-    """Run the sweep's command to its end; its exit code, changed where a session brought nothing."""
+    """Run the sweep's command and return its exit code, or 1 if an interrupted session made no progress."""
     began = time.time()
     environment = {**_environment(submission), **access}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
@@ -221,12 +221,12 @@ def _run_sweep(submission: Submission, access: Mapping[str, str], told: _Told) -
 
 
 def _environment(submission: Submission) -> dict[str, str]:
-    """Return the environment of the sweep's command: as submitted, with its budgets counted from there."""
+    """Return the environment of the sweep's command; its budgets count from the submission."""
     return {**os.environ, SUBMITTED_TO: submission.there, BUDGET_FROM: str(submission.began)}
 
 
 def _words(submission: Submission) -> tuple[str, ...]:
-    """Return the command, or the one that goes on where the first has begun."""
+    """Return the submitted command, or the one that continues the sweep if it has begun."""
     plan = Path(submission.folder) / "plan.json"
     has_begun = plan.exists() and plan.stat().st_mtime > submission.began
     return submission.again if has_begun else submission.words
@@ -239,7 +239,7 @@ def _has_progressed(folder: Path, began: float) -> bool:
 
 
 def run_collector(folder: Path) -> int:
-    """Collect what an array left, and prepare its next round; the exit code tells the script which."""
+    """Collect the results of an array and prepare the next round; return ROUND_FOLLOWS if there is one."""
     submission = read_submission(folder)
     environment = {**_environment(submission), ARRAY_GROUP: str(submission.group)}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
@@ -269,9 +269,8 @@ def _listens(host: str, port: int) -> bool:
     return False
 
 
-def _wait_for(is_there: object, process: subprocess.Popen[bytes] | None = None) -> bool:
-    """Wait until something holds; False where the process ended or the time is up."""
-    assert callable(is_there)  # noqa: S101
+def _wait_for(is_there: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Wait until a condition holds; return False if the process ends or time runs out."""
     until = time.monotonic() + _JOINING
     while not is_there():
         if time.monotonic() > until or (process is not None and process.poll() is not None):

@@ -23,7 +23,7 @@ _WAIT = "180"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was asked."""
+    """The result of one check."""
 
     subject: str
     is_fine: bool
@@ -32,7 +32,7 @@ class Finding:
 
 
 def check_site(profile: Profile, storage: Path) -> list[Finding]:
-    """Return what SLURM and one of its nodes say."""
+    """Check SLURM, and one of its nodes by a short job."""
     try:
         version = run_command("sinfo", "--version").strip()
         partitions = run_command("sinfo", "--noheader", "--format=%R %a %l %D").splitlines()
@@ -69,7 +69,9 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
     answer = folder / "answer.json"
     if not answer.exists():
         remedy = "Choose with --storage a folder that nodes and login node share."
-        yield Finding("shared folder", False, f"a node wrote into {folder.parent} and nothing is there", remedy)
+        yield Finding(
+            "shared folder", False, f"the file that a node wrote into {folder.parent} is missing here", remedy
+        )
         return
     said = json.loads(answer.read_text())
     yield Finding("shared folder", True, f"{folder.parent}, as {said['host']} sees it")
@@ -87,7 +89,7 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
 
 
 def answer(folder: Path, temp: str) -> int:
-    """Write what this node sees, for `check_site`."""
+    """Write this node's answers for `check_site`."""
     import socket
 
     import torch

@@ -1,4 +1,4 @@
-"""What a site's SLURM needs to be told: one TOML file, overridden by the flags of `tune-dml submit slurm`."""
+"""Read a site's SLURM settings from a TOML file; the flags of `tune-dml submit slurm` override them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPLATE = """\
 # account = "my-project"
 # qos = "normal"
 # gres = "gpu:4"                     # per node
-# time = "04:00:00"                  # of one job; the sweep goes on in the next one
+# time = "04:00:00"                  # of one job; the sweep continues in the next one
 # nodes = 1
 # cpus_per_task = 8                  # per node
 # mem = "64G"                        # per node
@@ -40,7 +40,7 @@ TEMPLATE = """\
 
 # temp = "/tmp"                      # a folder on the node's own disk, with a short path: Ray's sockets lie below it
 # warn_seconds = 300                 # before the end of the time: trials checkpoint, the session ends, the job is queued again
-# requeue = true                     # false: a dependent job goes on instead
+# requeue = true                     # false: a dependent job continues instead
 """
 
 
@@ -124,7 +124,7 @@ def profile_file() -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """Return the profile of a file, or the default where there is none.
+    """Return the profile of a file, or the default if there is none.
 
     Raises:
         ConfigError: Every key that is unknown or has a wrong type.

@@ -1,7 +1,7 @@
-"""Run a sweep's trials as arrays of SLURM's, round by round; this process is the ledger's only writer.
+"""Run a sweep's trials as SLURM arrays, round by round; this process is the ledger's only writer.
 
-A collecting job calls `execute`: it puts into the ledger what the trials of the last array left in their folders, tells the
-search, and writes the next round. The batch script then submits it, and itself behind it. There is no queue and no lock beside
+A collecting job calls `execute_round`: it moves the messages of the last array's trials into the ledger, tells the search, and
+writes the next round. The batch script then submits that round, and itself after it. There is no queue and no lock beside
 SLURM's: an array's task finds its trials by its number.
 """
 
@@ -32,7 +32,7 @@ from tune_dml.running.failures import TRIAL_RETRIES
 from tune_dml.running.search.proposals import diverged_value, proposals_for
 from tune_dml.running.slurm.task import Round, TrialLog
 from tune_dml.running.sweep import record_session
-from tune_dml.running.trials.messages import TrialRequest
+from tune_dml.running.trials.messages import request_of
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Rounds:
             trials.append(trial)
         if not trials:
             return 0
-        requests = [_request(trial) for trial in trials]
+        requests = [request_of(trial) for trial in trials]
         groups = tuple(tuple(requests[at : at + group]) for at in range(0, len(requests), group))
         digests = known_digests(self.plan, self.session.cache)
         round_ = Round(
@@ -119,7 +119,7 @@ class _Rounds:
         return trials
 
     def _collect(self) -> None:
-        """Put what the last array left into the ledger."""
+        """Move the messages of the last array's trials into the ledger."""
         for folder in sorted((self.ledger.sweep / "trials").glob("*/array.jsonl")):
             key = folder.parent.name
             recorded = self.state.recorded.get(key)
@@ -128,7 +128,7 @@ class _Rounds:
             self._collect_trial(key)
 
     def _collect_trial(self, key: str) -> None:
-        """Put one trial's messages into the ledger, and its end."""
+        """Move one trial's messages and its end into the ledger."""
         messages = list(TrialLog(self.ledger.sweep, key).read())
         attempts = [message["began"] for message in messages if "began" in message]
         known = self.state.recorded.get(key)
@@ -187,7 +187,7 @@ def execute_round(
 
 
 def _lost(messages: Sequence[JsonRow]) -> int:
-    """Return how often a trial's task ended without a word, and not because SLURM took its node and queued it again."""
+    """Return how often a trial's task ended without a message, except when SLURM took its node and queued it again."""
     lost, is_open = 0, False
     for message in messages:
         if "began" in message:
@@ -201,8 +201,3 @@ def _spent_hours(state: SweepState, resources: Resources) -> float:
     """Return the GPU-hours, or worker-hours, of the trials that have ended."""
     seconds = sum(trial.end.seconds or 0.0 for trial in state.recorded.values() if trial.end)
     return seconds / 3600 * (resources.gpus or resources.workers)
-
-
-def _request(trial: PlannedTrial) -> TrialRequest:
-    settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
-    return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": None}

@@ -9,9 +9,9 @@ from pathlib import Path
 from tune_dml.running.slurm.profile import Profile
 
 _JOB_NAME = "tune-dml-"
-"""Begins the name of each job; the sweep's name follows."""
+"""Prefix of a job's name, before the sweep's."""
 ROUND_FOLLOWS = 75
-"""Exit code of the collecting job where an array of trials is to run before it continues."""
+"""Exit code of the collecting job if an array of trials must run before it continues."""
 _MAX_JOBS = 100
 """Jobs in a row before a sweep waits for its user."""
 
@@ -23,7 +23,7 @@ tell() {{ told=yes; [ -z "$step" ] || kill -USR1 "$step" 2> /dev/null; }}
 trap 'time_is_up=yes; tell' USR1
 trap tell USR2 TERM
 
-# One task a node. The first one leads: it starts a Ray of this job alone and runs the sweep on it.
+# One task per node. The first one leads: it starts a Ray for this job only and runs the sweep on it.
 srun {srun} {command} node {folder} &
 step=$!
 [ "$told" = no ] || tell
@@ -49,7 +49,7 @@ _REQUEUE = """scontrol requeue "$SLURM_JOB_ID" ||
         {dependent}"""
 _DEPENDENT = 'sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script} >> {jobs}'
 _COLLECT = """
-# Collects what the array's trials left into the ledger, the only writer, and says which trials follow.
+# Moves the results of the array's trials into the ledger, as its only writer, and writes the next round.
 {command} collect {folder}
 code=$?
 if [ "$code" = {follows} ]; then
@@ -108,7 +108,7 @@ def array_script(profile: Profile, name: str, folder: Path) -> str:
 
 
 def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
-    """Return the lines `#SBATCH` and the site's prologue."""
+    """Return the `#SBATCH` lines and the site's prologue."""
     options = [
         f"--job-name={_JOB_NAME}{name}",
         f"--output={folder}/slurm/{log}.log",
@@ -131,7 +131,7 @@ def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool =
 
 
 def python_command(profile: Profile) -> str:
-    """Return what runs our code on a node, within the container where there is one."""
+    """Return the command that runs our code on a node, inside the container if there is one."""
     python = profile.python or ("python" if profile.container or profile.srun else shlex.quote(sys.executable))
     container = f"{profile.container} " if profile.container else ""
     return f"{container}{python} -m tune_dml.running.slurm"

@@ -1,7 +1,7 @@
 """A task of an array: train a group of trials one after the other, without Ray.
 
 <sweep>/slurm/round.json             the groups of this round
-<sweep>/trials/<key>/array.jsonl     what a trial said, one message a line, for the job that collects it
+<sweep>/trials/<key>/array.jsonl     messages of a trial, one per line, for the collecting job
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Round:
     cache_dir: str
     cpus: int
     gpus: float | None
-    """None: what SLURM gives."""
+    """None means those that SLURM gives."""
     micro_batch: int | None
     digests: Mapping[str, Mapping[str, str]]
-    """Settings of data -> digests of the data sets (`planning.data.known_digests`)."""
+    """Settings of data -> digests of the data sets (`planning.checks.data.known_digests`)."""
     metric: str
     program: Program | None = None
     """The user's program that trains each trial."""
@@ -72,7 +72,7 @@ class TrialLog:
     def post(self, message: Message) -> None:
         """Append a message of a trial, its rows with the time."""
         rows = [{**row, "time": time.time()} for row in message.get("rows", ())]
-        if message:  # an empty one is a sign of life, which nobody reads here
+        if message:  # an empty one is only a sign of life
             self.write({**message, **({"rows": rows} if rows else {})})
 
     def read(self) -> Iterator[JsonRow]:
@@ -89,7 +89,7 @@ class TrialLog:
 
 
 def run_task(folder: Path, number: int) -> int:
-    """Train the trials of a task that have not ended; 130 where SLURM's time was up before."""
+    """Train the trials of a task that have not ended; return 130 if SLURM interrupts it."""
     round_ = Round.read(folder)
     signal.signal(signal.SIGUSR1, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -114,7 +114,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) -> None:
-    """Train one trial, or run its program; its rows and end go into its log. Raises _TimeIsUp where SLURM interrupts it."""
+    """Train one trial, or run its program; write its rows and end into its log. Raise _TimeIsUp if SLURM interrupts it."""
     from tune_dml.running.failures import classify
     from tune_dml.running.trials.trial import TrialRuntime, run_request
 
@@ -130,7 +130,7 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) ->
     )
     try:
         run_request(request, runtime, log.post)
-    except Exception as error:  # one that a retry may help
+    except Exception as error:  # a retry may help
         log.write({"note": classify(error).reason})
 
 

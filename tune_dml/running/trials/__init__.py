@@ -1,1 +1,1 @@
-"""Train a trial in a process of Ray's, and report what it does."""
+"""Train a trial in a Ray process, and report its progress."""

@@ -1,4 +1,4 @@
-"""The device of a worker, and whether it still works."""
+"""Choose the device of a worker, and detect a failed one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def device_of(resources: Resources) -> torch.device:
 
 
 def missing_device(resources: Resources, device: torch.device) -> str:
-    """Return a note where a worker was given a GPU that torch does not find; else an empty text."""
+    """Return a note if torch does not find the GPU that a worker was given; otherwise an empty text."""
     if not resources.share or device.type != "cpu":
         return ""
     return "was given a GPU, but torch finds no CUDA device there: it trains on the CPU (tune-dml doctor)"

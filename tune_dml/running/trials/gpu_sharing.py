@@ -1,7 +1,7 @@
-"""GPUs per worker: 1 if the cluster has GPUs, otherwise the requested number.
+"""Choose the GPUs per worker, and measure trials that share a GPU.
 
-Trials that share a GPU are measured before anything is written: they must fit into its memory, and gain by sharing. A
-fraction of a GPU only places trials; it limits neither memory nor time.
+The measurement comes before anything is written: the trials must fit into the GPU's memory, and gain by sharing. A fraction of
+a GPU only places trials; it limits neither memory nor time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SPARE = 0.05
 """Fraction of a GPU's memory that is not planned for, because of fragmentation."""
 _GAIN = 1.05
-"""Least ratio of steps: all trials at once over one alone."""
+"""Least ratio of steps per second: all trials at once over one alone."""
 _SECONDS = 4.0
 """Seconds over which steps are counted."""
 _MEETING = 300.0
@@ -49,7 +49,7 @@ class _Shared:
     room: int
     """Free memory of the GPU."""
     gain: float | None = None
-    """Steps a second of all at once over those of one alone; None where they do not fit."""
+    """Steps per second of all at once over those of one alone; None if they do not fit."""
 
     def text(self) -> str:
         """Return the measurement in one line."""
@@ -60,7 +60,7 @@ class _Shared:
 
 
 def resolve_gpus(resources: Resources, address: str | None) -> Resources:
-    """Set the GPUs per worker where they were left open: 1 if machine or cluster has any, or may get any.
+    """Set the GPUs per worker if they were left open: 1 if machine or cluster has any, or may get any; otherwise 0.
 
     A cluster that does not answer counts as one without GPUs; `cluster.resource_problems` reports why it does not.
     """
@@ -75,14 +75,14 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
 
 
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
-    """Measure trials that share a GPU; return a line about them, none where each has its own.
+    """Measure trials that share a GPU; return a line about them, or nothing if each has its own.
 
     Raises:
         ConfigError: They do not fit into memory, gain nothing, or no GPU is free to measure.
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
-    if trials < 2 or plan.space.program is not None:  # what a program needs is not known
+    if trials < 2 or plan.space.program is not None:  # the needs of a program are unknown
         return ()
     begun = {cell.arm for cell in plan.cells}
     proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.tried]
@@ -98,8 +98,10 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
     except ConfigError:
         raise
     except TimeoutError as error:
-        rule = f"a GPU must be free to measure what trials gain that share one; none was for {_WAIT:g} s"
-        raise ConfigError(option_problem("gpus_per_worker", rule, share, "Use 1, or wait until one is.")) from error
+        rule = f"a GPU must be free to measure trials that share one; none was for {_WAIT:g} s"
+        raise ConfigError(
+            option_problem("gpus_per_worker", rule, share, "Use 1, or wait until one is free.")
+        ) from error
     except Exception as error:
         failure = classify(error)
         rule = f"a few steps must run before trials share a GPU ({failure.reason})"
@@ -132,7 +134,7 @@ def _measured(kinds: Sequence[Settings], trials: int, threads: int, cache_dir: P
 
 
 def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
-    """Return the steps a second of so many processes together."""
+    """Return the steps per second of this many processes together."""
     processes = get_context("spawn")
     with ProcessPoolExecutor(trials, processes, _meet, (processes.Barrier(trials),)) as pool:
         counts = [pool.submit(_count, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]

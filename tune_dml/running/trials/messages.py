@@ -1,10 +1,10 @@
-"""Send a trial's rows and notes to its driver from a thread, so that training goes on meanwhile.
+"""Send a trial's rows and notes to its driver from a thread, while training continues.
 
 Example:
     with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has it
         messages.row({"step": 25, "train/loss": 0.7})
         messages.at_work()
-        messages.note("storage is away")
+        messages.note("the storage does not answer")
         messages.ended(TrialEnd("finished"))
 """
 
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
     from trainables.context import Row
+    from tune_dml.planning.plan import PlannedTrial
     from tune_dml.record.events import TrialEnd
 
 
 class Message(TypedDict, total=False):
-    """A message of a trial to its driver; an empty one only shows that steps are made."""
+    """A message of a trial to its driver; an empty one only shows that the trial makes steps."""
 
     rows: list[Row]
     note: str
@@ -88,6 +89,12 @@ def messages_of(message: Message) -> list[Message]:
     return message.get("several") or [message]
 
 
+def request_of(trial: PlannedTrial, until: int | None = None) -> TrialRequest:
+    """Return the request of a trial that pauses at step `until`."""
+    settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
+    return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
+
+
 def requests_of(config: TrialRequest) -> list[TrialRequest]:
     """Return the trials that a call runs, in order."""
     return [config, *json.loads(config.get("more") or "[]")]
@@ -107,7 +114,7 @@ class GroupOutbox:
         self._begun: tuple[str, float] | None = None
 
     def begin(self, key: str) -> None:
-        """Note that a later trial of the group begins; its first message says so."""
+        """Record that a later trial of the group begins; its first message reports it."""
         self._begun = (key, time.monotonic())
 
     def post(self, key: str, message: Message) -> bool:
@@ -152,7 +159,7 @@ class _Unsent:
         self._said.append(what)
 
     def is_silent(self, now: float) -> bool:
-        """Return whether the trial may soon be taken for stalled."""
+        """Return whether the trial may soon count as stalled."""
         return now - self._sent > self._longest
 
     def give_a_sign(self) -> None:
@@ -185,9 +192,9 @@ class _Unsent:
 
 
 class Messages:
-    """Sends a trial's messages. A restart sends again what a lost process had not sent.
+    """Sends a trial's messages. After a lost process, the restarted trial sends the missing ones again.
 
-    An error while sending (Ray ends a trial so) is raised by the next call.
+    The next call raises an error of sending, by which Ray ends a trial.
     """
 
     def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, longest: float = math.inf):
@@ -228,7 +235,7 @@ class Messages:
         self._unsent.resumed = step
 
     def at_work(self) -> None:
-        """Note a step; sends an empty message where nothing was sent for long."""
+        """Record a step; send an empty message if nothing was sent for long."""
         if self._unsent.is_silent(time.monotonic()):
             with self._changed:
                 self._unsent.give_a_sign()

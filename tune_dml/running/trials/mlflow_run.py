@@ -1,7 +1,7 @@
-"""An MLflow run that is handed to a program: a loopback server that writes what MLflow's client logs into the trial's log.
+"""Serve an MLflow run to a program: a loopback server writes what MLflow's client logs into the trial's log.
 
-Only the driver writes to the MLflow store; so test figures stay sealed, and a retried trial leaves no second run. The
-server knows one run and the calls of a training script; to others it answers that they are not supported.
+Only the driver writes to the MLflow store; so test figures stay sealed, and a retried trial leaves no second run. The server
+has one run and supports only the calls of a training script.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MlflowRun:
         }
 
     def answer(self, call: str, body: JsonRow) -> JsonRow | None:
-        """Answer a call of MLflow's client; None for one that is not supported."""
+        """Return the answer to a call of MLflow's client; None if the call is not supported."""
         if call == "runs/log-metric":
             self._keep([body])
         elif call == "runs/log-batch":

@@ -31,7 +31,7 @@ class ProbeResult:
     """Cost of a plan's trials."""
 
     seconds: float
-    """Mean over cells, of one trial."""
+    """Seconds of one trial, as the mean over cells."""
     memory_bytes: int
     """Largest over cells."""
     checkpoint_bytes: int
@@ -67,7 +67,7 @@ def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict
 
 
 def _shape_of(settings: Settings) -> _Shape:
-    """Return what decides the cost: methods, sizes and lengths, but no numbers of loss, regularizer or optimizer."""
+    """Return the settings that decide the cost: methods, sizes and lengths, but no numbers of loss, regularizer, optimizer."""
     deciding = (
         (path, str(value))
         for path, value in sorted(settings.items())

@@ -1,4 +1,4 @@
-"""A program's process with all that it starts: it ends with the trial, even where the trial's own process is killed.
+"""Run a program and end it, with every process that it started, even if the trial's own process is killed.
 
 with ProgramProcess.started(words, folder, environment, output, mark) as process:
     while process.wait(0.2) is None: ...
@@ -22,9 +22,9 @@ _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
 """Bytes kept of a program's output, at its beginning and at its end."""
 _CHUNK = 65_536
 _GRACE = 2.0
-"""Seconds to wait for the end of output, which a process elsewhere may hold open."""
+"""Seconds to wait for the end of the output, which another process may hold open."""
 
-# Waits until the trial's process is gone, then kills the program. It is nobody's child: Ray kills a worker's children.
+# Waits until the trial's process is gone, then kills the program. It is an orphan: Ray kills a worker's children.
 _GUARD = """
 import os, signal, sys
 if os.fork():
@@ -39,7 +39,7 @@ except ProcessLookupError:
 
 
 class Output:
-    """What a program prints: the beginning in a file, and the end in memory until `close`."""
+    """Keeps a program's output: the beginning in a file, and the end in memory until `close`."""
 
     def __init__(self, path: Path):
         self.path, self.size = path, 0
@@ -60,7 +60,7 @@ class Output:
         self.size += len(chunk)
 
     def close(self) -> None:
-        """Append the end, after a line that says how much is left out."""
+        """Append the end, after a line with the number of omitted bytes."""
         if self._file.closed:
             return
         if lost := self.size - self._file.tell() - self._held:
@@ -69,7 +69,7 @@ class Output:
         self._file.close()
 
     def tail(self, characters: int) -> str:
-        """Return the end of what was printed, after `close`."""
+        """Return the end of the output, after `close`."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.path.stat().st_size - 4 * characters))
             return file.read().decode(errors="replace")[-characters:]
@@ -151,7 +151,7 @@ class ProgramProcess:
 
 
 def _marked(mark: str) -> list[int]:
-    """Return the running processes that have a variable in their environment; none where there is no /proc."""
+    """Return the running processes with this variable in their environment; none without /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

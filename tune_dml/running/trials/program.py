@@ -31,7 +31,7 @@ from tune_dml.running.trials.program_log import ProgramLog
 from tune_dml.text import one_line, shortened
 
 _LOOK = 0.2
-"""Seconds between two looks at a program."""
+"""Seconds between two checks of a program."""
 _TAIL, _REASON = 4000, 240
 _LOST = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 """Signals that come from outside: the trial is tried again."""
@@ -58,7 +58,7 @@ class ProgramTrial:
 
     @property
     def output(self) -> Path:
-        """What the program printed."""
+        """The file of the program's output."""
         return self.own / "output.txt"
 
     def run(self, messages: Messages) -> TrialEnd:
@@ -105,7 +105,7 @@ class ProgramTrial:
         return self.own / "results.json"
 
     def _place(self) -> str:
-        """Return where it runs: the stored folder, or the copy that was sent to the cluster."""
+        """Return its working directory: the stored folder, or the copy that was sent to the cluster."""
         return self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
 
     def _environment(self, values: Mapping[str, Any], mlflow: Mapping[str, str]) -> dict[str, str]:
@@ -126,7 +126,7 @@ class ProgramTrial:
         return {**os.environ, **{name: str(value) for name, value in given.items()}}
 
     def _watch(self, process: ProgramProcess, log: ProgramLog, messages: Messages, begun: float) -> int | None:
-        """Return the exit status; None where it was ended here: at its time limit, or diverged."""
+        """Return the exit status; None if the program was ended here: at its time limit, or diverged."""
         printed = 0
         while (status := process.wait(_LOOK)) is None:
             if log.read() or process.output.size > printed or not messages.is_watched:
@@ -137,7 +137,7 @@ class ProgramTrial:
         return status
 
     def _end(self, status: int | None, log: ProgramLog, output: Output) -> TrialEnd:
-        """Return how it ended."""
+        """Return the trial's end."""
         if log.broken:
             return TrialEnd("diverged", log.broken)
         if status is None:
@@ -156,7 +156,7 @@ class ProgramTrial:
         return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
 
     def _reason(self, how: str, output: Output) -> str:
-        """Return the exit status with the last line that the program printed, and what helps."""
+        """Return the exit status with the last line of the output, and a remedy."""
         lines = [line for line in output.tail(_TAIL).splitlines() if line.strip()]
         last = lines[-1].strip() if lines else "it printed nothing"
         flag = self.program.seed_flag

@@ -1,4 +1,4 @@
-"""Read a program's reports: JSON lines, merged into one row a step, and a results file at its end."""
+"""Read a program's reports: JSON lines, merged into one row per step, and a results file at its end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MOST_ROWS = 2000
 """Rows without the sweep's metric; the ledger keeps no more of a trial."""
 _MOST_NAMES = 200
 _RENAMED = {"time": "program/time"}
-"""The ledger's own name for the moment of a row."""
+"""Figure -> its name in the ledger, where `time` is that of the row."""
 
 
 @dataclass
 class ProgramLog:
-    """Reads a growing log; rows go to `sink`, what is left out to `say`, once each.
+    """Reads a growing log; passes rows to `sink`, and each kind of omission once to `say`.
 
-    Rows of a killed attempt are there already. They count up to the step at which this attempt goes on, and all of them
-    if it has nothing left to do.
+    The log may hold rows of a killed attempt. They count up to the first step of this attempt, or all of them if it
+    reports nothing.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class ProgramLog:
                 self._earlier.append(_object(line))
 
     def read(self, *, to_its_end: bool = False) -> bool:
-        """Read the new whole lines, or all that is there; return whether there was any."""
+        """Read new whole lines, `to_its_end` the last part too; return whether there were any."""
         lines = list(self._new_lines(to_its_end))
         for line in lines:
             self._lines += 1

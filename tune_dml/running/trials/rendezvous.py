@@ -34,7 +34,7 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         """Join all workers into one process group.
 
-        Where a node lacks this project they meet in Ray Train's own way; their training function reports what is missing.
+        If a node lacks this project, they meet in Ray Train's own way; their training function reports what is missing.
         """
         if not all(worker_group.execute(_knows_us)):
             super().on_start(worker_group, backend_config)
@@ -75,7 +75,7 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
 
 
 def _interface_of(address: str) -> str | None:
-    """Return the network interface that has an address; None where the address is translated."""
+    """Return the network interface that has an address; None if the address is translated."""
     import psutil  # type: ignore[import-untyped]  # installed with Ray
 
     for name, held in psutil.net_if_addrs().items():

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
 
 _SILENCE = 5.0
-"""Seconds after which a program's trial sends a sign: an answer tells it when Ray ends it."""
+"""Longest silence of a program's trial, in seconds: it learns from the answer to a message that Ray ends it."""
 _TRACEBACK = 8000
 """Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
 
@@ -100,15 +100,15 @@ class TrialRuntime:
     cache_dir: Path | None = None
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Digests of the data sets that the trials read (`planning.data.known_digests`)."""
+    """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
     program: Program | None = None
     """The user's program that trains each trial."""
     metric: str = ""
     """The sweep's metric, which a program reports."""
     folders: Sequence[tuple[str, str]] | None = None
-    """Picture folders that each node must have (`planning.data.data_places`); None for a local Ray."""
+    """Picture folders that each node must have (`planning.checks.data.data_places`); None for a local Ray."""
     defers_test: bool = False
-    """Whether small heads are tested when somebody opens the sweep, and not by their trials."""
+    """Whether small heads are tested when the sweep is opened, and not by their trials."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -144,10 +144,8 @@ def _run_here(
     if runtime.resources.micro_batch is not None:
         settings["training.micro_batch"] = runtime.resources.micro_batch
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
-    with (
-        contextlib.chdir(os.getcwd()),
-        Messages(post, runtime.stall_limit) as messages,
-    ):  # a method may change the folder
+    # A method may change the working directory.
+    with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:
         if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
             folder = storage.parent
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
@@ -172,7 +170,7 @@ def _run_here(
 
 
 def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
-    """Return where rows go. A note is sent with the first row: earlier it would count as a sign of life."""
+    """Return the function that sends rows. It sends a note with the first row: earlier it would count as a sign of life."""
     notes = [note] if note else []
 
     def take(row: Row) -> None:

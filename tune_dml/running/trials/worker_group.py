@@ -24,9 +24,9 @@ from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
+"""Trains one trial in one worker, and posts its messages, the end among them."""
 _Loop = Callable[[Mapping[str, Any]], None]
 """The function that Ray Train runs in each worker, with {"mailbox": the group's actor}."""
-"""Called in each worker with a trial's configuration and a function that posts messages, the end among them."""
 
 _LOOK = 1.0
 """Seconds between two checks of whether the others still live."""
@@ -37,7 +37,7 @@ _ALL_FAIL = 5.0
 class _Mailbox:
     """Passes trials to the workers and their messages back; an actor without CPU.
 
-    One trial at a time, numbered. It is handed out when all workers are there: a missing one would block the others.
+    Trials are numbered and handed out one at a time, when all workers have come: a missing one would block the others.
     """
 
     def __init__(self, workers: int) -> None:
@@ -58,10 +58,10 @@ class _Mailbox:
         self.refusal = ""
         """The reason why a worker's node cannot train."""
         self.failed: dict[int, Message] = {}
-        """Rank -> its closing report, where no retry would help; in order of arrival."""
+        """Rank -> its closing report of a failure that no retry helps, in order of arrival."""
         self.failed_at = 0.0
         self.is_torn = False
-        """Whether the workers must restart: one failed alone and the others wait for it, or one is spent."""
+        """Whether the workers must restart: one failed and the others wait for it, or one can train no more."""
 
     async def give(self, config: TrialRequest) -> None:
         """Begin a trial."""
@@ -152,7 +152,7 @@ class WorkerGroup:
 
     @property
     def lives(self) -> bool:
-        """Whether its run goes on; it never ends by itself."""
+        """Whether its Ray Train run continues; it never ends by itself."""
         return self._thread.is_alive()
 
     def run(self, config: TrialRequest) -> Iterator[Message]:
@@ -189,7 +189,7 @@ class WorkerGroup:
         return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
     def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
-        """Run Ray Train; again where its workers found no room, which Ray Train counts as a failure."""
+        """Run Ray Train; again if its workers were not placed in time, which Ray Train counts as a failure."""
         from tune_dml.running.ray_internals import is_placement_timeout
 
         while self.error is None:
@@ -208,7 +208,7 @@ class WorkerGroup:
         from tune_dml.running.ray_internals import pass_to_train_workers
         from tune_dml.running.trials.rendezvous import Rendezvous
 
-        # Ray Train's cleanup connects to the machine's default Ray, the wrong one where there are two.
+        # Ray Train's cleanup connects to the machine's default Ray, the wrong one if there are two.
         pass_to_train_workers("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.share:
@@ -255,7 +255,7 @@ def _worker(train_one: TrainOne) -> _Loop:
 
 
 def _refusing(work: _Loop) -> _Loop:
-    """Report what a node lacks and leave; Ray Train would retry an error for ever.
+    """Report what a node lacks and return; Ray Train would retry an error for ever.
 
     The function is pickled by value, for nodes without this project.
     """
@@ -270,7 +270,7 @@ def _refusing(work: _Loop) -> _Loop:
             if UNLIKE_DRIVER not in str(error):
                 raise
             rank, place = ray.train.get_context().get_world_rank(), ray.util.get_current_placement_group().id.hex()
-            # By keyword: Ray knows no positions where the actor's class is missing.
+            # By keyword: Ray knows no positions if the actor's class is missing.
             ray.get(config["mailbox"].refuse.remote(reason=str(error), rank=rank, place=place))
 
     return run
@@ -288,7 +288,7 @@ def get_worker_group(
     Args:
         train_one: Trains one trial in one worker.
         books: Folder for Ray Train's own files.
-        resources: What each worker gets.
+        resources: The resources of each worker.
         folders: Picture folders that each worker's node must have; None to check nothing.
     """
     if not _GROUPS or not _GROUPS[-1].lives:
