@@ -66,7 +66,7 @@ def features(
 
 
 def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
-    """Return flags that do not fit: a data set needs a backbone, published features take none."""
+    """Return the problems of flags: a data set needs a backbone, published features take none."""
     from trainables.data import DATASETS
     from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES
@@ -81,7 +81,7 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
     if is_set and backbone not in BACKBONES:
         return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
     given = {"--backbone": backbone, "--weights": weights, "--views": None if views == 1 else views}
-    rule = "is of no use with published features, which are converted as they are"
+    rule = "does not apply to published features, which are converted unchanged"
     wrong = [] if is_set else [Problem(flag, rule, value) for flag, value in given.items() if value is not None]
     if is_set and labels is not None:
         wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))

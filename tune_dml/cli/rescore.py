@@ -1,4 +1,4 @@
-"""`tune-dml rescore`: a metric that is added later, of trials that have kept their embeddings."""
+"""`tune-dml rescore`: compute further metrics of trials that have stored their embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune-dml skill`: what a coding agent needs to use this command line, as a SKILL.md."""
+"""`tune-dml skill`: print a SKILL.md with what a coding agent needs to use this command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune-dml sync`: MLflow is compared with the ledger, brought up to date, and compared again."""
+"""`tune-dml sync`: compare MLflow with the ledger, update it, and compare again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _SyncedSweep:
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
         if reconciliation.error:
-            yield f"{name}: MLflow is away ({reconciliation.error}); the ledger keeps everything."
+            yield f"{name}: MLflow is unreachable ({reconciliation.error}); the ledger keeps everything."
             yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
         yield from (f"differed: {line}" for line in reconciliation.before[:_SHOWN])

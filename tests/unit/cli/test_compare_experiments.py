@@ -64,9 +64,9 @@ def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_l
     [
         ({"data": CARS}, "other data set: cars, not cub"),
         ({"data": ("cub", "facade")}, "other data: cub has the content facade, not c0ffee"),
-        ({"data": CUB, "seeds": (7, 8)}, "fewer than two seeds are in both"),
-        ({"data": CUB, "lrs": ("1", "2")}, "no cell of one lies at the knobs of a cell of the other"),
-        ({}, "which data b was trained on is not known: log them by mlflow.log_input, or say --same-data"),
+        ({"data": CUB, "seeds": (7, 8)}, "they share fewer than two seeds"),
+        ({"data": CUB, "lrs": ("1", "2")}, "no cell of one has the knob values of a cell of the other"),
+        ({}, "the training data of b is unknown: log it by mlflow.log_input, or pass --same-data"),
     ],
 )
 def test_what_does_not_compare_is_refused_with_its_reason(experiment, command_line, other, reason):

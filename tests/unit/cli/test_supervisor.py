@@ -76,7 +76,7 @@ def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
 @pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
 def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
     assert drivers((code, False, True), SPOKEN)[0] == 0
-    assert f"ended without a word ({cause}" in capfd.readouterr().err
+    assert f"ended unexpectedly ({cause}" in capfd.readouterr().err
 
 
 def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
@@ -126,7 +126,7 @@ def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (134, "The driver ended without a word (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
+        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
         (1, ""),  # a traceback is there
     ],
 )

@@ -113,7 +113,7 @@ class CellComparisons:
 
     @property
     def _share_left(self) -> float:
-        """Share of the comparisons with one cell that early stopping left."""
+        """Share of the comparisons with one cell that remains after early stopping."""
         left = sum(bool(cell.values) for cell in self.cells)
         return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
 

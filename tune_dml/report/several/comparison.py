@@ -160,8 +160,8 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
         reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
     unknown = [sweep.results.name for sweep in (first, second) if _data_unknown(sweep.results)]
     if unknown:
-        remedy = "log them by mlflow.log_input, or say --same-data"
-        reasons.append(f"which data {' and '.join(unknown)} was trained on is not known: {remedy}")
+        remedy = "log it by mlflow.log_input, or pass --same-data"
+        reasons.append(f"the training data of {' and '.join(unknown)} is unknown: {remedy}")
     elif ours.dataset != theirs.dataset:
         reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
     elif ours.data_digest != theirs.data_digest:
@@ -169,19 +169,19 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
             f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
         )
     if (first.results.imported is None) != (second.results.imported is None):
-        reasons.append("one was trained elsewhere, and its rules of training are not known to be ours")
+        reasons.append("one was trained by another program, whose rules of training are unknown")
     elif ours.protocol_version != theirs.protocol_version:
         versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
         reasons.append(f"other rules of training (protocol version {versions})")
     if reasons:
         return tuple(reasons)
     if len(set(ours.seeds) & set(theirs.seeds)) < 2:
-        return ("fewer than two seeds are in both, and differences are judged within seeds",)
+        return ("they share fewer than two seeds, and differences are judged within seeds",)
     matched = _matched(first, second)
     if not matched:
-        return ("no cell of one lies at the knobs of a cell of the other",)
+        return ("no cell of one has the knob values of a cell of the other",)
     if not any(len(a.values.keys() & b.values.keys()) > 1 for a, b in matched):
-        return ("no two cells at the same knobs have finished two seeds in common",)
+        return ("no two cells with equal knob values have finished the same two seeds",)
     return ()
 
 

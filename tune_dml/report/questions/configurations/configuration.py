@@ -1,4 +1,4 @@
-"""Several knobs, or a search: which configuration is best, how certain is that, and which knob mattered?"""
+"""Several knobs, or a search: which configuration is best, with what uncertainty, and which knob mattered?"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class _Interaction:
-    """The most certain double difference of two knobs: (a, c) - (b, c) - (a, d) + (b, d)."""
+    """The most significant double difference of two knobs: (a, c) - (b, c) - (a, d) + (b, d)."""
 
     first: str
     second: str
@@ -145,15 +145,14 @@ def _best(analysis: Analysis) -> Configuration | None:
     values, step = sign * table.values, table.resolution
     candidates = _candidates(analysis)
     chosen = score_of_best(values, alpha=level, resolution=step)
-    if (
-        candidates and table.labels[int(chosen.best)] not in candidates
-    ):  # lost seeds flatter its mean: it is significantly worse
+    # lost seeds may raise the mean of a configuration that is significantly worse
+    if candidates and table.labels[int(chosen.best)] not in candidates:
         kept = [
             label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
         ]
         values = np.where(np.array(kept)[:, None], values, np.nan)
         chosen = score_of_best(values, alpha=level, resolution=step)
-    if analysis.stopped:  # by all seeds: all took part in the selection
+    if analysis.stopped:  # all seeds took part in the selection
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(
             label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
@@ -175,7 +174,7 @@ def _best(analysis: Analysis) -> Configuration | None:
 
 
 def _candidates(analysis: Analysis) -> tuple[str, ...]:
-    """Return the configurations that may be the best, without those that the report calls worse elsewhere."""
+    """Return the configurations that may be the best, without those that other sections call worse."""
     table, sign = analysis.table, analysis.sign
     if analysis.pairs is None:
         return table.labels
@@ -293,7 +292,7 @@ def _interaction(
     values = np.array([[cell.values.get(seed, np.nan) for seed in analysis.seeds] for cell in cells])
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
-    # all must be small at once, so none is corrected
+    # "do not interact" needs all contrasts to be small, so none is corrected
     alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())

@@ -78,7 +78,7 @@ def _legend(source: Published, curve: PublishedLine) -> str:
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
-    """What Figure 1 shows of a knob; `places`: the printed curves in the order of their boxes."""
+    """Return the content of Figure 1 for a knob; `places` are the published curves in the order of their toggles."""
     printed = [_printed(analysis, knob, curve, places) for curve in _drawable(knob)]
     baseline = analysis.baseline if analysis.baseline and analysis.baseline.values else None
     return CurvePicture(
@@ -188,8 +188,8 @@ def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[flo
 def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
     """Return each value's average over the other knobs against the baseline; None unless the table is an average.
 
-    Judged as the values are among themselves (`verdicts.sensitivity`): a seed that lost one trial of an average keeps the others.
-    Of several baseline cells the best counts (`stats.intervals.tuned`): that of the smallest gain, and each may be too high.
+    The values are judged as by `verdicts.sensitivity`: a seed that lost one trial of an average keeps the others. Of several
+    baseline cells the best counts (`stats.intervals.tuned`): limits are those of the smallest gain; upper ones share the error.
     """
     table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:

@@ -23,12 +23,12 @@ from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
-"""Most bars; of more values, the least probable have none."""
+"""Maximum number of bars; with more values, the least probable ones have none."""
 
 
 @dataclass(frozen=True)
 class BestValue:
-    """Where the best value lies, and which values to add."""
+    """Position of the best value, and the values to add."""
 
     verdict: Literal["interior", "edge", "undecided", "none"]
     reason: str

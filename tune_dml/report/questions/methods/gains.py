@@ -1,4 +1,4 @@
-"""What does each method gain over its own baseline? The contrasts that the study declares, corrected for each other alone."""
+"""What does each method gain over its own baseline? Judge the contrasts that the study declares, corrected among themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
 _SHAPES = {"gains": ("circle", "good"), "loses": ("cross", "bad")}
 _MOST_NAMED = 6
-"""Most methods that a sentence names; of more it gives the number."""
+"""Maximum number of methods that a sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figu
         tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
     unit = f", {metric.unit}" if metric.unit else ""
-    arms = [row.arm for _, row in rows]  # on a phone a method stands without its baseline, where that leaves no doubt
+    arms = [row.arm for _, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
     distinct = len(set(arms)) == len(arms) and not found.differences
     short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
     return Figure(
