@@ -98,7 +98,7 @@ def verify(copy: Copy, *, as_json: Json = False) -> None:
 @datasets.command("prepare")
 @verb
 def prepare(copy: Copy, *, as_json: Json = False) -> None:
-    """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
+    """Decode the pictures into the cache that every trial of this machine shares; continue an interrupted call."""
     dataset = copy.open()
     with progress_bar(console_for(as_json), "decoding") as progress:
         prepared = _prepared(dataset, progress)

@@ -164,7 +164,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
 
 
 def _has_pretrained() -> bool:
-    """Whether a pretrained network is installed."""
+    """Return whether a pretrained network is installed."""
     from trainables.models import BACKBONES
 
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)

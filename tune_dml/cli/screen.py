@@ -64,7 +64,7 @@ def console_for(as_json: bool) -> Console:
     """Return a console on standard output, or on standard error if standard output carries JSON."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width of its own
+    width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width
     return Console(stderr=as_json, highlight=False, width=width)
 
 

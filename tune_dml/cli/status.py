@@ -174,7 +174,7 @@ class _SweepStatus:
         elif left:
             yield f"{counted(left, 'trial')} to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:
-            yield f"The race goes on: {command(self.results, 'resume')}"
+            yield f"The race continues: {command(self.results, 'resume')}"
         elif again:
             yield f"{counted(again, 'trial')} of the confirmation to go: {command(self.results, 'resume')}"
         elif broken:

@@ -98,7 +98,7 @@ def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(e
     options = ("--storage", tmp_path / "sweeps", *READ)
     code, out, _ = command_line("compare", "toy", theirs, *options)
     assert code == 1
-    assert "its rules of training are not known to be ours" in " ".join(out.split())
+    assert "whose rules of training are unknown" in " ".join(out.split())
 
 
 def test_a_sweep_of_ours_is_read_as_its_trainings(command_line, tmp_path, new_database):
@@ -138,4 +138,4 @@ def test_what_is_wrong_is_said_of_the_word(experiment, command_line, tmp_path):
     assert "--margin" in said
     code, _, said = command_line("compare", "toy", "--same-data", "--metric", "acc")
     assert code == 1
-    assert said.count("a sweep of ours knows it") == 2
+    assert said.count("a sweep knows it") == 2

@@ -369,7 +369,7 @@ def level_key(value: Value) -> tuple[str, str]:
 
 
 def same_value(value: Value, x: float | str) -> bool:
-    """Whether a knob's value equals a published one."""
+    """Return whether a knob's value equals a published one."""
     if is_number(value) and is_number(x):
         return math.isclose(value, x, rel_tol=1e-9)
     return str(value) == str(x)

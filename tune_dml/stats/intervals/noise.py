@@ -97,7 +97,7 @@ def _known(numbers: Array, testable: Mask) -> Array:
 
 
 def some_pair_is_testable(values: Array) -> bool:
-    """Whether two cells of a table share two seeds."""
+    """Return whether two cells of a table share two seeds."""
     sets, times = np.unique(np.isfinite(values), axis=0, return_counts=True)
     shared = sets.astype(int) @ sets.T
     np.fill_diagonal(shared, np.where(times > 1, shared.diagonal(), 0))

@@ -138,7 +138,7 @@ def importance_of_search(
 
 
 def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
-    """Whether some levels of some knob differ significantly; knobs share the error."""
+    """Return whether some levels of some knob differ significantly; knobs share the error."""
     for places in np.indices(shape).reshape(len(shape), -1):
         if places.max() > 0:
             weights = main_effect(places.tolist())

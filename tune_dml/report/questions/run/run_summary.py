@@ -175,7 +175,7 @@ def _stopped_early(analysis: Analysis) -> str:
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Resume missing trials, confirm the winner of a stopped search, or retry failed trials.
+    """Return a step that resumes missing trials, confirms the winner of a stopped search, or retries failed trials.
 
     Diverged trials are retried only together with failed ones.
     """

@@ -121,7 +121,7 @@ def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) 
     caption = (
         f"{metric.axis} minus that of {baseline}, with {100 * (1 - alpha):.4g}% intervals over classes and seeds (two-way "
         "clustered; the cells share the error). p-values, each for one cell alone: per query (McNemar: queries independent, "
-        "networks given), over classes (the same networks), over classes and seeds (networks trained anew)."
+        "networks given), over classes (the same networks), over classes and seeds (newly trained networks)."
     )
     columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
     return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")
