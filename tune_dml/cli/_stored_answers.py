@@ -1,4 +1,4 @@
-"""Answers kept beside a sweep, so that `list` and `status` show them without the statistics that compute them.
+"""Answers stored beside a sweep, so that `list` and `status` show them without computing statistics.
 
 An answer is computed again when the ledger, the plan, the installed code or the way commands are written has changed.
 """

@@ -50,7 +50,7 @@ class _SyncedSweep:
     results: Results
     reconciliation: Reconciliation
     places: dict[str, str | None]
-    """Flags of this line."""
+    """Location flags of this command, for the commands that it advises."""
 
     def data(self) -> dict[str, object]:
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}

@@ -19,7 +19,7 @@ from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")
 _MOST_COST = 6.0
-"""Most expected trials for an answer, in trials of the sweep, at which a step is worth its cost."""
+"""Maximum expected number of trials for an answer, as a multiple of the sweep's, for which a step is worth its cost."""
 _SMALL_SWEEP = 12
 """Smaller sweeps may spend as many trials on an answer as a sweep of this size."""
 _NEEDED = 60

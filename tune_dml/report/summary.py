@@ -93,7 +93,7 @@ class SummaryRow:
 
     label: str
     n: int
-    """Seeds with a result, of `planned`."""
+    """Number of seeds with a result, of `planned`."""
     planned: int
     mean: float
     low: float

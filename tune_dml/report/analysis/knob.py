@@ -13,7 +13,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.report.analysis.alike import changes_nothing
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
@@ -343,7 +343,7 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
     cells = [cell for cell in arm.cells if cell.values or cell.diverged]
     if not arm.trained or any(cell.stopped for cell in arm.cells):
         return None
-    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in cells])
+    values = seed_values(cells, analysis.seeds)
     kept = np.isfinite(values).any(1)
     means = np.zeros(len(cells))
     means[kept] = fill_holes(values[kept])[0].mean(1)

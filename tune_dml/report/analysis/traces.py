@@ -165,7 +165,7 @@ class ShownCell:
 
 @dataclass(frozen=True)
 class Pair:
-    """The baseline (the worst cell where there is none) and the best other cell, under one seed."""
+    """The baseline (or the worst cell, if there is no baseline) and the best other cell, under one seed."""
 
     sides: tuple[ShownCell, ...]
     seed: int | None

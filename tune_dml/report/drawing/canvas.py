@@ -48,7 +48,7 @@ class Mark:
     points: tuple[tuple[float, float], ...]
     pen: Pen
     shape: str = ""
-    """Of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
+    """Shape of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
     size: float = 0.0
     """A dot's radius, a text's font size."""
     text: str = ""

@@ -28,9 +28,9 @@ from tune_dml.report.section import Section, Table, TableCell
 from tune_dml.report.summary import Answer, answer_of
 
 _MOST_ROWS = 1500
-"""Most rows of a table on the page; the CSV has all."""
+"""Maximum number of rows of a table on the page; the CSV has all."""
 _MOST_CHOICES = 16
-"""Most views and toggles of one figure."""
+"""Maximum number of views and of toggles of one figure."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
+from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.several.page import SeveralSweeps
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
@@ -38,9 +39,9 @@ class PairedDifference:
 
     sweep: str
     point: str
-    """The values of the knobs that both sweeps have there."""
+    """Values of the knobs of both cells."""
     first: str
-    """The first sweep's cell."""
+    """Cell of the first sweep."""
     second: str
     seeds: int
     """Number of seeds that both cells have."""
@@ -219,10 +220,7 @@ def _judged(
     judged = []
     for index, (sweep, first, second) in enumerate(pairs):
         low, high = float(contrasts.low[index]), float(contrasts.high[index])
-        worst, best = (low, high) if reference.sign > 0 else (-high, -low)
-        verdict: Literal["better", "worse", "undecided"] = (
-            "better" if worst > 0 else "worse" if best < 0 else "undecided"
-        )
+        verdict = better_or_worse(low, high, reference.sign)
         shared = sorted(first.values.keys() & second.values.keys())
         difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
         judged.append(

@@ -21,7 +21,7 @@ from tune_dml.stats.intervals import Array
 _LEAST_CELLS = 8
 _PERMUTATIONS = 4999
 _MOST_ENDS = 24
-"""Most ends of the ranges that are compared."""
+"""Maximum number of ends of the compared ranges."""
 _SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 """Length scales of the function of the other knobs, whose ranges have length 1."""
 _RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)

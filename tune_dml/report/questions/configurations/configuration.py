@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import spaced, symbol_of, value_label
 from tune_dml.report.questions import question
@@ -29,7 +29,7 @@ from tune_dml.text import joined
 
 _QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000
-"""Most double differences of a pair of knobs; with more, no interaction is estimated."""
+"""Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Configuration:
     label: str
     score: Score
     gain: Score | None
-    """Over the baseline; None without one."""
+    """Gain over the baseline; None without one."""
     table_mean: float
     """Its mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
     """The configurations that cannot be ruled out as the best."""
     cells: int
-    """Configurations with a number."""
+    """Number of configurations with a result."""
     alpha: float
     algorithm: str = ALGORITHM
 
@@ -289,7 +289,7 @@ def _interaction(
     analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
 ) -> _Interaction:
     cells = arm.cells
-    values = np.array([[cell.values.get(seed, np.nan) for seed in analysis.seeds] for cell in cells])
+    values = seed_values(cells, analysis.seeds)
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
     # "do not interact" needs all contrasts to be small, so none is corrected

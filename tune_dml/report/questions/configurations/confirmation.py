@@ -43,15 +43,15 @@ class ConfirmedCell:
     label: str
     baseline: bool
     selection: Interval
-    """On the sweep's own seeds."""
+    """Mean on the sweep's own seeds."""
     fresh: Interval
-    """On the fresh seeds."""
+    """Mean on the fresh seeds."""
     optimism: float
-    """How much better it looked on the seeds that selected it."""
+    """Selection score minus fresh score, larger is better."""
     gain: Interval | None
-    """Over the baseline, within fresh seeds; None for the baseline or without one."""
+    """Gain over the baseline, within fresh seeds; None for the baseline or without one."""
     gain_optimism: float
-    """How much larger the gain looked on the seeds that selected the cell."""
+    """Gain on the seeds that selected the cell minus the gain on fresh seeds."""
     planned: int
     """Number of planned fresh seeds."""
     lost: tuple[str, ...]

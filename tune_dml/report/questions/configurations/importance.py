@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.knob import level_key, places_of
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.naming import slug, symbol_of
@@ -98,7 +98,7 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
-    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in trained])
+    values = seed_values(trained, analysis.seeds)
     if searched:
         places = [_places(knob, trained, len(arm.knobs)) for knob in arm.knobs]
         judged = importance_of_search([tried for tried, _ in places], [all_ for _, all_ in places], values, level)

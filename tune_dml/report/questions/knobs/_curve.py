@@ -11,6 +11,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
@@ -194,7 +195,7 @@ def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[floa
     table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:
         return None
-    weights, cells = against_last((*crossed.rows, len(table.labels))), _baseline_rows(analysis, table.seeds)
+    weights, cells = against_last((*crossed.rows, len(table.labels))), seed_values(analysis.baselines, table.seeds)
     ends = []
     for alpha in (knob.sensitivity.alpha, knob.sensitivity.alpha / len(cells)):
         effects = [
@@ -214,14 +215,10 @@ def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float,
         levels = [sign * row[None] for row in table.values]
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
-    together = tuned_levels([*levels, sign * _baseline_rows(analysis, table.seeds)], analysis.resolution)
+    together = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
     bounds = together.against(len(levels), knob.sensitivity.alpha).times(sign)
     rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=False))
-
-
-def _baseline_rows(analysis: Analysis, seeds: Sequence[int]) -> np.ndarray:
-    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in analysis.baselines])
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:

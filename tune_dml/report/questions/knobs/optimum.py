@@ -43,9 +43,9 @@ class BestValue:
     behind: tuple[tuple[str, float], ...]
     """(value, upper bound on its distance to the best) pairs."""
     natural_bound: bool
-    """The edge is the bound of the knob's domain."""
+    """Whether the edge is the bound of the knob's domain."""
     ends_in_divergence: bool
-    """Values beyond the edge diverged."""
+    """Whether values beyond the edge diverged."""
     extend: tuple[float, ...]
     """Values to add: the next two steps on the knob's scale."""
     alpha: float

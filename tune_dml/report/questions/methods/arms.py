@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
@@ -45,7 +45,7 @@ class ArmAtBest:
     against_baseline: Difference | None
     """None for the baseline itself, and without one."""
     tried: int
-    """Configurations that trained."""
+    """Number of configurations that trained."""
     of_equal_cells: float
     """Expected best of the smallest number of configurations that a tuned method tried."""
     of_equal_hours: float
@@ -128,9 +128,7 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
     trained = [arm for arm in analysis.arms if arm.trained]
     if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
-    tables = [
-        np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in trained
-    ]
+    tables = [seed_values(arm.trained, analysis.seeds) for arm in trained]
     best = at_best([analysis.sign * table for table in tables], analysis.resolution)
     names = tuple(_name(analysis, arm) for arm in trained)
     table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)

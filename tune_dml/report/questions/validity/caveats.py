@@ -22,7 +22,7 @@ _MOST_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first: the terminal waits for it."""
 _MOST_NAMED = 4
 _BEFORE_MORE_OF_THE_SAME = 55
-"""Urgency of longer training: before wider ranges and more seeds, which would repeat what has not converged."""
+"""Urgency of longer training: before wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"
 _R_AT_1 = "val/recall_at_1"
 
