@@ -340,7 +340,7 @@ def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
 
 def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
-    with pytest.raises(ConfigError, match="--name: a sweep whose space is known only to the modules"):
+    with pytest.raises(ConfigError, match="--name: a sweep whose space is declared in uploaded modules"):
         read_command(words, knows_all=False)
     assert read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
 
@@ -384,7 +384,7 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         ),
         (
             ["resume", "x", "--storage", "/s", "--cache-dir", "c"],
-            "--cache-dir: .*: what is decoded into it would be lost",
+            "--cache-dir: .*: decoded pictures would be lost",
         ),
         (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),
         (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),
