@@ -370,7 +370,10 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         (["sweep", "sec_rhoo", "--storage", "/s"], "unknown search space 'sec_rhoo'. Did you mean 'sec_rho'"),
         (["sweep", "sec_rho", "--storage", "/s", "--name", "../x"], "a sweep's name has letters"),
         (["resume", "a b", "--storage", "/s"], "a sweep's name has letters"),
-        (["train"], "must be a verb that can run as a job, but got 'train'. `tune-dml train` runs here. There: sweep, "),
+        (
+            ["train"],
+            "must be a verb that can run as a job, but got 'train'. `tune-dml train` runs here. There: sweep, ",
+        ),
         (["swep", "sec_rho"], "Did you mean 'sweep'"),
         (["tune-dml", "sweep"], "Leave that word out"),
         (["logs", "a", "--follow"], "`tune-dml logs 'cluster.yaml|ADDRESS' a --follow`"),
