@@ -72,7 +72,7 @@ def test_the_doctor_says_where_in_the_file(home, capsys):
     assert finding["found"] == "must be filled in: YOUR-PROJECT"
     with pytest.raises(typer.Exit):
         doctor(cluster=ROOT / "deploy" / "gcp.yaml", **others)
-    assert "When what is left to you is done: `ray up " in capsys.readouterr().out
+    assert "After the steps above: `ray up " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -81,7 +81,7 @@ def test_what_is_there_already_is_not_overwritten(results, tmp_path, command_lin
     (tmp_path / "x.csv").touch()
     code, _, err = command_line("export", "csv", "toy", tmp_path / "x.csv", "--storage", results.folder.parent)
     assert code == 1
-    assert "the file is there already" in err
+    assert "the file exists already" in err
 
 
 def test_the_study_can_be_imported_again(results, tmp_path):

@@ -340,7 +340,7 @@ def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
 
 def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
-    with pytest.raises(ConfigError, match="--name: a sweep whose space is known only to the modules"):
+    with pytest.raises(ConfigError, match="--name: a sweep whose space is declared in uploaded modules"):
         read_command(words, knows_all=False)
     assert read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
 
@@ -364,27 +364,30 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
     [
         (
             ["sweep", "sec_rho", "--storage", "/s", "--trial-files", "s3://me:secret@b/c"],
-            r"no credentials .* 's3://\*\*\*@b/c'",
+            r"must not contain credentials.* 's3://\*\*\*@b/c'",
         ),
-        (["report", "x", "--storage", "/s", "--tracking-uri", "http://me:secret@h"], "no credentials"),
+        (["report", "x", "--storage", "/s", "--tracking-uri", "http://me:secret@h"], "must not contain credentials"),
         (["sweep", "sec_rhoo", "--storage", "/s"], "unknown search space 'sec_rhoo'. Did you mean 'sec_rho'"),
         (["sweep", "sec_rho", "--storage", "/s", "--name", "../x"], "a sweep's name has letters"),
         (["resume", "a b", "--storage", "/s"], "a sweep's name has letters"),
-        (["train"], "a verb that can run as a job, but got 'train'. `tune-dml train` runs here. There: sweep, "),
+        (
+            ["train"],
+            "must be a verb that can run as a job, but got 'train'. `tune-dml train` runs here. There: sweep, ",
+        ),
         (["swep", "sec_rho"], "Did you mean 'sweep'"),
         (["tune-dml", "sweep"], "Leave that word out"),
         (["logs", "a", "--follow"], "`tune-dml logs 'cluster.yaml|ADDRESS' a --follow`"),
         (["sweep", "sec_rho", "--storage", "/s", "--seeds", "many"], "--seeds: must be a count"),
         (["sweep", "sec_rho", "--storage", "/s", "--set", "loss.margin"], "--set: must read KEY=VALUE"),
         (["sweep", "sec_rho"], "a folder that every node sees"),
-        (["report", "x", "--storage", "/s", "-o", "out"], "-o: a job's own folder goes with it: what is written"),
+        (["report", "x", "--storage", "/s", "-o", "out"], "-o: a job's own folder is deleted with it: the report"),
         (
             ["sweep", "sec_rho", "--storage", "/s", "--data-root", "pics"],
             "--data-root: .*: pictures must lie in a folder",
         ),
         (
             ["resume", "x", "--storage", "/s", "--cache-dir", "c"],
-            "--cache-dir: .*: what is decoded into it would be lost",
+            "--cache-dir: .*: decoded pictures would be lost",
         ),
         (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),
         (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),

@@ -29,17 +29,17 @@ from tune_dml.cli._command import Command, epilog
 
 __all__ = ["main"]
 
-# Subject of operating system errors without a file name.
+# Subjects of operating system errors without a file name.
 _NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
 _SHORT = 62  # length of a command's line in the help
 
 
 def main() -> None:
-    """Run the command line; known errors are one message on standard error and exit code 1."""
+    """Run the command line; print known errors as one message on standard error, with exit code 1."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.cli._json import error_json
 
-    if not sys.warnoptions:  # warnings of libraries are no use to users
+    if not sys.warnoptions:  # warnings of libraries do not help users
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
     _open_output()

@@ -16,7 +16,7 @@ _LAST_STREAM = 2
 
 
 def program() -> None:
-    """Run a verb; one that trains in a process of its own."""
+    """Run a verb; a training verb runs in its own process."""
     gc.set_threshold(RELAXED)
     occupy_standard_streams()
     words = sys.argv[1:] = dashed(sys.argv[1:])
@@ -32,14 +32,14 @@ def program() -> None:
         speak(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
     finally:
-        gc.freeze()  # what is there goes with the process: to look for garbage in it takes two seconds
+        gc.freeze()  # collecting garbage at exit would take two seconds
     speak(0)
 
 
 def occupy_standard_streams() -> None:
-    """Open nothing at all in place of standard streams that are closed (`>&-`).
+    """Open the null device for standard streams that are closed (`>&-`).
 
-    The next pipe or file would get their number, and with it what is printed.
+    Otherwise the next pipe or file would get their number, and with it the printed text.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
         os.set_inheritable(number, True)

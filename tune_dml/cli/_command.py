@@ -13,7 +13,7 @@ import typer.core
 from trainables.errors import Problem
 from tune_dml.cli._json import error_json
 
-USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's UsageError; Typer may bundle Click
 _UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
 
 _OF_OTHERS = {
@@ -46,7 +46,7 @@ _KINDS = {
     "a valid integer": "must be one whole number, such as 5",
     "a valid number": "must be one number, such as 0.5",
 }
-"""Types in the words of the parser's library -> a rule in ours."""
+"""Types in pydantic's messages -> our rules."""
 _OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
 
 _BEHIND_DASHES = "; put the command for the cluster after `--`: tune-dml submit cluster.yaml -- sweep ..."
@@ -93,7 +93,7 @@ def _name_of(param: Any) -> str:
 
 
 def _plain(message: str) -> str:
-    """Return a complaint of the parser's library as one of ours: `must be a whole number, such as 5`."""
+    """Return a message of pydantic as one of ours: `must be one whole number, such as 5`."""
     message = message.removeprefix("Value error, ")
     kind = next((ours for theirs, ours in _KINDS.items() if message.startswith(f"Input should be {theirs}")), None)
     return kind or message.replace("Input should be", "must be")

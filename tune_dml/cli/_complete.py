@@ -1,4 +1,4 @@
-"""What a shell offers at the tabulator: spaces, sweep files, sweeps, knobs, data sets, protocols, arms, methods."""
+"""Shell completion: spaces, sweep files, sweeps, settings, knobs, data sets, protocols, methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def spaces(incomplete: str) -> list[str]:
-    """Search spaces, and sweep files of the working directory."""
+    """Return the search spaces, and the sweep files of the working directory."""
     from tune_dml import catalogue
 
     return _beginning(incomplete, [*catalogue.spaces(), *_sweep_files(incomplete)])
@@ -29,7 +29,7 @@ def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def settings(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Dotted settings, those of the methods that the line chooses by --set among them, with the `=` that follows."""
+    """Return dotted settings with the `=` that follows, including those of methods that --set chooses."""
     from trainables.config import SECTIONS
     from trainables.methods import knob_names
     from trainables.registries import methods_chosen
@@ -44,7 +44,7 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def tuned(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Dotted settings."""
+    """Return dotted settings."""
     return [name.removesuffix("=") for name in settings(ctx, incomplete)]
 
 
@@ -62,14 +62,14 @@ def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def datasets(incomplete: str) -> list[str]:
-    """Data sets."""
+    """Return the names of data sets."""
     from trainables.data import DATASETS
 
     return _beginning(incomplete, DATASETS)
 
 
 def protocols(incomplete: str) -> list[str]:
-    """Protocols."""
+    """Return the names of protocols."""
     from tune_dml import catalogue
 
     return _beginning(incomplete, catalogue.protocols())

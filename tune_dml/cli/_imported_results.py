@@ -1,4 +1,4 @@
-"""Where results are read that no sweep of ours made, and what has to be said of them."""
+"""Options that read results of other programs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportSource:
-    """Another program's results; all None for a sweep of ours."""
+    """The source of another program's results; all None for a sweep."""
 
     from_csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Report a table: a row a training, a column a setting.")
+        Path | None, typer.Option(metavar="FILE", help="Report a table: one row per training, one column per setting.")
     ] = None
     from_optuna: Annotated[
         str | None, typer.Option(metavar="STORAGE", help="Report an Optuna study, such as sqlite:///x.db.")
     ] = None
-    from_ray: Annotated[Path | None, typer.Option(metavar="DIR", help="Report an experiment's folder of Ray Tune.")] = (
-        None
-    )
+    from_ray: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Report the folder of a Ray Tune experiment.")
+    ] = None
     from_mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="Report the runs of an MLflow --experiment.")
     ] = None
-    study: Annotated[str | None, typer.Option(help="The Optuna study, where there are several.")] = None
+    study: Annotated[str | None, typer.Option(help="The Optuna study, if there are several.")] = None
 
     @property
     def sources(self) -> dict[str, object]:
-        """Flag -> where to read, of those that were given."""
+        """The given sources, by flag."""
         flags = {"--from-csv": self.from_csv, "--from-optuna": self.from_optuna, "--from-ray": self.from_ray,
                  "--from-mlflow": self.from_mlflow}  # fmt: skip
         return {flag: value for flag, value in flags.items() if value is not None}
 
     def problems(self, sweeps: list[str], reading: Reading) -> list[Problem]:
-        """What does not go together: one source, or sweeps of ours."""
+        """Return the problems: a report reads either one source or sweeps."""
         given = [*self.sources, *(["SWEEP"] if sweeps else [])]
         if not given:
             flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
@@ -56,7 +56,7 @@ class ImportSource:
         return reading.needless({"--study": self.study}) if sweeps else []
 
     def read(self, reading: Reading, margin: float | None, experiment: str | None, output: Path | None) -> Results:
-        """The results. Raises ConfigError with what is wrong with them."""
+        """Read the results. Raises ConfigError with all problems."""
         from tune_dml.record import imported
 
         (source,) = self.sources.values()
@@ -80,28 +80,28 @@ class ImportSource:
 class Reading:
     """Options for reading another program's results."""
 
-    metric: Annotated[str | None, typer.Option(help="The column or metric that is judged.")] = None
+    metric: Annotated[str | None, typer.Option(help="The column or metric by which results are judged.")] = None
     goal: Annotated[
         Literal["maximize", "minimize"] | None,
-        typer.Option(help="What is better; maximize where the source says nothing."),
+        typer.Option(help="Which values are better; maximize if the source does not say."),
     ] = None
     seed_column: Annotated[
-        str | None, typer.Option(help="The setting that is the seed; `seed` where there is one.")
+        str | None, typer.Option(help="The setting that is the seed; by default `seed`, if there is one.")
     ] = None
     knob: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A setting to ask about; all that vary; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="A setting to judge; by default all that vary; repeatable.")
     ] = None
 
     def request(self, name: str | None, margin: float | None) -> ImportRequest:
-        """What the user says of results, which are called by a name."""
+        """Return the request to read results under a name."""
         from tune_dml.record.imported import ImportRequest
 
         called = one_line(name or "results") or "results"
         return ImportRequest(called, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
 
     def needless(self, others: Mapping[str, object]) -> list[Problem]:
-        """The flags that were given, these and `others`, where nothing but sweeps of ours is read."""
+        """Return a problem for each given flag of this group and of `others`, since only sweeps are read."""
         alone = {**others, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,
                  "--knob": self.knob}  # fmt: skip
-        rule = "says how another program's results are read; a sweep of ours knows it"
+        rule = "applies to results of other programs only; a sweep knows it"
         return [Problem(flag, rule, value, "Leave it out.") for flag, value in alone.items() if value]

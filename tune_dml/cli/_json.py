@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"`(tune-dml [^`]+)`")
 _MEANT = re.compile(r"Did you mean '([^']+)'\?")
 _FLAG = re.compile(r"(?:Use|Add|Pass) (--[a-z-]+)(?: ([^\s,.]+(?:\.\d+)?))?")
 _IN_CAPITALS = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")
-"""What a reader must fill in."""
+"""Placeholders that a reader must fill in."""
 
 
 def as_json(value: Any) -> str:
@@ -26,7 +26,7 @@ def as_json(value: Any) -> str:
 
 
 def schemas() -> dict[str, dict[str, object]]:
-    """Return verb -> JSON schema of its `--json`; `error` is that of exit codes 1 and 2."""
+    """Return the JSON schema of each verb's `--json`; `error` is that of exit codes 1 and 2."""
     read: dict[str, dict[str, object]] = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
     return read
 

@@ -162,7 +162,7 @@ class Preview:
         yield f"All cells, settings and notes: --all. Run it: {program()} sweep, with the same arguments."
 
     def _cells(self) -> str:
-        """How many, which, and how many more a search proposes."""
+        """Return the number of cells with their labels, and the number that a search proposes."""
         cells, search = self.plan.cells, self.plan.search
         labels = [cell.label for cell in cells]
         listed = f"{len(cells)}: {between(labels).join(labels)}" if cells else ""
@@ -250,7 +250,7 @@ class FullPreview:
 
 
 def _in_a_line(text: str, title: str = "") -> str:
-    """Cut where the screen ends."""
+    """Return a text on one line, cut to the width of the screen."""
     return shortened(title + one_line(text), console_for(False).width)
 
 

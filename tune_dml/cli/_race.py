@@ -32,7 +32,7 @@ def race_lines(results: Results) -> Iterator[str]:
 
 
 def race_data(results: Results) -> dict[str, object] | None:
-    """Return the same as JSON; None if the sweep is no race."""
+    """Return the outcome as data for JSON; None if the sweep is no race."""
     race = results.race
     if race is None:
         return None

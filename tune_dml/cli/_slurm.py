@@ -1,4 +1,4 @@
-"""`tune-dml submit slurm`: a sweep as jobs of SLURM, known by its name from the login node."""
+"""`tune-dml submit slurm`: run a sweep as SLURM jobs, addressed by its name from the login node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SLURM = "slurm"
 GO_ON = ("sweep", "resume", "extend", "confirm")
-"""Verbs that train: jobs run them, and others are answered at once."""
+"""Verbs that train and run as jobs; others are answered at once."""
 _CANCEL_SECONDS = 120.0
 """Seconds that a cancelled sweep has to write its table and report."""
 Text = str | None
@@ -35,7 +35,7 @@ Text = str | None
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Flags of `submit slurm`; the profile file holds a site's own."""
+    """Flags of `submit slurm`; the profile file has those of the site."""
 
     partition: Annotated[Text, typer.Option(help="SLURM: partition.")] = None
     account: Annotated[Text, typer.Option(help="SLURM: account.")] = None
@@ -64,9 +64,9 @@ class SlurmOptions:
         return words
 
     def raise_if_given(self, target: str) -> None:
-        """Refuse them for another kind of cluster."""
+        """Raise ConfigError if a flag was given although the target is another kind of cluster."""
         if words := self.words() or (["--print"] if self.print_only else []):
-            rule = "is an option of SLURM's"
+            rule = "is an option of SLURM"
             raise ConfigError(Problem(words[0], rule, None, f"Leave it out, or submit to slurm instead of {target}."))
 
 
@@ -97,7 +97,7 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     scripts = _scripts(profile, submission)
     ceiling = _ceiling(profile, command, group)
     if not as_json:
-        typer.echo("\n".join(scripts.values()))  # as it is: a terminal's width breaks no line
+        typer.echo("\n".join(scripts.values()))  # without line breaks at the terminal's width
     if options.print_only or not as_json:
         show(_Scripts(scripts, ceiling), as_json)
     if not options.print_only:
@@ -146,7 +146,7 @@ def _answer_here(command: Any, as_json: bool) -> None:
 
 
 def _check_here(command: Any) -> None:
-    """Check a sweep's plan, pictures and weights here: nodes may have no way to fetch them."""
+    """Check a sweep's plan, pictures and weights here, because nodes may be unable to fetch them."""
     if command.verb != "sweep":
         return
     from tune_dml.cli.options import request_of, values_read
@@ -156,7 +156,7 @@ def _check_here(command: Any) -> None:
 
 
 def _refuse_array(command: Any, group: int) -> None:
-    """Refuse what an array's tasks cannot do."""
+    """Raise ConfigError for flags that the tasks of an array do not support."""
     if not group:
         return
     problems = []
@@ -173,7 +173,7 @@ def _refuse_array(command: Any, group: int) -> None:
 
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
-    """Say the most that it can cost."""
+    """Return a sentence with the largest possible cost."""
     gpus = _gpus_of(profile.gres)
     unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
     wide = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {each} {unit}{'s' if each != 1 else ''}"
@@ -193,7 +193,7 @@ def write_profile(path: Path | None, as_json: bool) -> None:
 
     file = path or profile_file()
     if file.exists():
-        raise ConfigError(Problem(str(file), "the file is there already", None, "Change it, or write another with -o."))
+        raise ConfigError(Problem(str(file), "the file exists already", None, "Change it, or write another with -o."))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(TEMPLATE, encoding="utf-8")
     if as_json:
@@ -204,7 +204,7 @@ def write_profile(path: Path | None, as_json: bool) -> None:
 
 
 def jobs_line(folder: Path) -> list[str]:
-    """Return a line for a sweep's jobs that wait or run; none where SLURM cannot be asked."""
+    """Return a line about the sweep's waiting and running jobs; none if SLURM does not answer."""
     return [f"SLURM: {'; '.join(shown)}"] if (shown := _open_jobs(folder)) else []
 
 
@@ -219,20 +219,20 @@ def _open_jobs(folder: Path) -> list[str]:
 
 
 class NotBegun:
-    """A sweep that was submitted to SLURM, before its job has begun."""
+    """A sweep that was submitted to SLURM and whose job has not started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.jobs = _open_jobs(folder)
 
     def data(self) -> dict[str, Any]:
-        """What `status` says of a sweep, with nothing done yet."""
+        """Return the data of `status` for a sweep without any trial."""
         nothing = dict.fromkeys(("answer", "next", "notes", "trials"), ())
         state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
         return {**state, **nothing, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
 
     def text(self) -> Iterable[RenderableType]:
-        """The jobs with SLURM's reason, or where to look if none is left."""
+        """Yield the jobs with SLURM's reason, or the command that shows their logs if none is left."""
         name = self.folder.name
         if self.jobs:
             yield f"{name} waits for SLURM: {'; '.join(self.jobs)}. No trial has begun."
@@ -241,7 +241,7 @@ class NotBegun:
 
 
 def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
-    """Print what a sweep's jobs printed."""
+    """Print the output of a sweep's jobs."""
     from tune_dml.running.slurm import jobs
 
     submission = jobs.find_submission(name)
@@ -259,7 +259,7 @@ def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
 
 
 def slurm_cancel(name: str, as_json: bool) -> None:
-    """End a sweep's jobs in order."""
+    """Cancel a sweep's jobs, and wait until they have ended."""
     from tune_dml.running.slurm import jobs
 
     submission = jobs.find_submission(name)
@@ -286,23 +286,21 @@ def _gpus_of(gres: str) -> int:
 
 @dataclass(frozen=True)
 class _Scripts:
-    """What is about to be submitted."""
+    """The scripts to submit, and their largest cost."""
 
     scripts: dict[str, str]
     ceiling: str
 
     def data(self) -> dict[str, Any]:
-        """The scripts and the ceiling."""
         return {"scripts": self.scripts, "ceiling": self.ceiling}
 
     def text(self) -> Iterable[RenderableType]:
-        """The scripts as they are."""
         yield self.ceiling
 
 
 @dataclass(frozen=True)
 class _SubmittedSweep:
-    """A job that SLURM has."""
+    """A sweep that was submitted to SLURM."""
 
     submission: Submission
     job: Job
@@ -310,12 +308,10 @@ class _SubmittedSweep:
     ceiling: str
 
     def data(self) -> dict[str, Any]:
-        """Its name and job."""
         found = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
         return {**found, "folder": self.submission.folder, "ceiling": self.ceiling}
 
     def text(self) -> Iterable[RenderableType]:
-        """Its name, and the commands that go on with it."""
         name = self.submission.name
         storage = shlex.join(["--storage", str(Path(self.submission.folder).parent)])
         state = f"submitted as job {self.job.id}" if self.new else f"{self.job.text()}: nothing was submitted"

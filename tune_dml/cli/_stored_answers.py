@@ -1,4 +1,4 @@
-"""Answers kept beside a sweep, so that `list` and `status` show them without the statistics that compute them.
+"""Answers stored beside a sweep, so that `list` and `status` show them without computing statistics.
 
 An answer is computed again when the ledger, the plan, the installed code or the way commands are written has changed.
 """
@@ -34,7 +34,7 @@ def stored_lines(results: Results, kind: str, compute: Callable[[], list[str]]) 
         stored = read["lines"] if read["digest"] == digest else {}
     if kind not in stored:
         stored[kind] = compute()
-        with suppress(OSError):  # a folder that cannot be written to
+        with suppress(OSError):  # a read-only folder
             write_whole(path, json.dumps({"digest": digest, "lines": stored}))
     return stored[kind]
 
@@ -53,7 +53,7 @@ def _digest(results: Results) -> str:
 
 @cache
 def _code() -> tuple[float, ...]:
-    """Return when our packages, and the installed ones, last changed."""
+    """Return the times at which our packages, and the installed ones, last changed."""
     root = Path(__file__).parents[2]
     installed = os.stat(sysconfig.get_path("purelib")).st_mtime
     return installed, *(max(_times(root / package), default=0.0) for package in _PACKAGES)

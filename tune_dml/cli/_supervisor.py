@@ -1,11 +1,11 @@
-"""A verb that trains runs in a process of its own, and this one, which holds neither Ray nor torch, sees how it ends.
+"""The supervisor: runs a training verb in a driver process, and restarts a driver that dies.
 
-Ray ends the process that is attached to a node when that node dies, and the kernel ends one that eats the memory: no Python
-runs any more then, no table is printed and no report written. So whoever typed the command waits here. A driver that ended
-without a word is begun again, where it stopped; when that does not help, the session is closed as any other: table, report,
-the command to go on with, exit code 130.
+Ray ends a process when its node dies, and the kernel ends one that uses too much memory. Such a process prints no table and
+writes no report. So this process, which loads neither Ray nor torch, waits for the driver. It restarts a driver that ended
+without reporting an exit code. If that fails too, it closes the session as any other: table, report, the command that
+continues, exit code 130.
 
-The two die together: the driver ends when this process does, even by kill -9.
+The driver ends when this process does, even by kill -9.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 TRAINING = ("sweep", "resume", "extend", "confirm", "audit")
 _ATTEMPTS = 3
-"""Drivers in all; trials keep their own count of retries."""
+"""Maximum number of drivers; retries of trials are counted separately."""
 SUPERVISED = "TUNE_DML_SUPERVISED"
 _NODE_CHECK = 2.0
-"""Seconds between looks at the node that the driver is attached to."""
+"""Seconds between checks of the node that the driver is attached to."""
 _PARTING = 30.0
-"""Seconds that a driver may take to leave after its last word."""
+"""Seconds that a driver may take to exit after it has reported its exit code."""
 _INTERRUPTED = 130
 _SIGNALS = {number + 128: number.name for number in signal.Signals}
 """Exit code -> the signal that ended a program."""
 
 
 def attend() -> Callable[[int], None]:
-    """In the driver: end when the supervisor or our Ray node does. What is handed back says how our own end is."""
+    """In the driver: end when the supervisor or our Ray node does. Return a function that reports our exit code."""
     lines = os.environ.pop(SUPERVISED, None)
     if lines is None:
         return lambda code: None
     life, word = map(int, lines.split(","))
-    # We write from the background, for which some terminals stop a program.
+    # We write from the background, and some terminals stop a program that does.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     for line in (life, word):
-        os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
+        os.set_inheritable(line, False)  # Ray's processes may outlive us
 
     def watch() -> None:
         from tune_dml.running.cluster.cluster import NodeWatch
@@ -61,22 +61,22 @@ def attend() -> Callable[[int], None]:
         node = NodeWatch()
         while not select.select([life], [], [], _NODE_CHECK)[0]:
             if node.is_lost():
-                os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise
-        os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
+                os._exit(1)  # Ray would wait for ever at a regular exit
+        os.kill(os.getpid(), signal.SIGKILL)  # the supervisor has died, for whatever reason
 
     threading.Thread(target=watch, daemon=True, name="supervisor").start()
     return lambda code: _speak(word, code)
 
 
 def _speak(word: int, code: int) -> None:
-    with contextlib.suppress(OSError):  # a pipe that nobody reads, a full disk: what we have to say here is heard
+    with contextlib.suppress(OSError):  # a closed pipe or a full disk must not prevent the report below
         sys.stdout.flush()
     with contextlib.suppress(BrokenPipeError):
         os.write(word, bytes([code]))
 
 
 def supervise(words: Sequence[str]) -> int:
-    """Run a verb that trains to an end that was said; its exit code."""
+    """Run a training verb, restart its driver if it dies, and return the exit code."""
     folder: Path | None = None
     began = float(os.environ.get(BUDGET_FROM) or time.time())
     if BUDGET_FROM in os.environ:
@@ -90,21 +90,21 @@ def supervise(words: Sequence[str]) -> int:
         if driver.has_spoken and (folder is None or code in {0, 3, _INTERRUPTED}):
             return code
         if driver.has_spoken:
-            break  # what it was begun again on is gone: a cluster that does not answer
+            break  # a restarted driver failed, as when its cluster does not answer
         folder = _folder_of(words, driver.pid) or folder
         if folder is None:
             if driver.was_told:
                 _say("Interrupted before it had begun.")
             elif code in _SIGNALS:
-                _say(f"The driver ended without a word ({_cause(code)}) before it had begun.")
+                _say(f"The driver ended unexpectedly ({_cause(code)}) before it had begun.")
             return code or 1
         if driver.was_told:
-            break  # to end, and it did, if not in order
+            break  # a signal ended it, though not in order
         budgets = _budgets_left(_given(words), folder, began)
         spent = any(left <= 0 for left in budgets.values())
         closing = "its budget is spent, closing the session" if spent else "closing the session"
-        then = "going on from where it stopped" if attempt < _ATTEMPTS and not spent else closing
-        _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
+        then = "continuing where it stopped" if attempt < _ATTEMPTS and not spent else closing
+        _say(f"The driver of {folder.name} ended unexpectedly ({_cause(code)}): {then}.")
         if spent:
             break
         again = _again(words, folder)
@@ -113,7 +113,7 @@ def supervise(words: Sequence[str]) -> int:
 
 
 def _close(words: Sequence[str], folder: Path) -> int:
-    """Table, report, and the command to go on with."""
+    """Print the table and the command that continues; write the report."""
     from tune_dml.record.origin.commands import command
     from tune_dml.record.results import results_of
 
@@ -123,7 +123,7 @@ def _close(words: Sequence[str], folder: Path) -> int:
 
 
 class _Driver:
-    """A process that runs a verb; signals that reach us are handed on to it, once each."""
+    """A process that runs a verb; each signal that reaches us is forwarded to it once."""
 
     def __init__(self, words: Sequence[str]):
         life, self._hold = os.pipe()
@@ -132,29 +132,29 @@ class _Driver:
             [sys.executable, *_where_modules_are(), "-m", "tune_dml.cli", *words],
             env={**os.environ, SUPERVISED: f"{life},{word}"},
             pass_fds=(life, word),
-            process_group=0,  # Ctrl-C reaches us alone
+            process_group=0,  # Ctrl-C reaches only us
         )
         os.close(life)
         os.close(word)
         self.pid = self._process.pid
         self.has_spoken = False
-        """Whether it came to its own end, good or bad."""
+        """Whether it has reported its exit code."""
         self.was_told = False
-        """Whether we have handed a signal on to it."""
+        """Whether we have forwarded a signal to it."""
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for its end, and return its exit code."""
 
         def hand_on(number: int, frame: FrameType | None) -> None:
             self.was_told = True
             self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
             numbers.append(signal.SIGHUP)
         known = {number: signal.signal(number, hand_on) for number in numbers}
         try:
-            said = os.read(self._word, 1)  # nothing where it dies
+            said = os.read(self._word, 1)  # empty if it dies
             code = self._leave(said)
         finally:
             for number, handler in known.items():
@@ -165,7 +165,7 @@ class _Driver:
         return code if code >= 0 else 128 - code
 
     def _leave(self, said: bytes) -> int:
-        """Its exit code: the one it said, where Ray, cut off from its own, changes that or does not let it go."""
+        """Return its exit code: the reported one, because Ray may change it or keep the process from exiting."""
         try:
             code = self._process.wait(_PARTING if said else None)
         except subprocess.TimeoutExpired:
@@ -175,17 +175,17 @@ class _Driver:
 
 
 def _where_modules_are() -> list[str]:
-    """Python's switch that has the driver look for modules where we do.
+    """Return Python's switch with which the driver finds the same modules as we do.
 
-    `-m` alone looks into the working directory first, where `tune-dml` does not look: a `random.py` or `types.py` of the user's
-    would stand in for Python's own.
+    `-m` alone searches the working directory first, which `tune-dml` does not search: a user's `random.py` or `types.py`
+    would replace Python's own.
     """
     began_by_name = getattr(sys.modules["__main__"], "__spec__", None) is not None
     return [] if began_by_name and not sys.flags.safe_path else ["-P"]
 
 
 def _folder_of(words: Sequence[str], pid: int) -> Path | None:
-    """The sweep that a driver held: it wrote its number into the lock."""
+    """Return the folder of a driver's sweep: its lock contains the driver's process id."""
     storage = Path(_given(words).get("storage") or Session.storage)
     for lock in storage.absolute().glob("*/lock"):
         if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
@@ -194,14 +194,14 @@ def _folder_of(words: Sequence[str], pid: int) -> Path | None:
 
 
 def _again(words: Sequence[str], folder: Path) -> list[str]:
-    """The verb that goes on: the same one, which runs only what is missing; what was added is in the plan by now."""
+    """Return the command that continues: the same one if it runs only missing trials, else `resume`."""
     if words[0] in {"sweep", "confirm", "audit"}:
         return list(words)
     return ["resume", folder.name, *flags_of("resume", _given(words))]
 
 
 def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[str, float]:
-    """Flag -> what is left of each budget that was given: it is one for all drivers of a command."""
+    """Return the rest of each given budget, by flag; all drivers of a command share it."""
     left: dict[str, float] = {}
     if (seconds := given.get("time_budget")) is not None:
         left["--time-budget"] = seconds - (time.time() - began)
@@ -211,7 +211,7 @@ def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[
 
 
 def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
-    """GPU-hours, or worker-hours without GPUs, of the trials since then; one whose driver died counts until its next sign."""
+    """Return the GPU-hours (worker-hours without GPUs) of trials since `began`; a trial of a lost driver counts to its end."""
     from tune_dml.record.events import SessionStarted, TrialEnded, TrialStarted
 
     share, seconds = 1.0, 0.0
@@ -229,7 +229,7 @@ def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
 
 
 def _of_earlier_jobs(words: Sequence[str], began: float) -> Sequence[str] | None:
-    """Return a command with what earlier jobs of it left of its budgets; None where one is spent."""
+    """Return a command with the budgets that its earlier jobs left; None if one is spent."""
     given = _given(words)
     name = given.get("sweep_name") or given.get("name")
     folder = Path(given.get("storage") or Session.storage) / str(name)
@@ -249,7 +249,7 @@ def _given(words: Sequence[str]) -> Mapping[str, Any]:
 
 
 def flags_of(verb: str, given: Mapping[str, Any]) -> list[str]:
-    """Those of the flags that were given which another verb has too."""
+    """Return the given flags that another verb has too, with their values."""
     flags: list[str] = []
     for option in _command(verb).params:
         value = given.get(option.name)
@@ -267,7 +267,7 @@ def _command(verb: str) -> Any:
     known = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     if verb not in known:
         rule = "the program's modules are gone while it runs"
-        raise ConfigError(Problem("tune-dml", rule, None, "Install it again; then `tune-dml resume SWEEP` goes on."))
+        raise ConfigError(Problem("tune-dml", rule, None, "Install it again; then run `tune-dml resume SWEEP`."))
     return known[verb]
 
 
@@ -280,6 +280,6 @@ def _cause(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a terminal that was closed, a full disk
+    with contextlib.suppress(OSError):  # a closed terminal or a full disk
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def state_of(results: Results) -> str:
-    """`complete`, `running 5/18`, `interrupted 5/18`, `not begun`, `2 of 18 diverged`, `confirmation interrupted 2/10`."""
+    """Return a state such as `complete`, `running 5/18`, `not begun`, `2 of 18 diverged`, `confirmation interrupted 2/10`."""
     ended = sum(trial.status not in {"running", "missing"} for trial in results.trials)
     failed, diverged = results.count("failed"), results.count("diverged")
     if is_running(results.folder):
@@ -39,7 +39,7 @@ def last_update_time(results: Results) -> float:
 
 
 def age_of(results: Results) -> str:
-    """Return how long ago that was, in words."""
+    """Return the time since the last ledger entry, in words."""
     return age(time.time() - last_update_time(results))
 
 
@@ -62,7 +62,7 @@ def headline_of(results: Results) -> str:
 
 
 def answer_of(results: Results) -> list[str]:
-    """Return the answer and, unless the sweep runs, its next step; empty where `summary_of` is None."""
+    """Return the answer and, unless the sweep runs, its next step; empty if `summary_of` is None."""
     running = is_running(results.folder)
 
     def compute() -> list[str]:
@@ -86,7 +86,7 @@ def unjudged(results: Results) -> str:
     if results.looked_at or not _has_numbers(results):
         return ""
     when = "comes with its end" if is_running(results.folder) else "comes with the end of a session"
-    now = f"{command(results, 'report')} judges what is there now: a look, which spends a part of the 5 % error"
+    now = f"{command(results, 'report')} judges the present trials: a look, which spends a part of the 5 % error"
     return f"Not judged yet. The answer {when}; {now}."
 
 

@@ -1,4 +1,4 @@
-"""`tune-dml atlas`: every knob of every loss on data sets, one page and one table."""
+"""`tune-dml atlas`: vary every knob of every loss on data sets; write one page and one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune-dml audit`: which differing setting keeps a run from a protocol's result."""
+"""`tune-dml audit`: find the differing settings that keep a run from a protocol's result."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class _Unfinished:
         return {"incomplete": self.sweep}
 
     def text(self) -> Iterable[RenderableType]:
-        yield f"The sweep {self.sweep} is not complete. Give the same command again to go on."
+        yield f"The sweep {self.sweep} is not complete. Run the same command again to continue."
 
 
 @dataclass(frozen=True)

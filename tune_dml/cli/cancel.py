@@ -1,4 +1,4 @@
-"""`tune-dml cancel`: a sweep on a cluster stops, resumable."""
+"""`tune-dml cancel`: stop a sweep on a cluster; it can be resumed."""
 
 from __future__ import annotations
 

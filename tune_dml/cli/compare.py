@@ -1,4 +1,4 @@
-"""`tune-dml compare`: settings that differ between sweeps, and paired differences where data and seeds match."""
+"""`tune-dml compare`: list settings that differ between sweeps, and paired differences if data and seeds match."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _ranks(comparison: SweepComparison) -> Listing:
 
 
 def _experiment(word: str) -> tuple[str, str] | None:
-    """Store and experiment of `sqlite:///x.db#mine`; None for a sweep."""
+    """Return store and experiment of `sqlite:///x.db#mine`; None for a sweep."""
     uri, sharp, name = word.partition("#")
     return (uri, name) if sharp and "://" in uri else None
 
@@ -116,7 +116,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
 
 
 def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:
-    """Add the folder or store to names that occur twice."""
+    """Return the sweeps; add the folder or store to names that occur twice."""
     called = [results.name for results in sweeps]
     return [
         replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
@@ -158,7 +158,7 @@ class _ShownComparison:
         columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
         yield table("Budget", columns, budgets, right=columns[1:])
         if not comparison.equal_budgets:
-            yield "The budgets differ: the sweep with more trials has a better chance of a good best cell."
+            yield "The budgets differ: with a larger one the best cell is better by chance alone."
         metric = comparison.sweeps[0].metric
         if comparison.paired:
             paired = [

@@ -1,4 +1,4 @@
-"""`tune-dml confirm`: the winner is measured again."""
+"""`tune-dml confirm`: measure the winner again."""
 
 from __future__ import annotations
 

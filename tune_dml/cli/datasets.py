@@ -41,7 +41,7 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class Copy:
-    """Which copy of a data set, and how it is decoded."""
+    """A copy of a data set, and how it is decoded."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
     root: Annotated[
@@ -52,7 +52,7 @@ class Copy:
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False
 
     def open(self) -> DataSet:
-        """The data set as a sweep would open it; reads nothing yet. Raises ConfigError with everything that is wrong."""
+        """Return the data set as a sweep would open it; read nothing yet. Raise ConfigError with all problems."""
         from trainables.data import DATASETS, build_dataset
         from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
@@ -98,7 +98,7 @@ def verify(copy: Copy, *, as_json: Json = False) -> None:
 @datasets.command("prepare")
 @verb
 def prepare(copy: Copy, *, as_json: Json = False) -> None:
-    """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
+    """Decode the pictures into the cache that every trial of this machine shares; continue an interrupted call."""
     dataset = copy.open()
     with progress_bar(console_for(as_json), "decoding") as progress:
         prepared = _prepared(dataset, progress)
@@ -107,7 +107,7 @@ def prepare(copy: Copy, *, as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _DataSets(Listing):
-    """Data sets, with each address on one line, to be copied."""
+    """Data sets, with each address on one line so that it can be copied."""
 
     def text(self) -> Iterable[RenderableType]:
         for row in self.rows:
@@ -157,10 +157,10 @@ class _VerifiedDataSet:
     expected: Mapping[str, int]
     problems: tuple[Problem, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Of this copy; empty when there are problems."""
+    """Counts of this copy; empty if there are problems."""
     checksums: Mapping[str, str] = field(default_factory=dict)
     unreadable: int = 0
-    """Pictures that do not decode and will be left out, as asked for."""
+    """Number of pictures that do not decode and will be left out (--skip-corrupt)."""
     disjoint: bool = False
     """Whether there is a test half, with other classes than the training half."""
     notes: tuple[str, ...] = ()
@@ -223,7 +223,7 @@ class _Prepared:
     seconds: float
     """Seconds of decoding; 0 if it was decoded before."""
     shorter_side: int | None = None
-    """Of pictures that are stored whole."""
+    """Shorter side of pictures that are stored whole."""
 
     def data(self) -> dict[str, Any]:
         pictures = self.pictures

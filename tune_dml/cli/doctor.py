@@ -1,4 +1,4 @@
-"""`tune-dml doctor`: what works here, and what to do about the rest."""
+"""`tune-dml doctor`: check what works here, and say how to fix the rest."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(
     elif cluster is not None:
         found = tuple(_cluster_file(cluster))
         begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
-        ready = "When what is left to you is done: " if any(finding.remedy for finding in found) else "Ready for "
+        ready = "After the steps above: " if any(finding.remedy for finding in found) else "Ready for "
         diagnosis = _Diagnosis(found, f"{ready}`{begin} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
@@ -82,7 +82,7 @@ class _Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Nothing stands in the way of a sweep on the embedded data."""
+        """Whether a sweep on the embedded data can run."""
         return all(finding.level != "problem" for finding in self.findings)
 
     def data(self) -> dict[str, object]:
@@ -91,7 +91,7 @@ class _Diagnosis:
     def text(self) -> Iterable[RenderableType]:
         rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
         yield table("", ("", "what", "found", "what to do"), rows)
-        yield self.ready if self.healthy else "Mend the problems above first."
+        yield self.ready if self.healthy else "Fix the problems above first."
 
 
 def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
@@ -112,9 +112,9 @@ def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
 
 
 def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
-    """Look at everything a sweep needs; starts no cluster and leaves nothing behind but a probe of the MLflow store.
+    """Check everything that a sweep needs; start no cluster and write nothing but a probe of the MLflow store.
 
-    Of a cluster elsewhere each node is asked.
+    Each node of a remote cluster is checked.
     """
     checks: list[Callable[[], list[_Finding]]] = [
         _python,

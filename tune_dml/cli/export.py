@@ -1,4 +1,4 @@
-"""`tune-dml export`: a sweep's trials for other programs: an Optuna study, CSV or Parquet."""
+"""`tune-dml export`: write a sweep's trials for other programs, as an Optuna study, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export(
         show(_Exported(sweep_name, form, to, number), as_json)
         return
     path = absolute(Path(to)) or Path(to)
-    taken = [Problem("TO", "the file is there already", str(path), "Name another one.")] if path.exists() else []
+    taken = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
     raise_if_any([*folder_problems("TO", path.parent), *taken])
     table = results.table()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`tune-dml extend`: a sweep grows by seeds, values, samples or arms."""
+"""`tune-dml extend`: add seeds, values, samples or arms to a sweep."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # publishe
 tune-dml sweep npair_scale --dataset features --data-root glyphs.features
 """
 BARE_SHOWS_HELP = True
-_NO_USE = "is of no use with published features, which are converted as they are"
+_NO_USE = "does not apply to published features, which are converted unchanged"
 
 
 @verb
@@ -67,7 +67,7 @@ def features(
 
 
 def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
-    """Return flags that do not fit: a data set needs a backbone, published features take none."""
+    """Return the problems of flags: a data set needs a backbone, published features take none."""
     from trainables.data import DATASETS
     from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES

@@ -1,4 +1,4 @@
-"""`tune-dml init`: a sweep file for a folder of pictures, ready to run and to change."""
+"""`tune-dml init`: write a sweep file for a folder of pictures, ready to run and to change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
     True: ({"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64}, (3e-4, 1e-3)),
     False: ({"model.backbone": "small_conv", "data.size": 64}, (1e-3, 3e-3)),
 }
-"""By whether a pretrained network is installed: its settings, rates to compare."""
+"""Settings of the network and learning rates to compare, by whether a pretrained network is installed."""
 _UNPROBED = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
 _SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
@@ -91,11 +91,11 @@ def init(
     ] = None,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
     probe: Annotated[bool, typer.Option(help="Train briefly to choose learning rate and steps.")] = True,
-    probe_seconds: Annotated[float, typer.Option(min=1.0, help="What that may take.")] = 45.0,
+    probe_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds that the training may take.")] = 45.0,
     as_json: Json = False,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: beside a busy process its threads would spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before importing torch, whose waiting threads would spin
     from trainables.errors import Problem, raise_if_any
 
     if str(folder) == SLURM and not folder.is_dir():
@@ -105,14 +105,16 @@ def init(
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
-        raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
+        raise_if_any([Problem(str(path), "the file exists already", None, "Write another one with -o FILE.")])
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
     path.write_text(text, encoding="utf-8")
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
     if as_json:
         typer.echo(strict_json({"file": str(path), "next": command}))
         return
-    typer.echo(f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and what else can be said.")
+    typer.echo(
+        f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and further keys as comments."
+    )
     typer.echo(f"Next: {command}")
 
 
@@ -132,7 +134,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     lost = pictures.undecodable(None)  # known since the check
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
-    classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
+    classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # the number is equal for every seed
     pretrained = _has_pretrained()
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
@@ -167,7 +169,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
 
 
 def _has_pretrained() -> bool:
-    """Whether a pretrained network is installed."""
+    """Return whether a pretrained network is installed."""
     from trainables.models import BACKBONES
 
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)

@@ -1,4 +1,4 @@
-"""`tune-dml list`: the sweeps of a folder, each with its state, its age and its answer in a line."""
+"""`tune-dml list`: list the sweeps of a folder, each with its state, age and answer on one line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def list(*, storage: Path, as_json: Json = False) -> None:
         except ConfigError as error:
             unreadable += error.problems
     if lines or not unreadable:
-        show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.spoken))), as_json)
+        show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.updated))), as_json)
     raise_if_any(unreadable)
 
 
@@ -53,13 +53,12 @@ class _SweepLine:
 
     results: Results
     state: str
-    spoken: float
+    updated: float
     answer: str
     """The first sentence of the report's answer; empty before the first result."""
 
     @classmethod
     def of(cls, results: Results) -> _SweepLine:
-        """Read and judge it."""
         return cls(results, state_of(results), last_update_time(results), headline_of(results))
 
 
@@ -75,7 +74,7 @@ class _Sweeps:
             {
                 "sweep": sweep.results.name,
                 "state": sweep.state,
-                "last": datetime.fromtimestamp(sweep.spoken, UTC).isoformat(timespec="seconds"),
+                "last": datetime.fromtimestamp(sweep.updated, UTC).isoformat(timespec="seconds"),
                 "space": sweep.results.plan.space.name,
                 "dataset": sweep.results.plan.dataset,
                 "trials": len(sweep.results.trials),

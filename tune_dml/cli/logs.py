@@ -1,4 +1,4 @@
-"""`tune-dml logs`: what a sweep on a cluster says."""
+"""`tune-dml logs`: print the output of a sweep on a cluster."""
 
 from __future__ import annotations
 

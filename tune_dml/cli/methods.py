@@ -1,4 +1,4 @@
-"""`tune-dml methods`: what can be trained, one a line."""
+"""`tune-dml methods`: list the losses and regularizers."""
 
 from __future__ import annotations
 

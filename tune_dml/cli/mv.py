@@ -1,4 +1,4 @@
-"""`tune-dml mv`: a sweep gets another name."""
+"""`tune-dml mv`: rename a sweep."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Ending:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a verb of a function: a dataclass parameter becomes one flag for each of its fields.
+    """Turn a function into a verb: a dataclass parameter becomes one flag for each of its fields.
 
     A parameter with the name of an option of `Request`, `Resources`, `Racing` or `Session` takes its type, default and
     help from there. What Typer annotates stays unchanged.
@@ -121,7 +121,7 @@ def places_given(storage: Path, tracking_uri: str | None, experiment: str | None
 
 
 def requested(request: Request, own: OwnCommand) -> Request:
-    """Return the request, of `--command` where that was given. Raise a usage error where neither was."""
+    """Return the request, or that of `--command`. Raise a usage error without either."""
     from tune_dml.planning.files.program_space import command_request
 
     if not request.space and own.command is None:
@@ -209,7 +209,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
-        default = ""  # `requested` asks for it, unless there is a command
+        default = ""  # `requested` requires it, unless there is a command
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
@@ -229,7 +229,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
     elif option.name in _COMPLETED:
         shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
-    elif option.name == "engine":  # left out, the number of workers decides
+    elif option.name == "engine":  # by default the number of workers decides
         kind, default = kind | None, None
     elif Path in get_args(kind):
         kind = Path | None if type(None) in get_args(kind) else Path

@@ -1,4 +1,4 @@
-"""`tune-dml plan`: what a sweep would run, what is there already, what it costs and what it can show."""
+"""`tune-dml plan`: show the cells, finished trials, cost and power of a sweep."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ tune-dml plan mine.yaml --all                         # every setting, and where
 tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
 _DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
-"""True differences that are looked at, in margins."""
+"""True differences for which verdicts are simulated, in margins."""
 _MOST_POINTS = 100.0
-"""Two percentages differ by no more."""
+"""Largest possible difference of two percentages."""
 
 
 @verb
@@ -66,7 +66,7 @@ def plan(
 
 
 def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
-    """Check a request and look up its cost; decodes nothing and runs nothing, but a few steps of each kind of cell to `probe`.
+    """Check a request and look up its cost; run nothing, or with `probe` a few steps of each kind of cell.
 
     Raises ConfigError with every problem.
     """
@@ -173,9 +173,9 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
 
 
 def _hardest(plan: Plan) -> tuple[int, int]:
-    """Levels, and settings of each, of the question that makes most comparisons; arms are compared too.
+    """Return the levels, and settings of each level, of the question with most comparisons; arms are levels too.
 
-    A range is tried at as many values as are proposed, and with each of them once: nothing is tuned for a value then.
+    A range has as many values as are proposed. Each is tried once, so nothing is tuned for a value.
     """
     asked = [(2, 1)]
     for arm, knob in _questions(plan):

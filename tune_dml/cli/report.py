@@ -1,4 +1,4 @@
-"""`tune-dml report`, and the end of a session: write and attach the report, print results, verdicts and next commands."""
+"""`tune-dml report` and the end of a session: write and attach the report, print results, verdicts and next commands."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def report(
 
 
 def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
-    """Refuse flags that concern a single sweep."""
-    rule = "is about one sweep, and several are named"
+    """Return a problem for each given flag that concerns a single sweep."""
+    rule = "applies to one sweep, and several are named"
     return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in asked.items() if given]
 
 
@@ -141,9 +141,9 @@ def _end(written: WrittenReport, conditions: Sequence[str], as_json: bool) -> No
 
 
 def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None = None, again: str = "resume") -> None:
-    """Write and show the report of what ran, judged by the planned margin or another.
+    """Write and show the report of a session, then exit with its code; `margin` defaults to the planned one.
 
-    The exit code says how it ended, and `again` is the verb that goes on with it.
+    `again` is the verb that continues an interrupted session.
     """
     from tune_dml.record.origin.several_jobs import goes_on_by_itself
 
@@ -193,7 +193,7 @@ def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[st
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report on disk and its content."""
+    """A report on disk, and its content."""
 
     sweep: Sweep
     files: ReportFiles
@@ -262,7 +262,7 @@ class WrittenReport:
         yield from race_lines(self.sweep.results)
         yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield ""
-        running = self.attachment is not None and is_running(self.sweep.folder)  # elsewhere: our own session has ended
+        running = self.attachment is not None and is_running(self.sweep.folder)  # in another process
         yield from answer_lines(summary, running=running)
         if running:
             yield f"The sweep is running. Follow it with: {command(self.sweep.results, 'status')}"
@@ -285,7 +285,7 @@ class WrittenReport:
 
 @dataclass(frozen=True)
 class _WrittenStudyReport:
-    """A report of several sweeps on disk and what it says."""
+    """A report of several sweeps on disk, and its content."""
 
     study: StudyAnalysis
     files: tuple[Path, Path]

@@ -1,4 +1,4 @@
-"""`tune-dml reproduce PAPER TABLE`: the sweep behind a printed table, and the table with our columns beside the paper's."""
+"""`tune-dml reproduce PAPER TABLE`: run the sweep behind a published table, and write the table with our results."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class _Reproduction:
 
 
 def _name(printed: PrintedTable) -> str:
-    """`sec-supplement-5-cub200`."""
+    """Return the default name of the sweep: `sec-supplement-5-cub200`."""
     words = f"{printed.table.source} {printed.table.number} {printed.trained_on}".lower().split()
     return "-".join(words)
 

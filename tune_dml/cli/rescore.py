@@ -1,4 +1,4 @@
-"""`tune-dml rescore`: a metric that is added later, of trials that have kept their embeddings."""
+"""`tune-dml rescore`: compute further metrics of trials that have stored their embeddings."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class _ShownRescoring:
     results: Results
     rescored: RescoredSweep
     refusal: str | None
-    """Why MLflow lacks them; None if it has them."""
+    """Reason why MLflow lacks the metrics; None if it has them."""
     places: dict[str, str | None]
-    """Flags of this line."""
+    """Location flags of this command, for the commands that it advises."""
 
     def data(self) -> dict[str, object]:
         trials = [vars(trial) for trial in self.rescored.trials]

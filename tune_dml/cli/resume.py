@@ -1,4 +1,4 @@
-"""`tune-dml resume`: a sweep goes on where it stopped."""
+"""`tune-dml resume`: continue a sweep where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune-dml rm`: a sweep is taken from the disk."""
+"""`tune-dml rm`: remove a sweep from the disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
 
     folder = storage.absolute() / sweep_name
     if folder.is_symlink():
-        rule = f"is a link to {folder.resolve()}: what it leads to is not removed by another name"
+        rule = f"is a link to {folder.resolve()}, and a sweep is removed only by its own name"
         remedy = f"Remove the link with `rm`, or the sweep with `tune-dml rm {folder.resolve().name} --storage DIR`."
         raise ConfigError(Problem(str(folder), rule, None, remedy))
     state = load_state(storage.absolute(), sweep_name)
@@ -40,5 +40,5 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
         gone = results.folder.with_name(f".{results.folder.name}.removed")
         results.folder.rename(gone)
     shutil.rmtree(gone)
-    gone_for_good = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
-    typer.echo(strict_json({"removed": str(results.folder), "finished": finished}) if as_json else gone_for_good)
+    text = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
+    typer.echo(strict_json({"removed": str(results.folder), "finished": finished}) if as_json else text)

@@ -1,4 +1,4 @@
-"""`tune-dml schema`: JSON schemas of a sweep file, for editors, and of what each verb prints with --json."""
+"""`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of what a verb prints with --json."""
 
 from __future__ import annotations
 

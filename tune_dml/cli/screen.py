@@ -29,10 +29,10 @@ class View(Protocol):
     """Something to print."""
 
     def data(self) -> Any:
-        """The content as a JSON-able object."""
+        """Return the content as data for JSON."""
 
     def text(self) -> Iterable[RenderableType]:
-        """The content for a terminal."""
+        """Yield the content for a terminal."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,9 @@ class Listing:
     rows: tuple[dict[str, Any], ...]
 
     def data(self) -> list[dict[str, object]]:
-        """The rows."""
         return list(self.rows)
 
     def text(self) -> Iterable[RenderableType]:
-        """One table."""
         columns = list(self.rows[0]) if self.rows else []
         yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
 
@@ -66,7 +64,7 @@ def console_for(as_json: bool) -> Console:
     """Return a console on standard output, or on standard error if standard output carries JSON."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width of its own
+    width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width
     return Console(stderr=as_json, highlight=False, width=width)
 
 
@@ -84,9 +82,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     return drawn
 
 
-def number(value: float | None, *, sign: bool = False) -> str:
+def number(value: float | None) -> str:
     """Format a number with two decimals; empty for None or NaN."""
-    return "" if value is None or math.isnan(value) else format(value, "+.2f" if sign else ".2f")
+    return "" if value is None or math.isnan(value) else f"{value:.2f}"
 
 
 @contextmanager
@@ -108,7 +106,7 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
             bar.start()
 
     def stop() -> None:
-        if bar.live.is_started:  # stopping a bar that never began would print an empty line
+        if bar.live.is_started:  # stopping a bar that has not started would print an empty line
             bar.stop()
 
     try:

@@ -1,4 +1,4 @@
-"""`tune-dml show`: everything about one thing, by its name: a space, a method, a data set or a sweep."""
+"""`tune-dml show`: describe a space, a method, a data set or a sweep by its name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHOSEN_BY = {
     "optimizer": "optim.name",
     "lr_schedule": "optim.lr_schedule",
 }
-"""The setting that names a method of a kind; `KIND.name` of the others."""
+"""Setting that chooses a method of a kind; `KIND.name` for other kinds."""
 
 
 @verb
@@ -60,7 +60,7 @@ def show(
 
 
 def _bearing(name: str, storage: Path) -> Iterator[View]:
-    """Return everything with a name."""
+    """Yield a view of everything that has this name."""
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
@@ -148,7 +148,7 @@ class _ShownSpace:
 
 
 def _domain_text(knob: Knob) -> str:
-    """`0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
+    """Return `0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
     from tune_dml.space import Grid
     from tune_dml.text import value_text
 
@@ -159,7 +159,7 @@ def _domain_text(knob: Knob) -> str:
 
 @dataclass(frozen=True)
 class _ShownMethod:
-    """A loss, a backbone, a schedule ..."""
+    """A method: a loss, a backbone, a schedule ..."""
 
     kind: str
     name: str
@@ -171,7 +171,7 @@ class _ShownMethod:
             "name": self.name,
             "formula": (self.method.__doc__ or "").strip(),
             "citation": getattr(self.method, "citation", ""),
-            "knobs": [] if self.kind == "sampler" else _knobs_of(self.method),  # which has the batch's settings
+            "knobs": [] if self.kind == "sampler" else _knobs_of(self.method),  # its knobs are settings of the batch
         }
 
     def text(self) -> Iterable[RenderableType]:

@@ -1,4 +1,4 @@
-"""`tune-dml skill`: what a coding agent needs to use this command line, as a SKILL.md."""
+"""`tune-dml skill`: print a SKILL.md with what a coding agent needs to use this command line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _RULES = """
   "cannot yet be told apart" mean that more seeds are needed, and `next` has the command that is worth its cost.
 - Do not add seeds until a difference appears. Use `sweep ... --until-decided`, which accounts for repeated looks.
 - Validation chooses. `test/...` figures are sealed; `open` is recorded and comes last.
-- A sweep that was cut off, killed or lost its machine goes on with `tune-dml resume NAME`; nothing runs twice.
+- A sweep that was cut off, killed or lost its machine continues with `tune-dml resume NAME`; nothing runs twice.
 - `status NAME --json` has each failed trial's `reason`. After the cause is removed: `resume NAME --retry-failed`.
 - Settings are dotted: `--set loss.margin=0.2`. `tune-dml show NAME` explains a space, a loss, a setting or a trial.
 - Your own pictures: `tune-dml init FOLDER`, then `sweep FOLDER.yaml`. Your own training script: a sweep file with

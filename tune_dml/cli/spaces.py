@@ -1,4 +1,4 @@
-"""`tune-dml spaces`: the declared studies, with their arms, knobs, citations and published numbers."""
+"""`tune-dml spaces`: list the search spaces, with their arms, knobs, citations and published numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune-dml status`: the matrix of cells and seeds."""
+"""`tune-dml status`: show the trials of a sweep by cell and seed."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ tune-dml status rho1
 tune-dml status rho1 --wait                           # returns when it ends, with the answer
 tune-dml status rho1 --trials                         # every trial with its id
 """
-_LOOK, _RESTART = 0.5, 5.0
-"""Seconds between two looks at a sweep that is waited for, and that a lost driver may take to begin again."""
-_SLURM_LOOK = 5.0
-"""Seconds between two questions to SLURM, which answers many users."""
+_POLL, _RESTART = 0.5, 5.0
+"""Seconds between two checks of a sweep with --wait, and seconds that a lost driver may take to restart."""
+_SLURM_POLL = 5.0
+"""Seconds between two requests to SLURM, which serves many users."""
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 
@@ -62,7 +62,7 @@ def status(
 
         until = time.monotonic() + (math.inf if timeout is None else timeout)
         while wait and _waits_for_slurm(folder) and NotBegun(folder).jobs and time.monotonic() < until:
-            time.sleep(_SLURM_LOOK)
+            time.sleep(_SLURM_POLL)
         if _waits_for_slurm(folder):
             show(NotBegun(folder), as_json)
             raise typer.Exit(130 if wait else 0)
@@ -86,7 +86,7 @@ def _waits_for_slurm(folder: Path) -> bool:
 
 
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
-    """Wait until no process runs a sweep, at most this many seconds."""
+    """Wait until no process runs a sweep, for at most `seconds`."""
     from tune_dml.record.state import read_state
 
     until = math.inf if seconds is None else time.monotonic() + seconds
@@ -96,9 +96,9 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
             alone = 0.0
         elif alone >= _RESTART or not read_state(folder).incomplete:
             return
-        else:  # its driver may have died and begin again
-            alone += _LOOK
-        time.sleep(min(_LOOK, max(until - time.monotonic(), 0.0)))
+        else:  # its driver may have died and restart
+            alone += _POLL
+        time.sleep(min(_POLL, max(until - time.monotonic(), 0.0)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _SweepStatus:
     trial_files: str | None = None
     """Address of the trials' files in object storage."""
     unfetched: int = 0
-    """Ended trials that have left something there."""
+    """Number of ended trials that still have files there."""
 
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import as_typed_here
@@ -186,7 +186,7 @@ class _SweepStatus:
         if left:
             return f"{counted(left, 'trial')} to go", resume
         if results.incomplete:
-            return "The race goes on", resume
+            return "The race continues", resume
         if again:
             return f"{counted(again, 'trial')} of the confirmation to go", resume
         if broken:
@@ -196,11 +196,11 @@ class _SweepStatus:
 
     @property
     def _waits_for(self) -> str:
-        """Return the sweeps before it on its cluster; empty without a waiting driver."""
+        """What the running driver waits for, such as sweeps before it on its cluster; empty if it does not wait."""
         return self.results.waits_for if is_running(self.results.folder) else ""
 
     def _answer(self) -> Iterable[RenderableType]:
-        """Return the answer of the last look and the next step, or how to get an answer on newer trials."""
+        """Yield the answer of the last look and the next step, or how to get an answer."""
         answer, left_out = answer_of(self.results), unjudged(self.results)
         if answer:
             yield from ("", *answer)

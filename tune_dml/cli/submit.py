@@ -1,4 +1,4 @@
-"""`tune-dml submit`: a command runs on a cluster's head and outlives the laptop."""
+"""`tune-dml submit`: run a command on a cluster, where it continues without this machine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Command:
 
     @property
     def files(self) -> list[Path]:
-        """The user's files that it names: a sweep file."""
+        """Files of the user that it names: a sweep file, if any."""
         space = str(self.given.get("space") or "")
         return [Path(space)] if space.endswith((".yaml", ".yml")) else []
 
@@ -129,15 +129,15 @@ class Command:
 
 
 def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> Command:
-    """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
+    """Return the command with its flags checked; raises ConfigError for one that cannot run as a job.
 
-    A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
-    job: the working directory of a job does not.
+    A sweep gets an explicit name, by which its job is found. Its storage must outlive the job, so it must not be in the
+    job's working directory.
 
     Args:
-        words: the verb and what follows it.
-        target: the cluster, as it was named.
-        knows_all: whether no modules of the user's travel, in which its space and its methods may be.
+        words: the verb and its arguments.
+        target: the cluster, as typed.
+        knows_all: False if modules of the user are uploaded, in which the space and its methods may be.
     """
     from tune_dml.cli import application
 
@@ -145,7 +145,7 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool
     group: Any = typer.main.get_command(application())
     if verb not in (*GO_ON, *_ANSWER):
         remedy = _other_place(words, target, group.commands)
-        raise ConfigError(Problem("submit", "a verb that can run as a job", verb, remedy))
+        raise ConfigError(Problem("submit", "must be a verb that can run as a job", verb, remedy))
     context = group.commands[verb].make_context(f"tune-dml submit {shlex.quote(target)} -- {verb}", list(words[1:]))
     if verb == "sweep":
         values_read(context.params)
@@ -161,7 +161,7 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool
 
 
 def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str:
-    """Return what to do instead with a verb that cannot run as a job."""
+    """Return the remedy for a verb that cannot run as a job."""
     verb, *rest = words
     if verb == "tune-dml":
         return "Leave that word out."
@@ -184,7 +184,7 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
     except ConfigError:
         if knows_all:
             raise
-        rule = "a sweep whose space is known only to the modules that travel must be named"
+        rule = "a sweep whose space is declared in uploaded modules must be named"
         raise ConfigError(Problem("--name", rule, None, "Example: --name eta1.")) from None
     return study.name
 
@@ -193,13 +193,10 @@ def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.origin.provenance import mask
 
-    for flag in ("trial_files", "tracking_uri"):  # Ray shows a job's command to whoever may see its dashboard
+    for flag in ("trial_files", "tracking_uri"):  # Ray's dashboard shows a job's command
         value = str(command.given.get(flag) or "")
         if mask(value) != value:
-            rule, remedy = (
-                "no credentials may stand in an address that travels",
-                "Put them into the head's environment.",
-            )
+            rule, remedy = "an uploaded address must not contain credentials", "Put them into the head's environment."
             yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
     if not any_folder:
         yield from _relative_problems(command.given)
@@ -216,21 +213,21 @@ def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem
 
 _PLACES = {
     "storage": ("sweeps must be kept in a folder that every node sees", "/mnt/shared/sweeps"),
-    "output": ("what is written into it would be lost", "/mnt/shared/report"),
+    "output": ("the report would be lost", "/mnt/shared/report"),
     "data_root": ("pictures must lie in a folder that every node has", "/mnt/shared/pictures"),
-    "cache_dir": ("what is decoded into it would be lost", "/var/cache/tune_dml"),
+    "cache_dir": ("decoded pictures would be lost", "/var/cache/tune_dml"),
 }
-"""Flags that name a folder: why it is to be one of the cluster's, and an example."""
+"""Flags that name a folder: why it must be a folder of the cluster, and an example."""
 
 
 def _relative_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse relative folders: they would be inside the job's temporary folder."""
+    """Yield a problem for each relative folder, which would be inside the job's temporary folder."""
     for name, (why, example) in _PLACES.items():
         folder = given.get(name)
         if folder is None or Path(folder).is_absolute() or str(folder).startswith("~"):
             continue
         flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-        yield Problem(flag, f"a job's own folder goes with it: {why}", str(folder), f"Example: {flag} {example}.")
+        yield Problem(flag, f"a job's own folder is deleted with it: {why}", str(folder), f"Example: {flag} {example}.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`tune-dml sweep`: a study from its request to its report."""
+"""`tune-dml sweep`: run a study and write its report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sweep(
 def run_shown(
     request: Request, session: Session, racing: Racing, resources: Resources, ending: Ending, *checks: Check
 ) -> Sweep:
-    """Run a request where people read of it, its pictures' decoding included."""
+    """Run a request and show its progress, including the decoding of pictures."""
     from tune_dml import operations
 
     console = console_for(ending.as_json)

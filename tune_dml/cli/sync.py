@@ -1,4 +1,4 @@
-"""`tune-dml sync`: MLflow is compared with the ledger, brought up to date, and compared again."""
+"""`tune-dml sync`: compare MLflow with the ledger, update it, and compare again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _SyncedSweep:
     results: Results
     reconciliation: Reconciliation
     places: dict[str, str | None]
-    """Flags of this line."""
+    """Location flags of this command, for the commands that it advises."""
 
     def data(self) -> dict[str, object]:
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
@@ -60,7 +60,7 @@ class _SyncedSweep:
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
         if reconciliation.error:
-            yield f"{name}: MLflow is away ({reconciliation.error}); the ledger keeps everything."
+            yield f"{name}: MLflow is unreachable ({reconciliation.error}); the ledger keeps everything."
             yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
         yield from (f"differed: {line}" for line in reconciliation.before[:_SHOWN])

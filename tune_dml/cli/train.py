@@ -1,4 +1,4 @@
-"""`tune-dml train`: one trial without Ray, MLflow or a sweep; also a finished trial again, to the same numbers."""
+"""`tune-dml train`: train one trial without Ray, MLflow or a sweep, or repeat a stored one to the same numbers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TrainedTrial:
 
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
-        """Figures that are not equal to the recorded ones to the last digit: (now, recorded)."""
+        """Metrics that differ from the recorded ones in any digit: (now, recorded)."""
         both = {name: (value, self.recorded[name]) for name, value in self.end.metrics.items() if name in self.recorded}
         return {
             name: (now, then)
@@ -173,7 +173,7 @@ def _single_trial(
 
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
-    """Train it here and now; rows are shown as they come. Raises ConfigError for settings the data cannot satisfy."""
+    """Train a trial in this process and print its rows. Raises ConfigError for settings that the data cannot satisfy."""
     import tempfile
 
     import torch

@@ -2,8 +2,8 @@
 
     write_report(results, path)      HTML, figures, CSV, LaTeX and JSON verdicts
     summary(results)                 the same verdicts for the terminal
-    headline(results)                the first sentence of them
-    judged(results)                  what MLflow shows of them, where somebody has looked
+    headline(results)                the first sentence of the answer
+    judged(results)                  the same for MLflow; None before the first look
 
 Loads neither torch nor Ray; the drawing library only when something is drawn.
 """

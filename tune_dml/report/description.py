@@ -1,4 +1,4 @@
-"""What a report says, in few words and numbers: what MLflow shows of it."""
+"""Summary of a report for MLflow, in sentences and numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tune_dml.report.steps import Step
 def judgement_of(
     analysis: Analysis, sections: Sequence[Section], sentences: Sequence[str], step: Step | None
 ) -> Judgement:
-    """The answer and its numbers: each cell's comparison bar, and its difference to the baseline where there is one."""
+    """Return the answer, and each cell's comparison bar and difference to the baseline."""
     following = [f"Next: {step.command}"] if step else []
     labels = {cell.cell.digest: cell for cell in analysis.cells}
     ranked = [labels[cell.digest] for cell in best_cells(analysis.results) if not cell.baseline]
@@ -38,7 +38,7 @@ def judgement_of(
 
 def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
     low, high = analysis.bar(cell)
-    known = not analysis.metric.percent or high - low < 100  # a bar over every percentage says nothing
+    known = not analysis.metric.percent or high - low < 100  # a bar over all percentages is no information
     figures = {"low": low, "high": high} if known else {}
     if against := analysis.against(cell):
         figures |= {"difference": against.difference, "difference_low": against.low, "difference_high": against.high}

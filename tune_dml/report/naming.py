@@ -1,4 +1,4 @@
-"""Write metrics, knob values and numbers for people."""
+"""Format metrics, knob values and numbers for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN = {
     "direction_mean": "mean turn of directions",
     "direction_variance": "variance of turns",
 }
-"""Names of logged values whose key would not read well."""
+"""Names of logged values whose key is not readable."""
 _BENCHMARKED = ("verification_accuracy", "tar_at_far_1e-3")
 """Metrics that are also logged per benchmark, with its name as a suffix."""
 
@@ -102,7 +102,7 @@ class MetricName:
 
 
 def metric_name(key: str) -> MetricName:
-    """`val/recall_at_1` -> validation R@1, in percent; `val/verification_accuracy_lfw` -> ... (lfw)."""
+    """Return the name of a logged metric: `val/recall_at_1` is `validation R@1`, in percent."""
     group, _, tail = key.rpartition("/")
     name, percent = described(tail) or _described(tail)
     return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), percent)

@@ -1,4 +1,4 @@
-"""A sweep where people compute: its curve and its best cells as tables, Figure 1 as a figure, and what a notebook shows of it."""
+"""A sweep in Python: its curve and its best cells as tables, Figure 1 for matplotlib, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
-    """One row per value of each knob, or of one, the baseline last: seeds, mean, ends of the comparison bar, what was lost.
+    """Return one row per value of each knob, the baseline last: seeds, mean, ends of the comparison bar, lost trials.
 
-    Raises ConfigError for a knob that the sweep does not search.
+    `knob` restricts the table to one knob. Raises ConfigError if the sweep does not search it.
     """
     import pandas as pd
 
@@ -53,7 +53,7 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
 
 
 def best_table(results: Results) -> pd.DataFrame:
-    """One row per cell that validation can select, the best first: its knobs, seeds, mean and training time."""
+    """Return one row per cell that validation can select, the best first: its knobs, seeds, mean and training time."""
     import pandas as pd
 
     cells = {cell.cell.digest: cell for cell in analyse(results).cells}
@@ -73,9 +73,9 @@ def best_table(results: Results) -> pd.DataFrame:
 
 
 def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
-    """Figure 1 of the report, of the first knob or of one, for matplotlib.
+    """Return Figure 1 of the report, for the first knob or `knob`, as a matplotlib figure.
 
-    Raises ConfigError where there is no such knob, or nothing to draw yet.
+    Raises ConfigError if the sweep does not search the knob, or if no cell has a number yet.
     """
     analysis = analyse(results)
     _refuse_unknown(analysis, knob)
@@ -87,9 +87,9 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
 
 
 def notebook_html(results: Results) -> str:
-    """The answer, what to run next, and Figure 1; of trials that nobody has looked at, how to get them."""
+    """Return the answer, the next command and Figure 1 as HTML; before the first look, how to get them."""
     if not results.looked_at:
-        how = "Not judged yet; <code>tune_dml.write_report</code> does: a look, which spends a part of the 5 % error."
+        how = "Not judged yet. <code>tune_dml.write_report</code> judges it: a look, which spends a part of the 5 % error."
         return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
     analysis = analyse(results)
     sections = answers(analysis, traces=False)

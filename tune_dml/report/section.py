@@ -1,4 +1,4 @@
-"""The answer to a question of the report: one section, written to the page, LaTeX, CSV, JSON and the terminal."""
+"""Sections: each answers a question of the report, on the page, in LaTeX, CSV, JSON and the terminal."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ class FigureView:
     """One of several views of a figure, which the reader can choose."""
 
     title: str
-    """On its tab."""
+    """Title of its tab."""
     draw: Callable[[bool], Canvas]
-    """narrow -> the marks."""
+    """Maps narrow (bool) to the canvas."""
     description: str
     """Text alternative."""
     sentence: str = ""
-    """Below the drawing."""
+    """Sentence below the drawing."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Toggle:
     """A part of a figure that readers can show or hide."""
 
     group: str
-    """The group of its marks (`Canvas.group`)."""
+    """Group of its marks (`Canvas.group`)."""
     label: str
     colour: str
-    """A role of the palette."""
+    """Role in the palette."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Figure:
     name: str
     """File name and anchor."""
     draw: Callable[[bool], Canvas]
-    """narrow -> the marks: the first view."""
+    """Maps narrow (bool) to the canvas of the first view."""
     description: str
     """Text alternative, the finding first."""
     caption: str
@@ -142,7 +142,7 @@ class Figure:
     others: tuple[FigureView, ...] = ()
     toggles: tuple[Toggle, ...] = ()
     sentence: str = ""
-    """Below the first view."""
+    """Sentence below the first view."""
 
     @cached_property
     def views(self) -> tuple[FigureView, ...]:
@@ -268,13 +268,13 @@ class Section:
     findings: tuple[str, ...] = ()
     """Problems that make `report --check` fail."""
     headline: str = ""
-    """Its sentence of the answer at the head of page and terminal; may be empty."""
+    """Its sentence in the answer at the head of page and terminal; may be empty."""
     steps: tuple[Step, ...] = ()
     """Candidates for the next command."""
     hint: str = ""
     """Why no further seeds are advised; part of the answer if nothing is more urgent."""
     data: Mapping[str, object] = field(default_factory=dict)
-    """Its keys of verdicts.json, of the knob's object or the whole; dataclasses, mappings, sequences, numbers, text."""
+    """Its keys of verdicts.json, in the knob's object or at the top; dataclasses, mappings, sequences, numbers, text."""
     appendix: bool = False
     """Whether it belongs to the folded appendix; set from the question's order."""
     style: str = ""

@@ -1,4 +1,4 @@
-"""The next command: candidates, each tried on the plan before it is advised."""
+"""Candidates for the next command; each is tried on the plan before it is advised."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")
 _MOST_COST = 6.0
-"""Most expected trials for an answer, in trials of the sweep, at which a step is worth its cost."""
+"""Maximum expected number of trials for an answer, as a multiple of the sweep's, for which a step is worth its cost."""
 _SMALL_SWEEP = 12
-"""Trials that any sweep may spend on an answer as if it had as many."""
+"""Smaller sweeps may spend as many trials on an answer as a sweep of this size."""
 _NEEDED = 60
-"""Least urgency of a step that finishes what was begun, whatever it costs."""
+"""Least urgency of a step that completes the sweep, which is worth any cost."""
 _LONGER = 2
 """Factor by which training that was too short is lengthened."""
 
@@ -34,23 +34,23 @@ class Step:
 
     command: str
     settles: str
-    """What it would show, as a clause: `whether rho matters`."""
+    """The question that it would settle, as a clause: `whether rho matters`."""
     trials: int
     """Number of trials that it runs."""
     urgency: int
     """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent."""
     chance: float | None = None
-    """The probability that it settles this (`stats.forecast`); None if unknown."""
+    """Probability that it settles the question (`stats.forecast`); None if unknown."""
     length: float = 1.0
     """Length of each trial, relative to those that have run."""
 
     @property
     def trials_per_answer(self) -> float:
-        """Expected trials for an answer, by which steps of equal urgency are ranked."""
+        """Expected number of trials for an answer; it ranks steps of equal urgency."""
         return self.trials * self.length / (EVEN if self.chance is None else max(self.chance, 1e-9))
 
     def is_worth_it(self, results: Results) -> bool:
-        """Whether its expected cost for an answer is in proportion to the sweep's."""
+        """Return whether its expected cost for an answer is in proportion to the cost of the sweep."""
         affordable = _MOST_COST * max(len(results.trials), _SMALL_SWEEP)
         return self.urgency >= _NEEDED or self.trials_per_answer <= affordable
 
@@ -73,11 +73,9 @@ def cost_of(step: Step, results: Results) -> str:
     """Return `12 trials, about 3 min 05 s of training`."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
     text = counted(step.trials, "trial")
-    return (
-        f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
-        if seconds
-        else text
-    )
+    if not seconds:
+        return text
+    return f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
 
 
 def go_on(
@@ -91,7 +89,7 @@ def go_on(
 
 
 def more_seeds(results: Results, settles: str, urgency: int, ahead: Forecast | None) -> tuple[Step, ...]:
-    """Return the further seeds that are worth running; the fewest if the noise is unknown."""
+    """Return a step that adds the seeds that are worth running, or the fewest possible if the noise is unknown."""
     if ahead is None:
         return extend(results, settles, urgency, seeds=next_look(len(results.plan.seeds)))
     if not ahead.worth_it:
@@ -107,7 +105,7 @@ def not_worth_it(ahead: Forecast | None, question: str, instead: str) -> str:
 
 
 def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ...]:
-    """Return the sweep's own command with twice the training; none if Python started it, or if it holds a secret."""
+    """Return the sweep's own command with twice the training; none if Python started it, or if it contains a secret."""
     plan, typed = results.plan, [str(word) for word in results.provenance.get("argv", ())]
     key = next((key for key in _LENGTHS if plan.base_settings.get(key)), "")
     if len(typed) < 3 or not is_program(typed[0]) or typed[1] != "sweep" or not key or any("***" in w for w in typed):

@@ -30,7 +30,7 @@ class Answer:
 
     sentences: tuple[str, ...]
     step: Step | None
-    """The step to run next; None if no step would settle more."""
+    """The step to run next; None if no step is worth its cost."""
     cost: str
     """Cost of the step; empty without one."""
     facts: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ class SummaryRow:
 
     label: str
     n: int
-    """Seeds with a result, of `planned`."""
+    """Number of seeds with a result, of `planned`."""
     planned: int
     mean: float
     low: float
@@ -131,13 +131,13 @@ class SweepSummary:
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
-    """Judge a sweep as it stands, without drawing or writing anything; `margin` defaults to the planned one."""
+    """Judge the present results of a sweep, without drawing or writing anything; `margin` defaults to the planned one."""
     analysis = analyse(results, margin)
     return summarise(analysis, answers(analysis, traces=False))
 
 
 def judged(results: Results) -> Judgement | None:
-    """Return what MLflow shows of a sweep; None before the first look."""
+    """Return the judgement that MLflow shows; None before the first look."""
     return summary(results).judgement if results.looked_at else None
 
 

@@ -42,9 +42,9 @@ class KnobVerdict:
     mistunability: Estimate
     """Loss of the worst value against the default; at least 0."""
     tolerated: tuple[float, float]
-    """The widest range of neighbouring values around the default that certainly lose less than the margin."""
+    """The widest range of neighbouring values around the default that lose significantly less than the margin."""
     perhaps_tolerated: tuple[float, float]
-    """The widest such range that does not certainly lose more."""
+    """The widest such range whose values do not lose significantly more than the margin."""
     margin: float
 
     @property
@@ -65,16 +65,15 @@ class KnobVerdict:
         return int(np.argmax([effect.value for effect in self.effects]))
 
 
-def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> list[Estimate]:
+def effects_of_values(values: Array, comparisons: int) -> list[Estimate]:
     """Compare the cells of a loss with its default, the first row.
 
     Args:
         values: (cells, seeds); nan where a trial has no value, -inf where it diverged.
-        comparisons: Number of comparisons that share `alpha`: all of the atlas.
-        alpha: Error of the whole atlas.
+        comparisons: Number of comparisons that share `ALPHA`: all of the atlas.
 
     Returns:
-        An estimate for each cell. A cell of which every trial diverged certainly loses everything.
+        An estimate for each cell; -inf, with both limits, for a cell with a diverged trial.
     """
     diverged = np.asarray(np.isneginf(values).any(axis=1))
     finite = np.where(np.isfinite(values), values, np.nan)
@@ -85,7 +84,7 @@ def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> 
     if len(kept) < 2 or kept[0] != 0:
         return found
     noise = fit_pairs(finite[kept], resolution_shown(finite[kept].tolist()))
-    reach = half_widths(noise, alpha, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
+    reach = half_widths(noise, ALPHA, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
     for row, cell in enumerate(kept[1:], start=1):
         middle = float(noise.estimate[row, 0])
         found[cell] = Estimate(middle, middle - float(reach[row]), middle + float(reach[row]))
@@ -93,7 +92,7 @@ def effects_of_values(values: Array, comparisons: int, alpha: float = ALPHA) -> 
 
 
 def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estimate], margin: float) -> KnobVerdict:
-    """Return the verdict on a knob from the effects of its values, the default among them with effect 0."""
+    """Return the verdict on a knob from the effects of its values; that of the default is 0."""
     order = np.argsort(values)
     ascending, ordered = [values[index] for index in order], [effects[index] for index in order]
     gains, losses = ordered, [Estimate(-one.value, -one.high, -one.low) for one in ordered]
@@ -107,7 +106,7 @@ def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estima
 
 
 def _largest(effects: Sequence[Estimate]) -> Estimate:
-    """Return the largest effect: bounds that hold for each hold for the largest."""
+    """Return the largest effect; its bounds are the largest of all bounds."""
     known = [one for one in effects if not np.isnan(one.value)]
     return Estimate(max(one.value for one in known), max(one.low for one in effects), max(one.high for one in effects))
 

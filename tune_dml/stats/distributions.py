@@ -1,6 +1,6 @@
 """Quantiles and tails of the distributions that the verdicts use, and a root finder.
 
-Takes them from scipy.special: scipy.stats and scipy.optimize would add a second to every command that shows an answer.
+They use scipy.special: scipy.stats and scipy.optimize would add a second to every command that shows an answer.
 """
 
 from __future__ import annotations

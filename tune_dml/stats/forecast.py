@@ -1,15 +1,15 @@
-"""Forecast of what further seeds will show, by simulating continuations of a table and judging each.
+"""Forecast what further seeds will show: simulate continuations of a table and judge each.
 
-A continuation repeats the seeds so far and adds simulated ones. Each is drawn from a posterior:
+A continuation repeats the seeds so far and adds simulated ones, drawn from a posterior:
 
     noise   future seeds are correlated as the residuals are, mixed with independent noise of each cell; its scale and each
             cell's own are drawn from scaled inverse chi-square laws
     means   mu ~ N(common, tau^2), y | mu ~ N(mu, noise / n); tau is drawn given the table, prior half-Cauchy, then mu given
             tau (Gelman et al., Bayesian Data Analysis, 5.4). Means that lie far apart by luck are drawn together
-    holes   a cell loses seeds as often as so far
+    holes   each cell loses seeds at its rate so far
 
-The chance of a verdict is the share of continuations in which it falls at the level of the next look. It is predictive, so
-promised chances and kept ones agree on average (benchmarks/verdicts.py --only advice).
+The chance of a verdict is the share of continuations that reach it at the level of the next look. On average verdicts are
+reached as often as forecast (benchmarks/verdicts.py --only advice).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Verdict = Callable[[Array, float], Mask]
 """Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
 _MOST_TIMES = 3
-"""Looks are considered up to the first with this many times the current seeds."""
+"""Looks are considered up to the first that has this many times the current seeds."""
 EVEN = 0.5
 """Minimum chance for which an extension is advised."""
 _RUNS = 240
@@ -48,9 +48,8 @@ class Forecast:
     """Number of seeds to extend to, and the chance that they decide."""
 
     seeds: int
-    """Seeds in all; the most considered if none is worth running."""
+    """Seeds in all; the largest number considered if no extension is worth running."""
     chance: float
-    """Chance that they decide."""
 
     @property
     def worth_it(self) -> bool:
@@ -61,15 +60,15 @@ class Forecast:
 def forecast_seeds(
     values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
 ) -> Forecast | None:
-    """Choose the next look; return None with fewer than two seeds.
+    """Return the number of seeds to extend to, and their chance to decide; None with fewer than two seeds.
 
     Args:
         values: cells x seeds, with holes.
         now: seeds of the sweep, of which `values` may hold a part.
-        level: the error that a look at so many seeds may spend.
+        level: maps a number of seeds to the error level of a look at them.
         decided: judges tables as the next report will.
         scale: of the prior of the differences, usually the margin.
-        resolution: what values move in steps of.
+        resolution: step of the values.
     """
     looks, n = _looks_ahead(now), values.shape[-1]
     further = [max(1, round((seeds - now) * n / now)) for seeds in looks]
@@ -93,9 +92,9 @@ def forecast_fresh_seeds(
     resolution: float = 0.0,
     alpha: float = 0.05,
 ) -> Forecast | None:
-    """Choose the fresh seeds that show the first cell of a pair to beat the second by a paired t interval.
+    """Return how many fresh seeds show that the first cell of a pair beats the second, by a paired t interval.
 
-    Larger is better. The other cells show how much of the first cell's lead is selection.
+    Larger is better. The other cells show how much of the first cell's lead is due to selection.
     """
     drawn = _continuations(values, max(counts), scale=scale, resolution=resolution)
     if drawn is None:
@@ -131,14 +130,14 @@ def sensitivity_is_decided(
     resolution: float = 0.0,
     flat_decides: bool = True,
 ) -> Verdict:
-    """Return whether tables get a verdict on the knob, as `judge_sensitivity` gives it.
+    """Return a function that says whether tables get a verdict on the knob, as `judge_sensitivity` gives it.
 
     Args:
         margin: the smallest difference that matters.
-        rows: the value of each cell, where a value has several cells.
+        rows: the value of each cell, if a value has several cells.
         tuned: whether the best of a value's cells counts; otherwise their average does.
-        resolution: what values move in steps of.
-        flat_decides: whether "does not matter" is a verdict.
+        resolution: step of the values.
+        flat_decides: whether "does not matter" counts as decided.
     """
 
     def decided(values: Array, alpha: float) -> Mask:
@@ -156,7 +155,7 @@ def sensitivity_is_decided(
 def _average_verdicts(
     values: Array, alpha: float, margin: float, weights: Array, resolution: float
 ) -> tuple[Mask, Mask]:
-    """Return whether a difference of averages is certainly larger than the margin, and whether none is."""
+    """Return whether some difference of averages is significantly above the margin, and whether all are below it."""
     effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
     alone = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
     sensitive = (np.maximum(effects.low, -effects.high) > margin).any(-1)
@@ -164,7 +163,7 @@ def _average_verdicts(
 
 
 def best_is_known(resolution: float = 0.0) -> Verdict:
-    """`compare_with_best` on many tables, larger is better: one cell alone may be the best."""
+    """Return a function that says whether only one cell may be the best (`compare_with_best`); larger is better."""
 
     def decided(values: Array, alpha: float) -> Mask:
         maybe = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
@@ -176,9 +175,9 @@ def best_is_known(resolution: float = 0.0) -> Verdict:
 def pairs_are_decided(
     row: int, margin: float, resolution: float = 0.0, *, tuned: Sequence[int] | None = None
 ) -> Verdict:
-    """Return whether `row` certainly differs from each other one, or certainly lies within the margin of it.
+    """Return a function that says whether `row` significantly differs from, or lies within the margin of, each other row.
 
-    `tuned`: the row of each cell, where a row is as good as the best of its cells.
+    `tuned` has the row of each cell if a row is as good as the best of its cells.
     """
 
     def decided(values: Array, alpha: float) -> Mask:
@@ -238,7 +237,7 @@ def _noise_roots(
 
 
 def _inverse_chi_square(df: float, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw factors between an estimated and a true variance."""
+    """Draw ratios of a true variance to its estimate."""
     return np.asarray(df / rng.chisquare(df, shape))
 
 

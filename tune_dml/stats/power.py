@@ -36,9 +36,9 @@ def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, co
 
 
 def _tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
-    """Return `half_width` of levels that are tuned over so many settings each (`tuned`), all of which may be a level's best.
+    """Return `half_width` for levels that are each tuned over `settings` (`tuned`), if every setting may be the best.
 
-    That is the widest it can be: a setting that is certainly not the best takes no share of the error.
+    This is the largest possible width: a setting that is significantly beaten takes no share of the error.
     """
     if settings < 2 or levels < 2 or seeds < 2:
         return half_width(seeds=seeds, sd=sd, cells=levels, alpha=alpha)
@@ -130,7 +130,7 @@ def verdict_chances(
     settings: int = 1,
     runs: int = _RUNS,
 ) -> VerdictChances:
-    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `matters` does.
+    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `verdicts.sensitivity` does.
 
     With several `settings` each level is tuned over them, all equally good: hard to judge, because each may be the best.
     """
@@ -149,11 +149,10 @@ def verdict_chances(
     return VerdictChances(difference, float(matters.mean()), float(equal.mean()))
 
 
-def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
+def _noise_range(sd: float, df: int) -> tuple[float, float]:
     """Return a confidence interval of the true noise, estimated as `sd` with `df` degrees of freedom."""
-    low, high = (
-        sd * math.sqrt(df / float(chi2_isf(1 - tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
-    )
+    tails = (1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2
+    low, high = (sd * math.sqrt(df / float(chi2_isf(tail, df))) for tail in tails)
     return low, high
 
 
@@ -162,8 +161,8 @@ def seeds_range(
 ) -> tuple[int | None, int | None]:
     """Return the seeds that tell equal levels from levels twice the margin apart, at both ends of the noise range.
 
-    By the formula of `_tuned_half_width`, where each level is tuned over several `settings`. None where more than 1000 would
-    be needed. The second suffices with assurance 0.8.
+    Uses `_tuned_half_width`, for levels tuned over several `settings`. None if more than 1000 would be needed. The second
+    number suffices with assurance 0.8.
     """
 
     def needed(noise: float) -> int | None:

@@ -24,7 +24,7 @@ from scipy import linalg, stats
 Matrix = NDArray[np.float64]
 
 _LEVEL = 0.03
-"""Error of each of the two tests. Further suspects add some; together a false name has at most 5 %."""
+"""Error of each of the two tests. Further suspects add to it; in all, a setting is named wrongly in at most 5 %."""
 MOST_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
 _RUNS = 24  # of the first stage, for up to 12 settings
@@ -69,7 +69,7 @@ class ScreeningVerdict:
     together: FactorEffect | None = None
     """The joint effect of the two leading suspects, if they interact."""
     noise: float = float("nan")
-    """Standard deviation of one run, without what its seed shares."""
+    """Standard deviation of one run without the seed effect."""
     freedom: int = 0
     """Degrees of freedom of the noise."""
 
@@ -93,11 +93,11 @@ def _hadamard(order: int) -> Matrix:
 
 
 def screening_design(factors: int) -> Design:
-    """Return the first stage: a Hadamard design folded over, each run and its mirror image under a seed of their own.
+    """Return the first stage: a Hadamard design with its mirror image; a run shares its seed with its mirror image only.
 
     The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
-    under 12 seeds; 24 take 48. Were seeds shared by more runs, a setting that only changes the random draws, such as the
-    batch size, would have one draw a seed for all of them and be named too often.
+    under 12 seeds; 24 take 48. If more runs shared a seed, a setting that only changes the random draws, such as the batch
+    size, would have one draw per seed for all of them and be named too often.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]
@@ -117,7 +117,7 @@ def confirmation_design(factors: int, chosen: Sequence[int]) -> Design:
 
 
 def suspects(design: Design, values: Matrix) -> tuple[int, ...]:
-    """Return the factors to confirm: the pair that explains most, then others that stand out. Skips runs without a value.
+    """Return the factors to confirm: the pair that explains most, then others that stand out. Skip runs without a value.
 
     Args:
         design: The first stage.
@@ -181,11 +181,14 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
 
 def _joined(first: Design, values: Matrix, second: Design, again: Matrix) -> tuple[Design, Matrix]:
     """Return both stages as one design, without runs that have no value."""
-    levels = np.vstack([first.levels, second.levels])
-    blocks = np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
     outcome = np.concatenate([values, again])
     kept = np.isfinite(outcome)
-    return Design(levels, blocks).rows(kept), outcome[kept]
+    return _stacked(first, second).rows(kept), outcome[kept]
+
+
+def _stacked(first: Design, second: Design) -> Design:
+    blocks = np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
+    return Design(np.vstack([first.levels, second.levels]), blocks)
 
 
 def _pairs(factors: int) -> list[tuple[int, int]]:
@@ -233,7 +236,7 @@ def _interaction_p(design: Design, chosen: Sequence[int], outcome: Matrix) -> fl
 
 
 def _pair_scores(design: Design, outcomes: Matrix) -> Matrix:
-    """Return what each pair of factors and its interaction explain beside the blocks: (outcomes, pairs)."""
+    """Return the sum of squares that each pair of factors with its interaction explains beside the blocks: (outcomes, pairs)."""
     blocks = linalg.orth(_blocks(design))
     scores = []
     for one, other in _pairs(design.levels.shape[1]):
@@ -247,7 +250,7 @@ def _pair_scores(design: Design, outcomes: Matrix) -> Matrix:
 def _weights(design: Design, chosen: Sequence[int], factor: int, *, alone: bool) -> Matrix:
     """Return the weights of an effect over a model's coefficients.
 
-    `alone`: with the protocol's value of the interacting factor, else averaged over its two values.
+    `alone`: at the protocol's value of the interacting factor, else averaged over its two values.
     """
     blocks = _blocks(design).shape[1]
     extra = 0 if factor in chosen else 1
@@ -300,12 +303,12 @@ def _critical(factors: int) -> tuple[float, float]:
     return float(np.quantile(nothing[0], _LEVEL)), float(np.quantile(beside[1][:, 1:].min(axis=1), _LEVEL))
 
 
-def _simulated_p_values(factors: int, effects: Matrix, simulations: int, seed: int = 0) -> tuple[Matrix, Matrix]:
+def _simulated_p_values(factors: int, effects: Matrix, simulations: int) -> tuple[Matrix, Matrix]:
     """Simulate audits with unit noise; return the p-values of both tests: (simulations,), (simulations, factors).
 
     A factor that is no suspect has the p-value 1.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     design = screening_design(factors)
     outcomes = design.levels @ effects / 2 + generator.standard_normal((simulations, len(design.levels)))
     best = _pair_scores(design, outcomes).argmax(axis=1)
@@ -314,10 +317,7 @@ def _simulated_p_values(factors: int, effects: Matrix, simulations: int, seed: i
         chosen, rows = _pairs(factors)[number], np.flatnonzero(best == number)
         second = confirmation_design(factors, chosen)
         again = second.levels @ effects / 2 + generator.standard_normal((len(rows), len(second.levels)))
-        both = Design(
-            np.vstack([design.levels, second.levels]),
-            np.concatenate([design.blocks, second.blocks + design.blocks.max() + 1]),
-        )
+        both = _stacked(design, second)
         together = np.hstack([outcomes[rows], again])
         full = _model(both, chosen)
         overall[rows] = _p_value(_blocks(both), full, together)

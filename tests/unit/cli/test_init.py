@@ -36,7 +36,7 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert (code, err) == (0, "")
     assert "3: margin=0.1, margin=0.2, margin=0.5" in out
     code, _, err = command_line("init", "my birds", "--no-probe")
-    assert (code, "is there already" in err) == (1, True)
+    assert (code, "exists already" in err) == (1, True)
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 

@@ -70,13 +70,13 @@ def test_one_that_is_told_to_end_before_it_has_begun_says_so(drivers, capfd):
 def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
     code, seen = drivers(LOST, LOST, SPOKEN)
     assert (code, seen) == (0, [WORDS, WORDS, WORDS])
-    assert capfd.readouterr().err.count("going on from where it stopped") == 2
+    assert capfd.readouterr().err.count("continuing where it stopped") == 2
 
 
 @pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
 def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
     assert drivers((code, False, True), SPOKEN)[0] == 0
-    assert f"ended without a word ({cause}" in capfd.readouterr().err
+    assert f"ended unexpectedly ({cause}" in capfd.readouterr().err
 
 
 def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
@@ -114,7 +114,7 @@ def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
     assert code == 130  # the second one's are spent when it is lost: the session is closed
     assert seen[2][:2] == ["report", "toy"]
     said = capfd.readouterr().err
-    assert said.count("going on") == said.count("its budget is spent") == 1
+    assert said.count("continuing where") == said.count("its budget is spent") == 1
 
 
 def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
@@ -126,7 +126,7 @@ def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (134, "The driver ended without a word (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
+        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
         (1, ""),  # a traceback is there
     ],
 )

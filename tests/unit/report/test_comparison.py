@@ -49,15 +49,15 @@ def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
         assert row.difference == pytest.approx(naive)
         assert row.low < row.difference < row.high < 0
         assert row.verdict == "worse"
-    assert "certainly worse at 5 of 6 shared points" in comparison_sentences(found)[0]
+    assert "significantly worse at 5 of 6 shared points" in comparison_sentences(found)[0]
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"dataset": "digits"}, "other data set: digits, not glyphs"),
-        ({"seeds": (7, 8, 9)}, "fewer than two seeds are in both"),
-        ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one lies at the knobs"),
+        ({"seeds": (7, 8, 9)}, "they share fewer than two seeds"),
+        ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one has the knob values"),
     ],
 )
 def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, options, reason):
@@ -75,7 +75,7 @@ def test_page_and_json_say_the_same(half, lower, tmp_path):
     assert {row["verdict"] for row in seen["paired"]} == {"worse", "undecided"}
     html = page.read_text()
     assert "What differs?" in html
-    assert "certainly worse at 5 of 6" in html
+    assert "significantly worse at 5 of 6" in html
     assert html.index("What differs?") < html.index("How far apart")
 
 
@@ -83,7 +83,7 @@ def test_the_very_same_configuration_is_not_compared(half):
     found = compare_sweeps([half, half])
     assert found.same == {"half": 6}
     assert not found.paired
-    assert "cannot differ" in comparison_sentences(found)[0]
+    assert "share only equal configurations" in comparison_sentences(found)[0]
 
 
 def test_json_of_a_cell_without_numbers_has_null(tmp_path):

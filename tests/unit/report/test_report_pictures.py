@@ -193,8 +193,8 @@ def test_an_older_sweep_says_what_it_lacks(tmp_path):
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert not page.all("img")
     for section, words in {
-        "norms": "No trial left a histogram of norms",
-        "sheets": "No trial left a histogram of norms or a sheet of pictures",
+        "norms": "No trial has a histogram of norms",
+        "sheets": "No trial has a histogram of norms or a sheet of pictures",
         "training-regularizer-rho": "No trial logged validation R@1 during training",
     }.items():
         assert words in by_id(page, section).text
@@ -217,7 +217,7 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path):
         (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert len(page.all("img")) == 1
-    assert "no SEC, seed 0, left nothing to show" in by_id(page, "norms").text
+    assert "no SEC, seed 0, has nothing to show" in by_id(page, "norms").text
 
 
 def test_a_sheet_that_was_switched_off_is_said(tmp_path):

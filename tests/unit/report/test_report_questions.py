@@ -132,7 +132,7 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
         ('Section("run", "?", "?")', "two sections of the report share a name.*'run'"),
         ('Section("a", "?", "?", (Table("cells", "", ("a",), ((text_cell("b"),),)),))', "two tables.*'cells'"),
         ('Section("a", "?", "?", (Figure("norms", None, "", ""),))', "two figures.*'norms'"),
-        ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write one name .*'cells'"),
+        ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write the same key .*'cells'"),
     ],
 )
 def test_two_questions_cannot_claim_one_name(steep, tmp_path, monkeypatch, body, rule):

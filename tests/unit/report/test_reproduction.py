@@ -84,7 +84,7 @@ def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_p
     assert top.why_not == ()
     assert "loss.k" in top.not_printed
     cited = next(row for row in rows if row.method == "HDC")
-    assert cited.why_not == ("cited by the paper from others",)
+    assert cited.why_not == ("the paper cites it from others",)
     assert "Not printed, and taken to be as ours: loss.k" in markdown(rows, printed)
 
 

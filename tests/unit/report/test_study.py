@@ -43,8 +43,8 @@ def test_a_flat_curve_leaves_the_order_open(steep, tmp_path):
 
 def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
     study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
-    assert "nothing says how noisy" in study.transfers[0].refusal
-    assert any("cannot be said with one seed" in sentence for sentence in study_sentences(study))
+    assert "the noise of one of them is unknown" in study.transfers[0].refusal
+    assert any("is unknown with one seed" in sentence for sentence in study_sentences(study))
 
 
 def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):

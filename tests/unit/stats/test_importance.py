@@ -74,7 +74,7 @@ def test_noise_alone_is_refused_on_a_grid():
     rng = np.random.default_rng(3)
     claimed = [not importance_of_grid(rng.normal(size=(5, 4, 3))).problem for _ in range(200)]
     assert np.mean(claimed) <= 0.05
-    assert importance_of_grid(rng.normal(size=(5, 4, 1))).problem == "one seed says nothing of the noise"
+    assert importance_of_grid(rng.normal(size=(5, 4, 1))).problem == "one seed gives no noise estimate"
 
 
 def search(surface, cells, seed):

@@ -28,14 +28,14 @@ def alike(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]
 
 
 def _same_numbers(one: CellAnalysis, other: CellAnalysis) -> bool:
-    """Whether two cells share a seed and have equal results under all shared seeds."""
+    """Return whether two cells share a seed and have equal results under all shared seeds."""
     here, there = ({trial.seed: mark for trial in cell.trials if (mark := _mark(trial))} for cell in (one, other))
     shared = here.keys() & there.keys()
     return bool(shared) and all(here[seed] == there[seed] for seed in shared)
 
 
 def changes_nothing(arm: ArmAnalysis, knob: Knob) -> bool:
-    """Whether at least two values of a knob gave results, and all of them the same."""
+    """Return whether at least two values of a knob have results, and all of these are equal."""
     at_others: dict[tuple[str, ...], list[CellAnalysis]] = {}
     for cell in arm.cells:
         if knob.path in cell.cell.knobs and cell.values:

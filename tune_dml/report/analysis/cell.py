@@ -81,6 +81,11 @@ class ArmAnalysis:
         return sum(sum(cell.seconds) for cell in self.trained) / 3600
 
 
+def seed_values(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> np.ndarray:
+    """Return the values of cells by seed, (cells, seeds); NaN without a value."""
+    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in cells])
+
+
 def best_cells(results: Results) -> list[Cell]:
     """Return the cells with a finished trial, best validation first, the baseline included.
 
@@ -131,7 +136,7 @@ def race_findings(results: Results, cells: Sequence[CellAnalysis]) -> RaceFindin
     if race is None or not race.judged:
         return None
     sign = 1.0 if plan.space.goal == "maximize" else -1.0
-    values = np.array([[sign * cell.values.get(seed, math.nan) for seed in plan.seeds] for cell in cells])
+    values = sign * seed_values(cells, plan.seeds)
     lost = [{trial.seed: trial.status for trial, _ in cell.failures} for cell in cells]
     statuses = np.array([[of_cell.get(seed, "") for seed in plan.seeds] for of_cell in lost])
     diverged = statuses == "diverged"

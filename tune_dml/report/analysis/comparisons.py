@@ -113,7 +113,7 @@ class CellComparisons:
 
     @property
     def _share_left(self) -> float:
-        """Share of the comparisons with one cell that early stopping left."""
+        """Share of the comparisons with one cell that remains after early stopping."""
         left = sum(bool(cell.values) for cell in self.cells)
         return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
 
@@ -169,12 +169,7 @@ class CellComparisons:
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
         for difference in _differences(self):
-            low, high = (
-                (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
-            )
-            verdict: Literal["better", "worse", "undecided"] = (
-                "better" if low > 0 else "worse" if high < 0 else "undecided"
-            )
+            verdict = better_or_worse(difference.low, difference.high, self.sign)
             ends = self.metric.change_ends(difference.low, difference.high)
             shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
             rows.append(BaselineDifference(difference.first, shared, difference.estimate, *ends, verdict))
@@ -187,6 +182,12 @@ class CellComparisons:
     @cached_property
     def _against(self) -> Mapping[str, BaselineDifference]:
         return {row.label: row for row in self.against_baseline or ()}
+
+
+def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "worse", "undecided"]:
+    """Return the verdict on a difference with this interval; `sign` is -1 if smaller is better."""
+    low, high = sorted((sign * low, sign * high))
+    return "better" if low > 0 else "worse" if high < 0 else "undecided"
 
 
 def _differences(analysis: CellComparisons) -> tuple[Difference, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.report.analysis.alike import changes_nothing
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
@@ -27,8 +27,8 @@ from tune_dml.text import is_number, value_text
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
 _TESTED_SEARCHES = frozenset({"random", "qmc", "gp"})
-"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or nobody has counted them."""
-_CHOSEN = "configurations were stopped early by what they were worth, and the others do not stand for their values"
+"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or were not measured."""
+_CHOSEN = "configurations were stopped early by their results, so the others do not represent their values"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class KnobAnalysis:
     failed: tuple[str, ...] = ()
     """Values that a race left unsettled because their trials failed."""
     search_effect: SearchedEffect | None = None
-    """For values that cannot be compared, because a search did not cross them."""
+    """Test of the knob's effect, if its values cannot be compared because a search did not cross them."""
     unused: bool = False
     """Whether all values gave identical results, so that the knob had no effect."""
 
@@ -260,7 +260,7 @@ def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:
 
 
 def _point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, bar: float) -> CurvePoint:
-    """A point of a curve, with everything its trials gave."""
+    """Return a point of a curve with the results and failures of its trials."""
     seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
     return CurvePoint(
@@ -321,7 +321,7 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
 
 
 def places_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
-    """Return where a knob was in each cell, from 0 to 1: a column for numbers, or one a category."""
+    """Return the position of a knob in each cell, from 0 to 1: one column for numbers, else one per category."""
     tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
     if isinstance(domain, Grid):
@@ -347,7 +347,7 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
     cells = [cell for cell in arm.cells if cell.values or cell.diverged]
     if not arm.trained or any(cell.stopped for cell in arm.cells):
         return None
-    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in cells])
+    values = seed_values(cells, analysis.seeds)
     kept = np.isfinite(values).any(1)
     means = np.zeros(len(cells))
     means[kept] = fill_holes(values[kept])[0].mean(1)
@@ -373,13 +373,13 @@ def level_key(value: Value) -> tuple[str, str]:
 
 
 def same_value(value: Value, x: float | str) -> bool:
-    """Whether a knob's value equals a published one."""
+    """Return whether a knob's value equals a published one."""
     if is_number(value) and is_number(x):
         return math.isclose(value, x, rel_tol=1e-9)
     return str(value) == str(x)
 
 
 def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
-    """Give labels that rounding made equal their full value."""
+    """Return the labels, with the full value if rounding made labels equal."""
     times = Counter(labels.values())
     return {key: text if times[text] == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()}

@@ -64,8 +64,8 @@ def looks_of(
     """Return the recorded looks and the current one.
 
     Args:
-        past: the looks on record, in order.
-        trials: as they stand now, those that are planned among them.
+        past: the recorded looks, in order.
+        trials: all planned trials in their present state.
         imported: whether another program made the results.
         share: see `Looks`.
     """

@@ -22,7 +22,7 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class Line:
-    """One value of the knob over training."""
+    """A metric over training at one value of the knob."""
 
     label: str
     steps: tuple[int, ...]
@@ -39,9 +39,9 @@ class Change:
     label: str
     first: int
     last: int
-    """Steps."""
+    """Steps of the two evaluations."""
     size: float
-    """Mean over the trials that have both evaluations."""
+    """Mean change over the trials that have both evaluations."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class ShownCell:
 
 @dataclass(frozen=True)
 class Pair:
-    """The baseline (the worst cell where there is none) and the best other cell, under one seed."""
+    """The baseline (or the worst cell, if there is no baseline) and the best other cell, under one seed."""
 
     sides: tuple[ShownCell, ...]
     seed: int | None
@@ -191,11 +191,11 @@ def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence
     }
     seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)  # the first of the fullest
     if seed is None or not by_seed[seed]:
-        why = "No trial left a histogram of norms or a sheet of pictures: none finished, or they ran before these were kept."
+        why = "No trial has a histogram of norms or a sheet of pictures: none finished, or they ran before these were stored."
         return Pair((), None, (why,))
     shown = {side.label for side in by_seed[seed]}
     absent = [
-        f"{cell.label}, seed {seed}, left nothing to show: its trial did not finish, or ran before this was kept."
+        f"{cell.label}, seed {seed}, has nothing to show: its trial did not finish, or ran before this was stored."
         for cell in candidates
         if cell.label not in shown
     ]

@@ -1,6 +1,6 @@
-"""A canvas: lines, areas, dots and text in pixels, and their SVG. Colours are roles (`colours`), so that a page may turn dark.
+"""A canvas: lines, areas, dots and text in pixels, and their SVG. Colours are roles (`colours`), for light and dark pages.
 
-Text stays text: searchable, in the page's font. The bytes depend on the marks alone.
+Text stays searchable and has the page's font. The bytes depend on the marks alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Mark:
     points: tuple[tuple[float, float], ...]
     pen: Pen
     shape: str = ""
-    """Of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
+    """Shape of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
     size: float = 0.0
     """A dot's radius, a text's font size."""
     text: str = ""
@@ -57,7 +57,7 @@ class Mark:
     bold: bool = False
     halo: bool = False
     link: str = ""
-    """Anchor of a row of the page with details."""
+    """Anchor of the page's row with details."""
     group: str = ""
     """Group of marks that are shown and hidden together."""
 
@@ -98,13 +98,13 @@ class Canvas:
         self.marks.append(mark)
 
     def text(
-        self, x: float, y: float, text: str, colour: str = "soft", *, size: float = FONT, anchor: Anchor = "start",
+        self, x: float, y: float, text: str, colour: str = "soft", *, anchor: Anchor = "start",
         bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         """Draw a line of text whose baseline is at y; a `halo` keeps it readable on lines."""
         line, pen = one_line(text), Pen(colour)
         self.marks.append(
-            Mark("text", ((x, y),), pen, size=size, text=line, anchor=anchor, bold=bold, halo=halo, group=self._group)
+            Mark("text", ((x, y),), pen, size=FONT, text=line, anchor=anchor, bold=bold, halo=halo, group=self._group)
         )
 
     def svg(self) -> str:
@@ -142,14 +142,14 @@ SVG_STYLE = (
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Estimate the width of a text in pixels, rather too large."""
+    """Estimate the width of a text in pixels; the estimate is rather too large."""
     return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
-def fitted(text: str, width: float, size: float = FONT) -> str:
+def fitted(text: str, width: float) -> str:
     """Shorten a text to at most `width` pixels."""
     cuts = (shortened(text, letters) for letters in range(len(text), 4, -1))
-    return next((cut for cut in cuts if text_width(cut, size) <= width), shortened(text, 4))
+    return next((cut for cut in cuts if text_width(cut) <= width), shortened(text, 4))
 
 
 def _n(number: float) -> str:

@@ -34,7 +34,7 @@ def width_of(narrow: bool) -> float:
 
 
 def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
-    """Draw means as lines and ranges as bands; names stand at the lines' ends, or below on a phone."""
+    """Draw means as lines and ranges as bands, with names at the lines' ends, or below on a phone."""
     width = width_of(narrow)
     rows = _legend_rows(series, width) if narrow else []
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
@@ -63,7 +63,7 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
 
 def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
-    if not kept:  # nothing of it can be shown on a logarithmic axis
+    if not kept:  # a logarithmic axis can show none of it
         return
     at = [frame.at(horizontal.share(item.xs[i])) for i in kept]
     upper = [(x, frame.up(item.high[i])) for x, i in zip(at, kept, strict=True)]
@@ -105,7 +105,7 @@ def _legend(canvas: Canvas, series: Sequence[Series], rows: Sequence[Sequence[in
 
 
 def apart(wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
-    """Move heights apart by at least `gap`, within the frame as far as there is room."""
+    """Move heights apart by at least `gap`; keep them within the frame if there is room."""
     placed: list[tuple[float, int]] = []
     for height, index in sorted(wanted):
         least = placed[-1][0] + gap if placed else top
@@ -192,7 +192,7 @@ def whiskers(
         if math.isfinite(item.middle):
             canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
     frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()])
-    title = fitted(x_title, width)  # one that is longer than the axis begins below the names of rows
+    title = fitted(x_title, width)  # a title longer than the axis begins below the names of rows
     middle = min(left + frame.width / 2, width - 2 - text_width(title) / 2)
     canvas.text(middle, frame.bottom + 36, title, "ink", anchor="middle")
     return canvas
@@ -209,23 +209,23 @@ class HeatCell:
 
 
 def _row_names(rows: Sequence[str], width: float) -> tuple[float, list[str]]:
-    """Return the room for row names, and the names cut to it: so that different rows keep different names."""
+    """Return the width for row names, and the names cut to it such that different rows keep different names."""
     longest = max((text_width(row) for row in rows), default=0.0) + 16
     for share in (0.38, 0.62):
         left = min(longest, width * share)
         names = [fitted(row, left - 10) for row in rows]
         if len(set(names)) == len(set(rows)):
             return left, names
-    return left, [fitted(row[::-1], left - 10)[::-1] for row in rows]  # they differ at the end
+    return left, [fitted(row[::-1], left - 10)[::-1] for row in rows]  # names that differ at the end
 
 
 def heat(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[HeatCell]], titles: tuple[str, str],
-    *, narrow: bool, centred: bool = False,
+    *, narrow: bool,
 ) -> Canvas:  # fmt: skip
-    """Fields whose depth follows their value; the number stands in each that has room. A dash marks one without a number.
+    """Draw a heat map: larger values are darker, and each cell's text is written if there is room.
 
-    `titles` are of rows and columns; with `centred`, values above and below 0 have a colour each.
+    `titles` are those of rows and columns.
     """
     width = width_of(narrow)
     left, names = _row_names(rows, width)
@@ -237,7 +237,7 @@ def heat(
     canvas.text(2, 40, titles[0], "ink", bold=True)
     canvas.text(left, 14, titles[1], "ink", bold=True)
     _name_columns(canvas, columns, left, step)
-    depth = _depth([cell.value for row in cells for cell in row], centred)
+    depth = _depth([cell.value for row in cells for cell in row])
     for index, (name, row) in enumerate(zip(names, cells, strict=True)):
         top = 46 + tall * index
         if tall >= FONT + 2 or index % math.ceil((FONT + 2) / tall) == 0:
@@ -245,8 +245,7 @@ def heat(
         for place, cell in enumerate(row):
             x = left + step * place
             if math.isfinite(cell.value):
-                colour = "bad" if centred and cell.value < 0 else "good"
-                shade = Pen(colour, opacity=0.06 + 0.44 * depth(cell.value))
+                shade = Pen("good", opacity=0.06 + 0.44 * depth(cell.value))
                 canvas.box(x + 0.5, top + 0.5, x + step - 0.5, top + tall - 0.5, shade, text=cell.tip)
             if named and tall >= FONT + 2:
                 lost = not math.isfinite(cell.value)
@@ -263,11 +262,8 @@ def _name_columns(canvas: Canvas, columns: Sequence[str], left: float, step: flo
             end = middle + reach
 
 
-def _depth(values: Sequence[float], centred: bool) -> Callable[[float], float]:
+def _depth(values: Sequence[float]) -> Callable[[float], float]:
     finite = [value for value in values if math.isfinite(value)] or [0.0]
-    if centred:
-        most = max(abs(value) for value in finite) or 1.0
-        return lambda value: abs(value) / most
     low, span = min(finite), max(finite) - min(finite) or 1.0
     return lambda value: (value - low) / span
 
@@ -275,9 +271,9 @@ def _depth(values: Sequence[float], centred: bool) -> Callable[[float], float]:
 def critical_differences(
     items: Sequence[Whisker], joined: Sequence[Sequence[int]], x_title: str, *, narrow: bool
 ) -> Canvas:
-    """Names at their means on one axis, and a bar over each group of which no two are told apart.
+    """Draw names at their means on one axis, and a bar over each group whose members cannot be told apart.
 
-    `joined` has the members of each group, as places in `items`; names are placed below one another, from both sides.
+    `joined` has the members of each group, as indices of `items`. Names stand below one another, on both sides.
     """
     width, row = width_of(narrow), 18.0
     half = -(-len(items) // 2)

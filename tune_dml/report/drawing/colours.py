@@ -1,13 +1,10 @@
 """Colours of all figures by role, for light and dark pages.
 
-The arms' are Okabe and Ito's, told apart by every common kind of colour vision, darkened or lightened until they stand out at 3:1
-from the page; nothing is said by colour alone: series differ in marker and dashes too. Values of a knob that have an order take
-a ramp from blue to amber.
+Arms have Okabe and Ito's colours, which people with common colour deficiencies can tell apart, darkened or lightened to a
+contrast of 3:1 with the page. Series also differ in marker and dashes. Ordered values of a knob have a ramp from blue to red.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#17202a", "#e8ecf1"),
@@ -68,6 +65,6 @@ def css_variables(dark: bool) -> str:
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())
 
 
-def css_classes(names: Sequence[str] = tuple(PALETTE)) -> str:
+def css_classes() -> str:
     """Return a CSS class per role that sets its colour."""
-    return " ".join(f".k-{name} {{ color: var(--{name}); }}" for name in names)
+    return " ".join(f".k-{name} {{ color: var(--{name}); }}" for name in PALETTE)

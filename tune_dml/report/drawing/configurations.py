@@ -37,7 +37,7 @@ class SearchedKnob:
 def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
     """Draw a line per configuration across its knobs to its score, coloured by score, best on top.
 
-    More knobs than have room for the names of their values go on in further rows, each of which ends at the score.
+    Knobs continue in further rows if the names of their values need more room; each row ends at the score.
     """
     width, height, top, bottom = width_of(narrow), 316.0, 60.0, 284.0
     axes = [KnobAxis(knob.axis, knob.levels, bottom - top, even=False) for knob in knobs]

@@ -1,4 +1,4 @@
-"""The curve of a knob: difference to the baseline seed by seed, with the printed curves beside it on the same axis."""
+"""The curve of a knob: differences to the baseline by seed, with the published curves on the same axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.space import Value
 from tune_dml.text import value_text
 
 _MOST_DOTS = 1500
-"""Of more trials some seeds are drawn, evenly chosen."""
+"""Maximum number of trials drawn as dots; with more, only evenly chosen seeds are drawn."""
 _SHAPES = ("square", "triangle", "down", "cross")
 _BESIDE = 8.0
 """Pixels between the intervals of two arms at one value."""
@@ -297,7 +297,7 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Publis
     if not any(level.dots for level in _levels(shown)):
         base = "their own baseline" if shown.printed else ""
     if text_width(base) <= _ROOM:
-        add(frame.up(0.0), base, "base")  # no name where nothing lies on it
+        add(frame.up(0.0), base, "base")
     else:
         add(frame.up(0.0), shown.baseline, "base", second=mean)
     for arm in shown.arms:

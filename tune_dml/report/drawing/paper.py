@@ -1,4 +1,4 @@
-"""A canvas as PDF or PNG, drawn by matplotlib. Equal marks give equal bytes."""
+"""Draw a canvas as PDF or PNG with matplotlib. Equal marks give equal bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def matplotlib_figure(canvas: Canvas) -> Figure:
 
 
 def _own_style() -> AbstractContextManager[None]:
-    """Ignore the user's matplotlib settings."""
+    """Return a context with our matplotlib settings instead of the user's."""
     import matplotlib as mpl
 
     style = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "text.parse_math": False}

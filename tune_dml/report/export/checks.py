@@ -18,7 +18,7 @@ from trainables.errors import Problem, nearest
 
 Verdicts = Mapping[str, Any]
 
-_ARGUMENT = r"(?P<argument>(?:[^()]|\([^()]*\))*?)"  # cells are called so: `SoftTriple (our)`
+_ARGUMENT = r"(?P<argument>(?:[^()]|\([^()]*\))*?)"  # labels may contain parentheses: `SoftTriple (our)`
 _TERM = re.compile(rf"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*{_ARGUMENT}\s*\))?\s*")
 
 
@@ -70,7 +70,7 @@ _WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
     "complete": (lambda verdicts, _: not {"running", "missing"} & set(verdicts["counts"]), ""),
     "confirmed": (lambda verdicts, _: (verdicts["confirmation"] or {}).get("verdict") == "holds", ""),
 }
-"""Each word's test on the verdicts, and the kind of its argument: a knob, a cell, nothing."""
+"""Test of each word on the verdicts, and the kind of its argument: `knob`, `cell`, or empty for none."""
 
 
 def condition_problems(conditions: Sequence[str]) -> list[Problem]:

@@ -1,6 +1,6 @@
-"""The published schema of verdicts.json: what a reader in another program may rely on. `make docs` writes it to docs/.
+"""The published schema of verdicts.json, on which other programs may rely. `make docs` writes it to docs/.
 
-Keys may be added without a new version; a key that goes, or means something else, raises the version in `SCHEMA`.
+Keys may be added without a new version; removing a key or changing its meaning raises the version in `SCHEMA`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from pydantic import BaseModel, ConfigDict, Field
 from tune_dml.report.export.verdicts import SCHEMA
 
 Number = float | None
-"""None where it does not exist: infinite, or not a number."""
+"""None for infinite values and NaN."""
 
 
 class _Open(BaseModel):
-    """Further keys may stand beside these."""
+    """Allows further keys."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Next(_Open):
-    """What to run next."""
+    """The command to run next."""
 
     command: str
     settles: str
-    chance: float | None = Field(None, description="Of settling it; null where it is not known.")
+    chance: float | None = Field(None, description="Probability of settling it; null if unknown.")
     trials: int
     cost: str
 
 
 class PlainAnswer(_Open):
-    """What the page begins with."""
+    """The head of the page: answer, next command, facts."""
 
     sentences: list[str]
     next: Next | None
@@ -40,7 +40,7 @@ class PlainAnswer(_Open):
 
 
 class Metric(_Open):
-    """What the sweep is judged by."""
+    """The metric by which the sweep is judged."""
 
     key: str
     label: str
@@ -68,7 +68,9 @@ class Sensitivity(_Open):
     differences: list[Gap]
     seeds: int
     seeds_needed: int | None
-    seeds_chance: float | None = Field(None, description="That `seeds_needed`, or the most considered, decide it.")
+    seeds_chance: float | None = Field(
+        None, description="Probability that `seeds_needed`, or the largest number considered, decide it."
+    )
     diverged: list[str]
     stopped: list[str] = []
     algorithm: str
@@ -110,7 +112,7 @@ class Point(_Open):
 
 
 class KnobVerdicts(_Open):
-    """All that is said of one knob."""
+    """All verdicts on one knob."""
 
     path: str
     symbol: str
@@ -146,7 +148,7 @@ class AgainstBaseline(_Open):
 
 
 class Gain(_Open):
-    """A declared contrast: an arm less another one, or the gain of an arm less that of another one."""
+    """A declared contrast: an arm minus another one, or the gain of an arm minus that of another one."""
 
     arm: str
     against: str
@@ -157,10 +159,10 @@ class Gain(_Open):
 
 
 class Gains(_Open):
-    """What each method gains over its own baseline."""
+    """The gain of each method over its own baseline."""
 
     rows: list[Gain]
-    differences: list[Gain] = Field(description="Of an arm's gain less that of another arm.")
+    differences: list[Gain] = Field(description="An arm's gain minus that of another arm.")
     lost: list[str]
     margin: float
     alpha: float
@@ -195,7 +197,7 @@ class FailedTrial(_Open):
 
 
 class Trial(_Open):
-    """Where a number comes from."""
+    """One trial, the source of its numbers."""
 
     trial: str
     run_id: str | None
@@ -224,7 +226,7 @@ class Verdicts(_Open):
     findings: list[str]
     knobs: list[KnobVerdicts]
     baseline: AgainstBaseline | None
-    gains: Gains | None = Field(None, description="The contrasts that the study declares; null where it declares none.")
+    gains: Gains | None = Field(None, description="The contrasts that the study declares; null if it declares none.")
     cells: list[CellVerdicts]
     failures: list[FailedTrial]
     trials: list[Trial]
@@ -233,6 +235,6 @@ class Verdicts(_Open):
 
 
 def json_schema() -> dict[str, object]:
-    """The schema as JSON Schema, draft 2020-12."""
+    """Return the schema as JSON Schema, draft 2020-12."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
     return {**head, **Verdicts.model_json_schema(by_alias=True), "title": "verdicts.json of a tune-dml report"}

@@ -23,7 +23,7 @@ def _csv_field(item: TableCell) -> str:
     if item.value is not None:
         return repr(item.value)
     text = "" if item.text == "-" else item.text
-    # a spreadsheet would run a text that begins like a formula
+    # a spreadsheet would run a text that starts like a formula
     return f"'{text}" if text[:1] in {"=", "+", "@"} or (text[:1] == "-" and len(text) > 1) else text
 
 

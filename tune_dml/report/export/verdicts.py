@@ -1,4 +1,4 @@
-"""verdicts.json: the numbers of the page in full precision, under stable names; docs/verdicts.schema.json describes it."""
+"""verdicts.json: the numbers of the page in full precision, under stable keys; docs/verdicts.schema.json describes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = "tune_dml.verdicts/3"
 
 
 def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
-    """Return the verdicts as JSON text; null where a number does not exist."""
+    """Return the verdicts as JSON text; null for numbers that are not finite."""
     plan = analysis.results.plan
     knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in analysis.knobs}
     body: dict[str, object] = {
@@ -42,7 +42,7 @@ def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
         target = knobs[section.knob.key] if section.knob else body
         for name, value in section.data.items():
             if name in target:
-                rule = "two questions of the report write one name into verdicts.json"
+                rule = "two questions of the report write the same key of verdicts.json"
                 raise ConfigError(Problem("report", rule, name, RENAME))
             target[name] = value
     return json.dumps(_plain(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

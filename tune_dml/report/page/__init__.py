@@ -28,14 +28,14 @@ from tune_dml.report.section import Section, Table, TableCell
 from tune_dml.report.summary import Answer, answer_of
 
 _MOST_ROWS = 1500
-"""Most rows of a table on the page; the CSV has all."""
+"""Maximum number of rows of a table on the page; the CSV has all."""
 _MOST_CHOICES = 16
-"""Most views and toggles of one figure."""
+"""Maximum number of views and of toggles of one figure."""
 
 
 @dataclass(frozen=True)
 class PageHead:
-    """What a page begins and ends with."""
+    """Texts at the head and the foot of a page."""
 
     name: str
     """The window's title."""
@@ -129,12 +129,12 @@ def _css(text: str) -> str:
 
 
 def _with_code(text: str) -> Markup:
-    """Escape a text, and set what stands between backticks as code."""
+    """Escape a text, and mark text between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text)))  # noqa: S704 - escaped before
 
 
 def _shortened(table: Table) -> Table:
-    """Cut a table to what the page shows."""
+    """Return the columns and rows of a table that the page shows."""
     table = table.without(table.csv_only)
     if len(table.rows) <= _MOST_ROWS:
         return table

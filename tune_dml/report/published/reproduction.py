@@ -1,4 +1,4 @@
-"""A published table with the sweep's results beside each number, and reasons against comparing them."""
+"""A published table with the sweep's result beside each number, and reasons against comparing them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReproducedNumber:
     why_not: tuple[str, ...]
     """Reasons against comparing the two; empty if they compare."""
     not_printed: tuple[str, ...] = ()
-    """Conditions of the published number that nobody states."""
+    """Conditions of the published number that neither paper nor code states."""
 
     @property
     def gap(self) -> float:
@@ -63,7 +63,7 @@ def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber
 
 
 def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
-    """Write `reproduction.csv`, one row a number, and `reproduction.md`, the table with the sweep's results."""
+    """Write `reproduction.csv`, with one row per number, and `reproduction.md`, the table with the sweep's results."""
     folder.mkdir(parents=True, exist_ok=True)
     long, wide = folder / "reproduction.csv", folder / "reproduction.md"
     with long.open("w", encoding="utf-8", newline="") as file:
@@ -112,7 +112,7 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
     if method is None or is_cited(row):
-        return None, "cited by the paper from others" if is_cited(row) else "its method is not described"
+        return None, "the paper cites it from others" if is_cited(row) else "its method is not described"
     names = {path: value for path, value in method.settings.items() if path.split(".")[1] in {"name", "base", "head"}}
     fitting = [cell for cell in results.cells if all(cell.settings.get(path) == v for path, v in names.items())]
     named = [cell for cell in fitting if cell.arm == row.method] or fitting

@@ -22,7 +22,7 @@ from tune_dml.text import one_line
 GROUP = "tune_dml.questions"
 _APPENDIX = 600
 _OF_A_SEARCH = 335
-"""After the configurations and the importance of knobs, before trust."""
+"""Position of a knob whose values cannot be compared: after configurations and importance, before trust."""
 RENAME = "Rename the one of your package."
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -100,7 +100,7 @@ def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
 
 
 def first_sentence(analysis: Analysis) -> str:
-    """Return the first sentence of the answer, asking no question after it."""
+    """Return the first sentence of the answer, without asking further questions."""
     asked = sorted(_in_order(analysis, traces=False), key=lambda item: not item[0].appendix)
     sentences = (one_line(one.section(analysis, knob).headline) for one, knob in asked)
     return next(filter(None, sentences), "")

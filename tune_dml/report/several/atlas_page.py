@@ -46,7 +46,7 @@ def _amount(metric: MetricName, one: Estimate) -> str:
 
 
 def atlas_data(knobs: Sequence[JudgedKnob], margin: float) -> dict[str, Any]:
-    """Return everything as JSON stores it."""
+    """Return the atlas as data for JSON."""
     rows = [
         {
             "dataset": one.dataset,

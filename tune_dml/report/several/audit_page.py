@@ -35,7 +35,7 @@ class AuditReport:
 
     @property
     def metric(self) -> MetricName:
-        """The metric that it is about."""
+        """Metric by which the audit judges."""
         return metric_name(self.audit.metric)
 
     @property
@@ -51,7 +51,7 @@ class AuditReport:
 
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
-    """Return the answer: what is wrong with the data, what changes the result, and how much the rest can."""
+    """Return the answer: faults of the data, settings that change the result, and a bound for the others."""
     return (*(f"Check the data: {finding}." for finding in report.audit.data), *_settings_sentences(report))
 
 
@@ -101,7 +101,7 @@ def _changes(effect: FactorEffect, metric: MetricName, verbs: tuple[str, str] = 
 
 def _pair_sentence(report: AuditReport) -> str:
     verdict, metric = report.verdict, report.metric
-    assert verdict.together is not None  # noqa: S101 - asked only where there is one
+    assert verdict.together is not None  # noqa: S101 - its only caller has checked it
     pair = report.suspects[:2]
     one, other = (report.audit.factors[index].name for index in pair)
     alone = [_changes(verdict.effects[index], metric) for index in pair]
@@ -118,7 +118,7 @@ def _number_sentence(report: AuditReport) -> tuple[str, ...]:
 
 
 def audit_data(report: AuditReport) -> dict[str, Any]:
-    """Return everything as JSON stores it."""
+    """Return the audit as data for JSON."""
     verdict = report.verdict
     settings = [
         {

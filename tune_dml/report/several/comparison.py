@@ -12,6 +12,7 @@ import numpy as np
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
+from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.several.page import SeveralSweeps
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
@@ -38,9 +39,9 @@ class PairedDifference:
 
     sweep: str
     point: str
-    """The values of the knobs that both sweeps have there."""
+    """Values of the knobs of both cells."""
     first: str
-    """The first sweep's cell."""
+    """Cell of the first sweep."""
     second: str
     seeds: int
     """Number of seeds that both cells have."""
@@ -160,8 +161,8 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
         reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
     unknown = [sweep.results.name for sweep in (first, second) if _data_unknown(sweep.results)]
     if unknown:
-        remedy = "log them by mlflow.log_input, or say --same-data"
-        reasons.append(f"which data {' and '.join(unknown)} was trained on is not known: {remedy}")
+        remedy = "log it by mlflow.log_input, or pass --same-data"
+        reasons.append(f"the training data of {' and '.join(unknown)} is unknown: {remedy}")
     elif ours.dataset != theirs.dataset:
         reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
     elif ours.data_digest != theirs.data_digest:
@@ -169,19 +170,19 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
             f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
         )
     if (first.results.imported is None) != (second.results.imported is None):
-        reasons.append("one was trained elsewhere, and its rules of training are not known to be ours")
+        reasons.append("one was trained by another program, whose rules of training are unknown")
     elif ours.protocol_version != theirs.protocol_version:
         versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
         reasons.append(f"other rules of training (protocol version {versions})")
     if reasons:
         return tuple(reasons)
     if len(set(ours.seeds) & set(theirs.seeds)) < 2:
-        return ("fewer than two seeds are in both, and differences are judged within seeds",)
+        return ("they share fewer than two seeds, and differences are judged within seeds",)
     matched = _matched(first, second)
     if not matched:
-        return ("no cell of one lies at the knobs of a cell of the other",)
+        return ("no cell of one has the knob values of a cell of the other",)
     if not any(len(a.values.keys() & b.values.keys()) > 1 for a, b in matched):
-        return ("no two cells at the same knobs have finished two seeds in common",)
+        return ("no two cells with equal knob values have finished the same two seeds",)
     return ()
 
 
@@ -219,10 +220,7 @@ def _judged(
     judged = []
     for index, (sweep, first, second) in enumerate(pairs):
         low, high = float(contrasts.low[index]), float(contrasts.high[index])
-        worst, best = (low, high) if reference.sign > 0 else (-high, -low)
-        verdict: Literal["better", "worse", "undecided"] = (
-            "better" if worst > 0 else "worse" if best < 0 else "undecided"
-        )
+        verdict = better_or_worse(low, high, reference.sign)
         shared = sorted(first.values.keys() & second.values.keys())
         difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
         judged.append(

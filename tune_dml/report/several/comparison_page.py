@@ -17,7 +17,7 @@ _MOST_WHISKERS = 40
 
 
 def comparison_data(comparison: SweepComparison) -> dict[str, object]:
-    """Return everything as JSON; null where a number does not exist."""
+    """Return the comparison as data for JSON; null for numbers that are not finite."""
     names = comparison.names
     body: dict[str, object] = json_value({
         "schema": SCHEMA,
@@ -45,7 +45,7 @@ def comparison_sentences(comparison: SweepComparison) -> tuple[str, ...]:
         if rows:
             lines.append(_verdict(comparison, name, rows))
         elif comparison.same[name] and name not in {item.sweep for item in comparison.refusals}:
-            lines.append(f"What {name} and {first} share is the very same configuration: it cannot differ.")
+            lines.append(f"{name} and {first} share only equal configurations, so there is no difference to judge.")
     return tuple(lines)
 
 
@@ -56,9 +56,9 @@ def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference
     most = f"the largest difference is {with_unit(metric, metric.signed(widest.difference))} at {widest.point}"
     of = counted(len(rows), "shared point")
     if not better and not worse:
-        return f"{name} certainly differs from {first} at none of {of}; {most}."
+        return f"{name} differs significantly from {first} at none of {of}; {most}."
     parts = [f"{word} at {count}" for word, count in (("better", better), ("worse", worse)) if count]
-    return f"{name} is certainly {' and '.join(parts)} of {of} than {first}; {most}."
+    return f"{name} is significantly {' and '.join(parts)} of {of} than {first}; {most}."
 
 
 def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, Path]:
@@ -69,7 +69,7 @@ def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, P
         for name, budget in zip(names, comparison.budgets, strict=True)
     )
     title = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    footer = f"Compared within seeds; {names[0]} is what the others are compared with."
+    footer = f"Compared within seeds; {names[0]} is the reference."
     sentences = comparison_sentences(comparison)
     head = sweeps_head((title, "Comparison of sweeps", title), (sentences, facts), footer, "comparison.json")
     page = page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
@@ -81,10 +81,10 @@ def _what_differs(comparison: SweepComparison) -> Section:
         (text_cell(path), *(text_cell(value_text(value)) for value in values))
         for path, values in comparison.differences.items()
     )
-    caption, columns = "What is not the same in all: data and protocol first.", ("setting", *comparison.names)
+    caption, columns = "Settings that differ, data and protocol first.", ("setting", *comparison.names)
     body: list[Block] = [Table("differs", caption, columns, rows) if rows else Text("The sweeps share every setting.")]
     if not comparison.equal_budgets:
-        body.append(Text("The budgets differ: a larger one finds a better best cell by chance alone."))
+        body.append(Text("The budgets differ: with a larger one the best cell is better by chance alone."))
     return Section("differs", "What differs?", "What differs", tuple(body))
 
 
@@ -95,7 +95,7 @@ def _differences(comparison: SweepComparison) -> Section:
     ]
     if comparison.paired:
         body += [_figure(comparison), _table(comparison)]
-    same = [f"{name}: {count} cells are the very same configuration as {comparison.names[0]}'s and are left out."
+    same = [f"{name}: {count} cells have the configuration of a cell of {comparison.names[0]} and are left out."
             for name, count in comparison.same.items() if count]  # fmt: skip
     body += [Notes(tuple(same))] if same else []
     title = f"How far apart is {comparison.metric.name}, seed by seed?"
@@ -148,4 +148,4 @@ def _cells(comparison: SweepComparison) -> Section:
         caption = f"{name} on {sweep.results.plan.dataset}, with comparison bars that hold within this sweep alone."
         columns = ("cell", "seeds", sweep.metric.axis, "bar low", "bar high")
         blocks.append(Table(f"cells-{index + 1}", caption, columns, rows))
-    return Section("cells", "Every cell, a table a sweep", "Every cell", tuple(blocks), appendix=True)
+    return Section("cells", "Every cell, one table per sweep", "Every cell", tuple(blocks), appendix=True)

@@ -40,7 +40,7 @@ def sweeps_head(names: tuple[str, str, str], answer: tuple[tuple[str, ...], Fact
 
 
 def interval_figure(name: str, items: Sequence[Whisker], axis: str, texts: tuple[str, str]) -> Figure:
-    """Return estimates with intervals on one axis through 0; `texts` are the description and the caption."""
+    """Return a figure of estimates with intervals on one axis through 0; `texts` are the description and the caption."""
     return Figure(name, lambda narrow: whiskers(items, axis, narrow=narrow, zero=True), *texts)
 
 

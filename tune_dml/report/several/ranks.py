@@ -1,4 +1,4 @@
-"""Which knobs two sweeps order alike, such as heads on stored features and full training."""
+"""Agreement of two sweeps on the order of a knob's values, such as heads on stored features and full training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tune_dml.stats.verdicts.ranks import RankAgreement, Table, agree_in_rank
 
 
 def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
-    """Return knob -> agreement, for each knob that both sweeps search at three or more common values."""
+    """Return the agreement of each knob that both sweeps search at three or more common values."""
     paths = [knob.path for knob in first.results.plan.space.knobs]
     theirs = {knob.path for knob in second.results.plan.space.knobs}
     found = {}
@@ -26,7 +26,7 @@ def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreemen
 
 
 def _levels(sweep: Analysis, path: str) -> Mapping[Value, list[CellAnalysis]]:
-    """Return value -> cells with a result on every seed, baselines aside."""
+    """Return the cells of each value that have a result on every seed, without baselines."""
     levels: dict[Value, list[CellAnalysis]] = {}
     seeds = set(sweep.results.plan.seeds)
     for cell in sweep.cells:

@@ -79,14 +79,14 @@ class StudyAnalysis(SeveralSweeps):
 
     @cached_property
     def tunings(self) -> tuple[Tuning, ...]:
-        """Each knob in each sweep that has two values with numbers."""
+        """Gain of tuning each knob of each sweep, if at least two of its values have results."""
         return tuple(
             _tuning(sweep, knob) for sweep in self.sweeps for knob in sweep.knobs if len(knob.isolated.table.labels) > 1
         )
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
-        """Every knob that two sweeps have, for each ordered pair of them."""
+        """Transfer of each knob that two sweeps share, for each ordered pair of sweeps."""
         return tuple(
             _transfer(first, second, knob, other)
             for first in self.sweeps
@@ -141,11 +141,9 @@ def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | Non
         if not printed:
             continue
         advised = max(printed, key=lambda x: sweep.sign * printed[x])
-        for label in table.labels:
+        for label, row in zip(table.labels, table.values, strict=True):
             if same_value(knob.level(label), advised):
-                return f"{label}, the paper's best on {curve.published.dataset}", table.values[
-                    table.labels.index(label)
-                ]
+                return f"{label}, the paper's best on {curve.published.dataset}", row
     if sweep.baseline is not None and sweep.baseline.values and not knob.arm:
         row = np.array([sweep.baseline.values.get(seed, math.nan) for seed in table.seeds])
         return f"{sweep.baseline.label}, the baseline", row
@@ -172,7 +170,7 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
     known, there = knob.sensitivity.bounds, other.sensitivity.bounds
     if known is None or there is None:
         lacking = knob if known is None else other
-        return Transfer(*names, f"nothing says how noisy one of them is: {lacking.sensitivity.reason}")
+        return Transfer(*names, f"the noise of one of them is unknown: {lacking.sensitivity.reason}")
     tau, low, high = _agreement(
         _signs(knob, known, [mine[key] for key in shared]), _signs(other, there, [theirs[key] for key in shared])
     )
@@ -184,7 +182,7 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
 
 
 def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means, and for each pair of values 1 or -1 where their order is certain, else 0."""
+    """Return the means, and for each pair of values 1 or -1 if their order is significant, else 0."""
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     pairs = np.triu_indices(len(rows), 1)
     low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
@@ -195,7 +193,7 @@ def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[n
 def _agreement(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> tuple[float, float, float]:
-    """Return Kendall's tau of the means, and its bounds from the certain pairs."""
+    """Return Kendall's tau of the means, and its bounds from the pairs with a significant order."""
     from scipy.stats import kendalltau  # takes a second
 
     tau = float(kendalltau(first[0], second[0]).statistic)

@@ -18,7 +18,7 @@ _UNKNOWN = TuningGain(math.nan, math.nan, math.nan)
 
 
 def study_data(study: StudyAnalysis) -> dict[str, object]:
-    """Return everything as JSON; null where a number does not exist."""
+    """Return the study as data for JSON; null for numbers that are not finite."""
     sweeps = [{"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps]
     body: dict[str, object] = json_value({
         "schema": SCHEMA,
@@ -31,7 +31,7 @@ def study_data(study: StudyAnalysis) -> dict[str, object]:
 
 
 def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
-    """Return each sweep's verdict, then what carries over, then what tuning gains."""
+    """Return each sweep's verdict, then the transfers between sweeps, then the gains of tuning."""
     carried = [_carried(study, item) for item in study.transfers]
     return (*_verdicts(study, named=True), *carried, *(_gained(study, item) for item in study.tunings))
 
@@ -45,8 +45,8 @@ def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
 def _carried(study: StudyAnalysis, item: Transfer) -> str:
     where = f"From {item.first} to {item.second}"
     if item.refusal:
-        return f"{where}, nothing can be said of the order of {item.knob}: {item.refusal}."
-    order = f"the order of {item.knob} agrees with tau {item.tau:+.2f} (certain: {item.low:+.2f} to {item.high:+.2f})"
+        return f"{where}, the orders of {item.knob} are not compared: {item.refusal}."
+    order = f"the order of {item.knob} agrees with tau {item.tau:+.2f} (bounds {item.low:+.2f} to {item.high:+.2f})"
     lost = item.lost
     if lost is None or not math.isfinite(lost.estimate):
         return f"{where}, {order}."
@@ -62,9 +62,9 @@ def _gained(study: StudyAnalysis, item: Tuning) -> str:
         parts.append(f"tuning {item.knob} gains {gain} ({_ends(study, tuned)}) over {item.default}")
     if math.isfinite(blind.estimate):
         loss = with_unit(metric, metric.number(blind.estimate))
-        parts.append(f"a value of {item.knob} picked blindly loses {loss} ({_ends(study, blind)})")
+        parts.append(f"a random value of {item.knob} loses {loss} ({_ends(study, blind)})")
     if not parts:
-        parts = [f"what tuning {item.knob} gains cannot be said with one seed"]
+        parts = [f"the gain of tuning {item.knob} is unknown with one seed"]
     near = (
         f"{item.tolerant} of {item.values} values have a mean so close to the best that the difference does not matter"
     )
@@ -106,8 +106,8 @@ def _transfer(study: StudyAnalysis) -> Section:
         "knob", "from", "to", "shared values", "tau", "at least", "at most", "carried over", "tuning gains", "refused",
     )  # fmt: skip
     caption = (
-        "Kendall's tau between the orders of the values, and what is certain of it: a pair counts only where its order is "
-        "established in both sweeps. The gain is judged on seeds that did not choose."
+        "Kendall's tau between the orders of the values, with bounds: a pair counts only if its order is significant in both "
+        "sweeps. The gain is judged on seeds that did not choose the value."
     )
     body: list[Block] = [Text(_carried(study, item)) for item in study.transfers]
     body.append(Table("transfer", caption, columns, rows, folded="The numbers"))
@@ -131,8 +131,8 @@ def _tuning(study: StudyAnalysis) -> Section:
         "sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "near the best", "values",
     )  # fmt: skip
     caption = (
-        "What tuning gains over the paper's value or the baseline, and what a value picked blindly from those tried loses; "
-        "intervals, each by itself at the level of its sweep's look, from seeds that did not choose."
+        "What tuning gains over the paper's value or the baseline, and what a random one of the tried values loses; intervals, "
+        "each by itself at the level of its sweep's look, from seeds that did not choose the value."
     )
     known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
     body: list[Block] = [_figure(study, known)] if known else []
@@ -148,7 +148,7 @@ def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Fig
     ]
     unit = f", {metric.unit}" if metric.unit else ""
     caption = (
-        "The gain of tuning over the paper's value, or the baseline, on seeds that did not choose, with intervals."
+        "Gain of tuning over the paper's value or the baseline, with intervals, on seeds that did not choose the value."
     )
     texts = " ".join(_gained(study, t) for t, _ in known), caption
     return interval_figure("tuning", items, f"gain of tuning in {metric.name}{unit}", texts)

@@ -1,11 +1,11 @@
 """Contrasts of cells with simultaneous intervals: main effects and interactions of a full grid.
 
-A contrast sum_i w_i mu_i is estimated seed by seed, so that noise which is shared or unequal is in its spread. Its variance
-is shrunk towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the cells, not of a few averaged
-margins. How far is bounded as in `noise`, epsilon being taken in the space of these contrasts: a knob that acts differently
-from seed to seed is seen only there. With one direction (two levels) nothing can be borrowed. As everywhere, no interval is
-narrower than the contrast's own t interval. A hole is filled with its cell's mean plus its seed's effect, and its seed
-counts only for the share of the contrast's weight that was measured.
+A contrast sum_i w_i mu_i is estimated seed by seed, so its spread includes shared and unequal noise. Its variance is shrunk
+towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the cells, not of a few averaged margins. The
+shrinkage is bounded as in `noise`, with epsilon taken in the space of these contrasts: only there a knob shows that acts
+differently from seed to seed. With one direction (two levels) nothing can be borrowed. No interval is narrower than the
+contrast's own t interval. A hole is filled with its cell's mean plus its seed's effect, and its seed counts only for the
+share of the contrast's weight that was measured.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ def estimate_gains(
     *,
     resolution: float = 0.0,
 ) -> Effects:
-    """Judge what some rows of a table gain over others, and how much larger some gains are, all at once.
+    """Estimate what some rows of a table gain over others, and differences of gains, with simultaneous intervals.
 
-    Gains are pairs of rows and have the noise of those, as in the comparison of all pairs, of which they are a part: their
-    intervals lie inside its own. A difference of two gains is a contrast of its rows, whose noise may borrow from the gains.
+    A gain is the difference of two rows with the noise of that pair. Its interval lies inside that of the comparison of all
+    pairs. A difference of two gains is a contrast of their rows, whose noise may borrow from the gains.
 
     Args:
         values: cells x seeds, of one or many tables.
-        gains: (row, row over which it may gain) of each.
-        differences: pairs of places in `gains`, the first gain less the second.
+        gains: pairs (row, row over which it may gain).
+        differences: pairs of indices into `gains`, the first gain minus the second.
         alpha: the error that all of them share.
-        resolution: what values move in steps of.
+        resolution: step of the values.
 
     Returns:
         The gains, then their differences.

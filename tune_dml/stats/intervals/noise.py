@@ -1,8 +1,8 @@
 """Noise of all differences between two cells: unequal, correlated, with holes.
 
 A difference is judged on the seeds that both cells have, so nothing is assumed about how noise depends on the cell or on
-the seed; a lost seed costs degrees of freedom of its pairs only. With few seeds the variance of one pair is
-a poor estimate, so it is shrunk towards the typical pair (Smyth 2004, "moderated t"):
+the seed. A lost seed costs degrees of freedom of its pairs only. With few seeds the variance of one pair is a poor
+estimate, so it is shrunk towards the typical pair (Smyth 2004, "moderated t"):
 
     s~^2_ik = (d0 s0^2 + nu_ik s^2_ik) / (d0 + nu_ik),    nu_ik = shared seeds - 1
 
@@ -10,8 +10,7 @@ d0 and s0 are estimated from the data by matching the mean and the variance of l
 independent, so d0 is bounded by what the whole table can know, epsilon (m - 1) nu - nu, epsilon being Box's departure from
 equal noise (1 when noise is equal and independent, 1 / (m - 1) when one direction holds all of it), and is multiplied by
 (nu - 1) / nu because all of this is itself estimated from nu + 1 seeds. Both were chosen by simulation (benchmarks/verdicts.py).
-Two cells, or two seeds, say nothing about noise but their own: there d0 = 0. No s^2 is below what the metric's
-`resolution` hides.
+With two cells or two seeds nothing can be borrowed: d0 = 0. No s^2 is below the floor that `resolution` gives.
 
 All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
 """
@@ -41,18 +40,18 @@ class PairNoise:
     variance: Array
     """The moderated variance; NaN below two shared seeds."""
     beside: Array
-    """The same for the family of cells against k, [i, k]: shrunk towards k's typical pair where that is noisier, because a
-    noisy baseline is in every comparison."""
+    """Moderated variance for comparisons of every cell i with k, [i, k]: shrunk towards the typical pair of k if that is
+    noisier, because a noisy baseline is in every comparison."""
     df: Array
     """Degrees of freedom of `variance`."""
     guard: Array
-    """The pair's own variance averaged with the sum of its two cells' own: the second opinion of `simultaneous`."""
+    """Mean of the pair's own variance and the sum of its two cells' own, for the pair's own interval (`simultaneous`)."""
     guard_df: Array
-    """Degrees of freedom of `guard`: those of a pair that lost no seed."""
+    """Degrees of freedom of `guard`, as of a pair that lost no seed."""
     prior_df: Array
     """Shape (...): d0."""
     epsilon: Array
-    """Shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN where two seeds cannot tell."""
+    """Shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN with two seeds."""
 
     @property
     def testable(self) -> Mask:
@@ -98,7 +97,7 @@ def _known(numbers: Array, testable: Mask) -> Array:
 
 
 def some_pair_is_testable(values: Array) -> bool:
-    """Whether two cells of a table share two seeds."""
+    """Return whether two cells of a table share two seeds."""
     sets, times = np.unique(np.isfinite(values), axis=0, return_counts=True)
     shared = sets.astype(int) @ sets.T
     np.fill_diagonal(shared, np.where(times > 1, shared.diagonal(), 0))
@@ -134,7 +133,7 @@ def _differences(values: Array) -> tuple[Array, Array, Array]:
     centre = np.nan_to_num(_nanmean(values))
     centred = np.where(present, values - centre[..., None], 0.0)
     turned = np.swapaxes(held, -1, -2)
-    # where no seed is lost one number stands for all pairs
+    # if no seed is lost, one number stands for all pairs
     whole = np.full((*values.shape[:-2], 1, 1), float(values.shape[-1]))
     shared = whole if present.all() else held @ turned
     sums = centred @ turned
@@ -167,7 +166,7 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def _epsilon(variances: Array, nu: Array) -> Array:
-    """Box's epsilon tr(S)^2 / ((m - 1) tr(S^2)) of the cells' covariance, both traces unbiased under a Wishart law.
+    """Return Box's epsilon tr(S)^2 / ((m - 1) tr(S^2)) of the cells' covariance, both traces unbiased under a Wishart law.
 
     The covariance up to a shift common to all cells is Gower's -1/2 J V J, V being the variances of the differences.
     """
@@ -184,9 +183,10 @@ def _epsilon(variances: Array, nu: Array) -> Array:
 
 
 def box_epsilon(trace: Array, square: Array, size: int, nu: Array) -> Array:
-    """tr(S)^2 / (size tr(S^2)) from the traces of S and S^2 of a `size` x `size` sample covariance on nu degrees of freedom.
+    """Return tr(S)^2 / (size tr(S^2)) from the traces of a `size` x `size` sample covariance on nu degrees of freedom.
 
-    Unbiased for both traces: E tr(S^2) = (1 + 1/nu) tr(C^2) + tr(C)^2 / nu. NaN for nu <= 1, which cannot tell.
+    `trace` is that of S, `square` that of S^2. Both are used without bias: E tr(S^2) = (1 + 1/nu) tr(C^2) + tr(C)^2 / nu.
+    NaN for nu <= 1.
     """
     known = nu > 1
     nu = np.where(known, nu, 2.0)
@@ -198,9 +198,9 @@ def box_epsilon(trace: Array, square: Array, size: int, nu: Array) -> Array:
 
 
 def _prior(own: Array, nu: Array, testable: Mask, epsilon: Array, typical_nu: Array) -> tuple[Array, Array, Array]:
-    """d0, s0^2, and how many times noisier, at least 1, each cell's typical pair is.
+    """Return d0, s0^2, and how many times noisier than all pairs (at least 1) each cell's typical pair is.
 
-    d0 and s0^2 by moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says.
+    d0 and s0^2 come from moments of log s^2 over pairs (Smyth 2004, section 6.2); d0 is bounded (`most_prior_df`).
     """
     size = own.shape[-1] - 1
     count, lost = np.maximum(testable.sum((-2, -1)), 1), ~testable
@@ -245,7 +245,7 @@ def _trigamma_inverse(value: Array) -> Array:
 
 
 def split_between_cells(variances: Array) -> Array:
-    """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells share theirs."""
+    """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells get half of V each."""
     m = variances.shape[-1]
     if m < 3:
         return np.asarray(np.where(np.eye(m, dtype=bool), 0.0, variances).sum(-1) / 2)

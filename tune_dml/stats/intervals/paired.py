@@ -1,4 +1,4 @@
-"""Means and within-seed differences that were named before the data: Student's t at the error level of this look."""
+"""Student's t intervals of means and within-seed differences that were chosen before the data were seen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interval:
 
 
 def _mean_interval(values: Sequence[float] | Array, least: float, alpha: float) -> Interval:
-    """Return the mean of the finite values with a two-sided t interval. No variance is taken below `least`."""
+    """Return the mean of the finite values with a two-sided t interval; the variance is at least `least`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]
     n = len(array)

@@ -1,18 +1,18 @@
-"""What a spread of zero among seeds can mean: a metric that counts queries moves in steps.
+"""Least variance of a metric that moves in steps: equal values of a few seeds do not show that there is no noise.
 
-R@1 of q queries is a multiple of h = 100 / q, so that a few seeds may come out equal where more would not. Equal numbers
-leave room for a neighbour, and the variance of what takes two neighbouring values is at most (h / 2)^2 (Popoviciu 1935). No
-variance is therefore taken below
+R@1 of q queries is a multiple of h = 100 / q, so a few seeds may come out equal although more would differ. Further seeds
+may give a neighbouring value, and a variable with two neighbouring values has a variance of at most (h / 2)^2 (Popoviciu
+1935). No variance is therefore taken below
 
     (h / 2)^2    of a value,        sum_i w_i^2 (h / 2)^2    of a weighted sum of values,        h^2 / 2    of a difference
 
-At an error of 5 % or less Student's interval on that floor holds the exact binomial one after n equal values (Clopper and
+At an error of 5 % or less Student's interval on that floor contains the exact binomial one after n equal values (Clopper and
 Pearson 1934). Rounding error by itself, h^2 / 12 a value (Sheppard 1898), is not enough: "does not matter" was then wrong in
-up to 14 % (docs/log.md). Where seeds differ by several steps, the floor is far below their spread and changes nothing.
+up to 14 % (docs/log.md). If seeds differ by several steps, the floor is far below their spread and changes nothing.
 
-Of other metrics (F1, NMI, a metric of the user's) nobody says the step. The numbers show it (`resolution_shown`): by what
-they are multiples of, and by how often two seeds of a cell give exactly one number. Two draws from a normal distribution
-of standard deviation s, rounded to steps of h, tie with a chance of about h / (2 sqrt(pi) s).
+The step of other metrics (F1, NMI, a metric of the user) is estimated from the numbers (`resolution_shown`): from the step
+of which they are multiples, and from how often two seeds of a cell give the same number. Two draws from a normal
+distribution of standard deviation s, rounded to steps of h, tie with a chance of about h / (2 sqrt(pi) s).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def least_variance(resolution: float, weights: Array | None = None) -> Array:
 
 
 _SAME = 1e-6
-"""Relative difference below which numbers are equal, as they may have been float32."""
+"""Relative difference below which numbers count as equal, because they may be rounded to float32."""
 _UNKNOWN = 100.0
 """Step of a metric with one distinct value: no difference is significant, nor significantly small."""
 

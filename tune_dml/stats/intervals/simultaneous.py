@@ -1,16 +1,15 @@
 """Simultaneous intervals for all pairs of cells, and for all cells against a baseline.
 
-Half a width is the larger of two:
+A half-width is the larger of two:
 
     the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)      c comparisons, moderated noise (`noise`), Bonferroni
     the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
 
-(alpha / 2 when there is one comparison alone. s_guard^2 is the mean of the pair's own variance and the sum of its two cells'
-own; a lost seed's degree of freedom is filled with the average pair's noise.) The first keeps the family's error at alpha;
-the second makes every single statement one that a paired t test of these two cells would also make, so that borrowed noise
-can never carry a claim alone (a slope of the knob that differs from seed to seed moves many pairs together and hides in
-pooled noise). Pairs that share fewer than two seeds take the best bound that the other intervals imply: when A - B and B - C
-hold at once, so does their sum.
+(alpha / 2 with a single comparison. s_guard^2 is the mean of the pair's own variance and the sum of its two cells' own; a lost
+seed's degree of freedom is filled with the average pair's noise.) The first keeps the family's error at alpha. The second
+requires that a paired t test of the two cells makes the statement too, so no claim rests on borrowed noise alone: a slope of
+the knob that differs from seed to seed moves many pairs together and hides in pooled noise. Pairs that share fewer than two
+seeds take the best bound that the other intervals imply: those of A - B and B - C bound A - C.
 """
 
 from __future__ import annotations
@@ -73,13 +72,12 @@ def all_pairs(
 def at_most(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, rows: Sequence[int] | None = None
 ) -> Array:
-    """How large each difference may be at most, (..., m, m): every pair by itself at one-sided `alpha`, nothing corrected.
+    """Return an upper bound of each |difference|, (..., m, m): every pair by itself at one-sided `alpha`, not corrected.
 
-    `rows`: of these alone, (..., rows, m).
+    Only for `rows`, if given: (..., rows, m). Infinite for a pair that shares fewer than two seeds.
 
-    For statements that need all of them ("every difference is below the margin"), which are wrong only where the one largest
-    true difference is judged wrongly: an intersection-union test (Berger 1982). Infinite where a pair shares fewer than two
-    seeds.
+    These bounds are for statements about all differences ("every difference is below the margin"). Such a statement is wrong
+    only if the largest true difference is judged wrongly: an intersection-union test (Berger 1982).
     """
     noise = noise or fit_pairs(values)
     of = np.s_[..., :, :] if rows is None else np.s_[..., list(rows), :]
@@ -134,11 +132,11 @@ def half_widths(
     each: NDArray[np.intp] | None = None,
     of: Any = np.s_[..., :, :],
 ) -> Array:
-    """Half a width of every pair, infinite where a pair has no noise estimate.
+    """Return half the width of every pair's interval; infinite without a noise estimate.
 
     `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone. `each`,
-    (..., m): how many cells share what a comparison of row i may spend. `of`: the pairs that are asked for, an index that
-    keeps both axes.
+    (..., m): number of cells that share the error of a comparison of row i. `of`: index of the requested pairs that keeps
+    both axes.
     """
     count = np.maximum(1, comparisons)[..., None, None]
     if each is not None:
@@ -161,9 +159,8 @@ def own_half_widths(noise: PairNoise, alpha: float) -> Array:
 
 def _quantile(tails: Array, df: Array) -> Array:
     """Return Student's t upper quantiles for the tail probability of each table."""
-    if (
-        tails.size == 1 and df.size and (least := df.min()) == df.max()
-    ):  # no seed is lost: one number for millions of pairs
+    # if no seed is lost, one number serves millions of pairs
+    if tails.size == 1 and df.size and (least := df.min()) == df.max():
         return np.broadcast_to(_quantile_of(tails.item(), np.array([least])), df.shape)
     quantiles = np.empty(np.shape(df))
     for tail in np.unique(tails):

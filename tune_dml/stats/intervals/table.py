@@ -14,7 +14,7 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_te
 
 @dataclass(frozen=True)
 class ExcludedCell:
-    """A cell that is left out, and the reason."""
+    """A cell that the table leaves out, and the reason."""
 
     label: str
     reason: str
@@ -30,8 +30,8 @@ class SeedTable:
     """Shape (m, n); NaN where a trial has no value (yet)."""
     excluded: tuple[ExcludedCell, ...] = ()
     resolution: float = 0.0
-    """What one query moves a value by (`resolution`), 0 where values are as good as continuous; of averages over r cells
-    that of a cell / sqrt(r), because the variance that it hides is a cell's / r."""
+    """Step of the values (`resolution`), 0 for a continuous metric. Averages over r cells have a cell's step / sqrt(r),
+    because their least variance is a cell's / r."""
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.labels), len(self.seeds)):

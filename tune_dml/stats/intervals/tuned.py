@@ -1,7 +1,7 @@
-"""Comparison of tuned levels: a level counts as its best setting, and all seeds judge all settings.
+"""Comparison of tuned levels: a level is as good as its best setting, and all seeds judge all settings.
 
-A level is a value of a knob with a nuisance knob beside it, an arm with its configurations, or a baseline that was tuned. Of
-its settings s with means mu_as the best counts, M_a = max_s mu_as. All seeds judge, and the lower bound of M_a - M_b is
+A level is a value of a knob with a nuisance knob beside it, an arm with its configurations, or a baseline that was tuned. The
+best of its settings s counts, M_a = max_s mu_as. The lower bound of M_a - M_b is
 
     L_ab = min_t max_s low(as - bt)        low at alpha / (comparisons x K_a), K_a settings of a that may be its best
 
@@ -12,10 +12,10 @@ for b's settings (intersection-union test); Bonferroni's inequality pays for the
 "No two levels differ by the margin" needs L_ab > -margin for every ordered pair. It is wrong only where some M_a - M_b lies at
 or below -margin, and then L_ab > -margin is wrong for that one pair: each L_ab has the whole alpha, shared by K_a alone.
 
-A setting that another one of its level certainly beats, at alpha for all of them, cannot be the best and takes no share.
-This is a selection on the same numbers. It adds no error that simulation shows: what is dropped by mistake was better than what
-stays. Noise is that of the noisier cell's typical pair, because few of a noisy cell's many pairs are compared. Both were chosen
-by simulation (benchmarks/verdict_tuned.py); with one setting each, the bounds are those of `simultaneous`.
+A setting that another one of its level significantly beats, at alpha for all of them, takes no share. This selects on the same
+numbers, but simulation shows no added error: a setting that is dropped by mistake was better than those that stay. Noise is
+that of the noisier cell's typical pair, because few of a noisy cell's many pairs are compared. Both were chosen by simulation
+(benchmarks/verdict_tuned.py). With one setting each, the bounds are those of `simultaneous`.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, g
     """Return the error level of the last look.
 
     Args:
-        looks: mean seeds per cell at each look, in order of time. A look at no more seeds than an earlier one repeats it, at its
-            level.
+        looks: mean seeds per cell at each look, in order of time. A look at no more seeds than before has the level of the
+            look before.
         planned: seeds per cell that were planned before the first look.
         alpha: the error that all looks may spend together.
         grown: positions of the looks before which cells were added.
@@ -61,13 +61,13 @@ def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, g
     return _look(tuple(distinct), float(planned), alpha).level if distinct else 0.0
 
 
-def race_level(looks: Sequence[float], *, planned: float, alpha: float = 0.05) -> float:
+def race_level(looks: Sequence[float], *, planned: float) -> float:
     """Return the error level of the last look of a race: what it adds to the error spent, without credit for earlier looks.
 
-    A race hands the share of settled cells on to the others, so the levels of a comparison at two looks are not those of one
+    A race gives the share of settled cells to the others, so the levels of a comparison at two looks are not those of one
     group-sequential test. With credit, wrong verdicts rose from 4 to 7 % (benchmarks/verdict_races.py).
     """
-    return level_left(looks, planned=planned, alpha=alpha, grown=range(len(looks)))
+    return level_left(looks, planned=planned, grown=range(len(looks)))
 
 
 def error_spent(looks: Sequence[float], *, planned: float, alpha: float = 0.05) -> float:

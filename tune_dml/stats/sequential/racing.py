@@ -1,26 +1,26 @@
 """Race between cells in paired blocks of seeds: decides which cells need further seeds.
 
-After each block of seeds every difference has intervals at the level that this look may spend (`looks`); what earlier looks
-said stays true, so intervals are intersected. The leader is the running cell with the best mean. A cell is settled, and
-gets no further seed, when it is certainly worse than some cell ("worse"), or when its difference to the leader certainly
-lies within the margin ("tied"). Until some difference is certainly larger than the margin, so that the knob matters, being
-worse settles a cell only when it is so by more than the margin; from then on any amount does, since a gap that happens to
-equal the margin could not be told from it with any number of seeds. The leader runs on while any cell is open, because
-comparisons need its seeds; a cell whose leader is overtaken opens again unless it is tied with the new one. When all cells
-are settled the leader is certainly within the margin of the best.
+After each block of seeds every difference has intervals at the level that this look may spend (`looks`). Intervals of earlier
+looks stay valid, so they are intersected. The leader is the running cell with the best mean. A cell is settled, and gets no
+further seed, when it is significantly worse than some cell ("worse"), or when its difference to the leader lies
+significantly within the margin ("tied"). Until some difference is significantly larger than the margin, so that the knob
+matters, a cell is "worse" only if it is so by more than the margin. Afterwards any amount suffices, because no number of
+seeds could tell a gap that equals the margin from the margin. The leader runs while any cell is open, because comparisons
+need its seeds. A cell whose leader is overtaken opens again unless it is tied with the new one. When all cells are settled
+the leader is significantly within the margin of the best.
 
-"Worse" and "matters" may be wrong of any pair, so they take the simultaneous intervals of all pairs. "Tied" is wrong only
-of a cell more than a margin behind the leader, and the leader's mean is (nearly) above that of the true best: the pairs with
-the true best are all that can err, m - 1 of them, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs
-further apart can hardly be "worse" wrongly, so both share one level.
+"Worse" and "matters" may be wrong for any pair, so they take the simultaneous intervals of all pairs. "Tied" is wrong only
+for a cell more than a margin behind the leader, whose mean is (nearly) above that of the true best. So only the m - 1 pairs
+with the true best can err, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs further apart can
+hardly be "worse" wrongly, so both share one level.
 
-A look's level is shared among the m cells whose differences it may still narrow: those that run. What a cell has that
-stopped stays as it was, and its share goes to the others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Until it is
+A look's level is shared among the m running cells, whose differences it may still narrow. The intervals of a stopped cell
+stay as they were, and its share goes to the others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Until it is
 known whether the knob matters, tied cells keep their share: "does not matter" is a statement about them too.
 
 A trial without a number settles nothing by itself. A cell leaves the race when every trial of a block that did not fail
 diverged. A failed trial (a full disk, a lost worker) is a hole: its cell runs in the next block. A cell whose last
-`MOST_FAILED` trials failed gets no more seeds. The race goes on among the others, and is then not decided but ended.
+`MOST_FAILED` trials failed gets no more seeds. The race continues among the others, and then is "ended", not "decided".
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RaceStanding:
 
     low: Array
     high: Array
-    """As of `RaceState`."""
+    """As in `RaceState`."""
     at_most: Array
     """[i, k]: upper bound of |difference|, simultaneous over the pairs with the best cell."""
     behind: Array
@@ -151,7 +151,7 @@ def standing(
     """Judge a table of cells x seeds at the level of this look; larger is better.
 
     Args:
-        values: NaN where a cell had stopped.
+        values: NaN for seeds after a cell stopped.
         margin: the smallest difference that matters.
         level: the error level of this look.
         so_far: the result of the previous look.
@@ -244,7 +244,7 @@ def judge_block(
 ) -> RaceState:
     """Judge a table after another block of seeds, the first of which is number `since`; see `standing`.
 
-    The numbers of cells that diverged or failed so often that they stopped are left out from then on.
+    Values of cells that left the race, because they diverged or failed repeatedly, are ignored from then on.
     """
     diverged, failed = outcomes.diverged_since(since), outcomes.failed_in_succession >= MOST_FAILED
     if so_far is not None:
@@ -262,14 +262,14 @@ def replay(
     compared: Mask,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge every look of one table's race again, in order; looks after its end are not needed.
+    """Judge every look of one table's race again, in order, up to the end of the race.
 
     Args:
-        outcomes: how its trials ended.
-        margin: as of `standing`.
+        outcomes: results of its trials.
+        margin: see `standing`.
         judged: (seeds, level) of every look.
-        compared: as of `standing`.
-        resolution: as of `standing`.
+        compared: see `standing`.
+        resolution: see `standing`.
 
     Raises:
         ValueError: without a look.

@@ -1,18 +1,18 @@
 """Verdict on which cell is the best, and whether it lies inside the tested range of a knob.
 
-    candidates   Hsu's (1984) multiple comparisons with the best: a cell is out when another one is certainly better, at
-                 one-sided alpha / (m - 1). A cell is out too when an interval of all pairs says that another one is better,
-                 so that no sentence names a value best and certainly worse. Those intervals are nearly always the wider
+    candidates   Hsu's (1984) multiple comparisons with the best: a cell is out if another one is significantly better, at
+                 one-sided alpha / (m - 1). A cell is out too if an interval of all pairs says that another one is better,
+                 so that no value is called both best and significantly worse. Those intervals are nearly always the wider
                  ones: the true best stays in with probability 1 - alpha (benchmarks/verdict_contrasts.py)
-    edge         an outermost value is certainly better than every other one. That is an intersection-union test, not
-                 corrected for the other values, because all comparisons must succeed; each end has alpha / 2, because both
+    edge         an outermost value is significantly better than every other one. That is an intersection-union test, not
+                 corrected for the other values, because all comparisons must succeed. Each end has alpha / 2, because both
                  may be equal and best, and its pairs' own paired t tests must agree. Such a value is the only candidate, and
                  an edge that is the only candidate is claimed too
-    interior     both outermost values are out of the candidates; equal cells give that at most alpha of the time
-    within       cells whose distance to the best is certainly below the margin (Edwards and Hsu 1983)
+    interior     neither outermost value is a candidate; for equal cells this happens with probability alpha at most
+    within       cells whose distance to the best is significantly below the margin (Edwards and Hsu 1983)
 
-Everything is said of the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. Where its rows
-are averages over a grid, `crossed` has the cells: all statements of a knob then stand on the noise of the cells.
+All statements are about the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. If its
+rows are averages over a grid, `crossed` has the cells, and all statements about a knob use the noise of the cells.
 
 `extension` gives the next values to try beyond an edge.
 """
@@ -80,10 +80,10 @@ def compare_with_best(
     Args:
         values: cells x seeds, of one or many tables.
         alpha: the error that this look may spend.
-        noise: that of the values, where it is known already.
-        pairs: the intervals of all pairs that are reported beside; computed where not given. What they say is kept.
-        crossed: the cells behind the rows of one table, where these are averages; needs `pairs`.
-        tuned: the settings of which each row is the best, where rows are tuned.
+        noise: noise of the values, if known already.
+        pairs: reported intervals of all pairs, with which the bounds agree; computed if not given.
+        crossed: the cells behind the rows of one table, if these are averages; needs `pairs`.
+        tuned: the settings of which each row is the best, if rows are tuned.
     """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
@@ -96,14 +96,14 @@ def compare_with_best(
         single = _reach_of_averages(crossed, m, alpha / 2, 1)
     else:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-        # half the level for each of the two edges, and by the pair's own noise: that of two edges may be the largest of all
+        # half the level for each edge; by the pair's own noise too, because that of the two edges may be the largest of all
         single = np.fmax(half_widths(noise, alpha, 1, sides=2), own_half_widths(noise, alpha / 2))
     diagonal = np.eye(m, dtype=bool)
     beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
     candidates = np.asarray(~beaten.any(-2))
     alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1)) & candidates
     candidates = np.where(alone.any(-1, keepdims=True), alone, candidates)
-    # lead_il - reach_il bounds y_i - y_l from below; the best is one of the candidates
+    # lead_il - family_il bounds y_i - y_l from below; the best is one of the candidates
     lag = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
     behind = np.maximum(lag, 0.0) if m > 1 else np.zeros(lag.shape)
     return BestBounds(candidates, alone, _no_nearer(behind, candidates, pairs))
@@ -137,10 +137,10 @@ def judge_best(
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
-    `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
-    are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
-    Values move in steps of `resolution`. `noise`, `pairs`, `crossed`, `tuned`: as of `compare_with_best`, of the rows that
-    trained in their order; the intervals of the sensitivity verdict are `pairs`.
+    `matters` is whether the sensitivity verdict is "sensitive"; no place is claimed otherwise. Cells without numbers are left
+    out, so edges are those of the values that trained. `raced` has the findings of a race about the cells. Values move in
+    steps of `resolution`. `noise`, `pairs`, `crossed`, `tuned`: see `compare_with_best`, for the rows that trained, in their
+    order; `pairs` are the intervals of the sensitivity verdict.
     """
     every = crossed is not None or tuned is not None
     trained = np.arange(len(values)) if every else np.flatnonzero(np.isfinite(values).any(-1))
@@ -168,7 +168,7 @@ def judge_best(
 def _after_race(
     bounds: BestBounds, raced: RaceStanding, pairs: Bounds, order: NDArray[np.intp], margin: float
 ) -> BestBounds:
-    """Combine the bounds of this look with the race's; the sharper statement holds."""
+    """Combine the bounds of this look with those of the race; the narrower ones hold."""
     candidates = bounds.candidates & ~raced.worse[order]
     known = raced.tied[order] & (raced.margin <= margin)
     behind = np.where(known, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
@@ -208,7 +208,7 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
     if count and not low and not high:
         return "interior", "a value inside the range is better than both outermost ones"
     open_edge = "the noise leaves open whether the best value lies at an edge"
-    wrong = "each value is certainly worse than another one, so one of these statements is wrong"
+    wrong = "each value is significantly worse than another one, so one of these statements is wrong"
     return "undecided", open_edge if count else wrong
 
 
@@ -217,8 +217,8 @@ def extension(
 ) -> tuple[float, ...]:
     """Return the next two values beyond an edge, by the step (linear) or ratio (log) of the two outermost values.
 
-    A step out of the legal domain is clipped to the bound if the bound is legal. Otherwise it halves the distance to
-    the bound (rho > 0: from 0.01 to 0.005). Nothing is added if the edge is the bound.
+    A step out of the domain is clipped to the bound if the bound is allowed. Otherwise it halves the distance to the bound
+    (rho > 0: from 0.01 to 0.005). Nothing is added if the edge is the bound.
     """
     edge, inner = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
     bound = domain.low if side == "low" else domain.high

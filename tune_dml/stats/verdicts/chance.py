@@ -5,15 +5,14 @@ The posterior of the cells' means, up to what all of them share, under a flat pr
 
     theta ~ t_df(mean, S),    S = -1/2 J V J,    V_ik = moderated variance of y_i - y_k / shared seeds
 
-J takes out the common shift (Gower). df is that of the typical pair. The share of draws in which a cell is the largest is its
-probability. A flat prior knows nothing of how alike cells are, so large probabilities are a little too sure where cells are
-nearly equal (docs/log.md has the calibration).
+J removes the common shift (Gower). df is that of the typical pair. A cell's probability is the share of draws in which it is
+the largest. A flat prior ignores how alike cells are, so large probabilities are a little too large if cells are nearly equal
+(docs/log.md has the calibration).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
@@ -25,14 +24,17 @@ _FEW = 200
 
 
 def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise: PairNoise | None = None) -> Array:
-    """Return the probability of each row of a table (m, n) to be the best; larger is better, and draws are fixed.
+    """Return the probability that each row of a table (m, n) is the best; larger is better, and the random draws are fixed.
 
     Rows without values get 0. All are NaN if no two rows share two seeds. `noise` is the table's, if known already.
     """
     rows = np.flatnonzero(np.isfinite(values).any(1))
     chances = np.zeros(len(values))
-    if len(rows) < 2:
-        return np.full(len(values), np.nan) if not len(rows) else _sure(chances, rows)
+    if len(rows) == 1:
+        chances[rows] = 1.0
+        return chances
+    if not len(rows):
+        return np.full(len(values), np.nan)
     if noise is None or len(rows) < len(values):
         noise = fit_pairs(values[rows], resolution)
     if not noise.testable.any():
@@ -41,16 +43,10 @@ def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise
     return chances
 
 
-def _sure(chances: Array, rows: NDArray[np.intp]) -> Array:
-    chances[rows] = 1.0
-    return chances
-
-
 def _variances(variance: Array, shared: Array, testable: Mask) -> Array:
     """Return the variance of each mean difference; untestable pairs get the largest known one."""
     squared = np.divide(variance, shared, out=np.full_like(variance, np.nan), where=testable)
-    known = np.where(testable, squared, np.nan)
-    filled = np.where(testable, squared, np.nanmax(known))
+    filled = np.where(testable, squared, np.nanmax(squared))
     return np.asarray(np.where(np.eye(len(variance), dtype=bool), 0.0, filled))
 
 
@@ -67,14 +63,14 @@ def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
 
 
 def _root(variances: Array) -> Array:
-    """Return R with R R' = S, without the negative part of S."""
+    """Return R with R R' = S; negative eigenvalues of S count as 0."""
     centre = np.eye(len(variances)) - 1 / len(variances)
     size, directions = np.linalg.eigh(-centre @ variances @ centre / 2)
     return np.asarray(directions * np.sqrt(np.maximum(size, 0.0)))
 
 
 def _root_of_many(variances: Array) -> Array:
-    """Return such an R by Cholesky, ten times faster, after a common shift that changes no rank."""
+    """Return R with R R' = S + a common shift, which changes no rank; by Cholesky, ten times faster."""
     means = variances.mean(0)
     spread = (means[:, None] + means - means.mean() - variances) / 2
     try:

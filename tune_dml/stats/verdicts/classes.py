@@ -1,23 +1,23 @@
 """Generalization of a difference between two cells to other classes and other seeds.
 
-A trial's R@1 is a mean over queries, and queries of one class succeed together: what was measured on C classes varies with
-the classes as it varies with the seeds. d_cs being the hits of the one cell minus those of the other in class c under seed
-s, n_cs the queries there and N_s their sum,
+A trial's R@1 is a mean over queries, and queries of one class succeed together, so a result on C classes varies with the
+classes as it varies with the seeds. Let d_cs be the hits of one cell minus those of the other in class c under seed s, n_cs
+the number of queries there and N_s their sum:
 
-    D = mean_s D_s,  D_s = sum_c d_cs / N_s          the difference, as the means over seeds have it
-    w_cs = (d_cs - D n_cs) / (N_s S)                 what a class under a seed adds to D - E D
-    h_c = mean_s n_cs / N_s                          how much of D hangs on a class
+    D = mean_s D_s,  D_s = sum_c d_cs / N_s          the difference of the means over seeds
+    w_cs = (d_cs - D n_cs) / (N_s S)                 contribution of a class under a seed to D - E D
+    h_c = mean_s n_cs / N_s                          weight of a class in D
     V = V_class + V_seed - V_both
     V_class = (C - 1) / C sum_c (sum_s w_cs / (1 - h_c))^2
-    V_seed = S / (S - 1) sum_s (sum_c w_cs)^2,       V_both alike, of w_cs
+    V_seed = S / (S - 1) sum_s (sum_c w_cs)^2,       V_both likewise, from w_cs
 
-which is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway
-Clustering, Journal of Business and Economic Statistics 2011; Obuchowski's paired test of clustered proportions is V_class
-with one seed), never less than either factor's own. It holds too where seeds draw different classes. V_class leaves out each
-class in turn (Bell and McCaffrey 2002), because few or unequal classes pull D towards themselves. The quantile is the
-average of Student's t with 1 / sum h_c^2 - 1 degrees of freedom (C - 1 for equal classes) and with S - 1, weighted by V_class
-and V_seed (Cochran and Cox), and the interval holds the ordinary ones over classes and over seeds: with two or three seeds
-Satterthwaite's degrees of freedom claimed too much (docs/log.md).
+V is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway Clustering,
+Journal of Business and Economic Statistics 2011; Obuchowski's paired test of clustered proportions is V_class with one
+seed), and at least either factor's own. It also holds if seeds draw different classes. V_class leaves out each class in turn
+(Bell and McCaffrey 2002), because few or unequal classes pull D towards themselves. The quantile is the average of Student's
+t with 1 / sum h_c^2 - 1 degrees of freedom (C - 1 for equal classes) and with S - 1, weighted by V_class and V_seed (Cochran
+and Cox). The interval contains those over classes alone and over seeds alone: with two or three seeds Satterthwaite's
+degrees of freedom claimed too much (docs/log.md).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
 
     Args:
         hits: (C, S) hits of the first cell minus those of the second; 0 where a seed does not have a class.
-        queries: (C, S) queries, 0 there.
+        queries: (C, S) numbers of queries; 0 likewise.
         discordant: queries, over all seeds, that only the first cell answers, and only the second.
         alpha: error of the interval.
     """

@@ -1,16 +1,16 @@
 """Parabola through an ordered knob, fitted per seed, to locate an optimum that single differences cannot.
 
-Each seed's numbers get their own least-squares parabola on the knob's scale, so that the spread of the n parabolas is the
-whole uncertainty whatever the noise (unequal, correlated, a slope that differs by seed): every statement is a t test on
-n - 1 degrees of freedom. The derivative b + 2 c x is linear in the coefficients, hence
+Each seed's numbers get their own least-squares parabola on the knob's scale. The spread of the n parabolas then contains all
+noise (unequal, correlated, a slope that differs by seed), and every statement is a t test on n - 1 degrees of freedom. The
+derivative b + 2 c x is linear in the coefficients, hence
 
-    interior     the derivative at the second value is certainly positive and at the second-last certainly negative
+    interior     the derivative at the second value is significantly positive, at the second-last significantly negative
     top          all x at which zero is inside the derivative's interval (Fieller 1954)
 
 A parabola may be the wrong curve. Its fit is checked out of sample: every cell is predicted from the other ones, and
-nothing is said below R^2 = 0.5, when a cubic predicts better, or when the parabola misses some cell significantly. That is
-not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in
-up to one sweep of six. Print it beside `best`, as what a parabola suggests, never instead.
+nothing is claimed below R^2 = 0.5, if a cubic predicts better, or if the parabola misses some cell significantly. That is
+not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in up
+to one sweep of six. Print it as a suggestion beside `best`, never instead of it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Agreement of results with a published curve within a margin, and the best value of a published curve.
 
-A gap is ours minus published at one value. A mean over n seeds against the mean of the paper's runs, s being our own
-run-to-run standard deviation at that value, seed effect included:
+A gap is our mean over n seeds minus the mean of the paper's runs, at one value. Its standard error is, with our own
+run-to-run standard deviation s at that value, seed effect included:
 
-    se^2 = s^2 / n + sd^2 / runs        sd: the paper's run-to-run standard deviation; ours when it is not given
+    se^2 = s^2 / n + sd^2 / runs        sd: the paper's run-to-run standard deviation; ours if it is not given
 
-    matches      every gap is certainly inside (-margin, margin): two one-sided tests at alpha each (Schuirmann 1987); all
-                 must succeed, so nothing is corrected
-    higher       some gap is certainly above 0, none certainly below (Bonferroni over the values); lower, mixed alike
-    compatible   neither: no difference is established, and none of the size of the margin is ruled out
+    matches      every gap is significantly inside (-margin, margin): two one-sided tests at alpha each (Schuirmann 1987);
+                 all must succeed, so nothing is corrected
+    higher       some gap is significantly above 0, none below (Bonferroni over the values); lower, mixed likewise
+    compatible   neither: no gap is significant, and none of the size of the margin is ruled out
 
-`holds_up_to` is the paper's standard deviation up to which the verdict would stay: what a single printed run cannot say.
+`holds_up_to` is the paper's standard deviation up to which the verdict holds; a single printed run does not show it.
 
-Orders are compared pair by pair (`judge_order`): printed numbers vary from run to run as ours do, so both orders must be
-certain before a pair counts as ordered as published, or the other way.
+Orders are compared pair by pair (`judge_order`). Printed numbers vary from run to run as ours do, so a pair counts as ordered
+as published, or the other way, only if both orders are significant.
 
-`judge_published` locates the best value of a published curve of single runs. It assumes normal noise with the user's
-run-to-run standard deviation, or half a point. Each verdict names the largest standard deviation for which it holds:
+`judge_published` locates the best value of a published curve of single runs. It assumes normal noise with a given run-to-run
+standard deviation, or half a point. Each verdict states the largest standard deviation for which it holds:
 
     edge       gap to the second / (z(1 - alpha) sqrt(2 / runs))                    (intersection-union test)
     interior   the smaller edge's gap to the best / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
@@ -185,13 +185,13 @@ def judge_order(
     runs: int = 1,
     alpha: float = 0.05,
 ) -> OrderAgreement:
-    """Count the pairs whose order is certain in both studies, by whether the two orders agree.
+    """Count the pairs whose order is significant in both studies, by whether the two orders agree.
 
-    Ours is certain by simultaneous intervals of all differences (m, m), as `simultaneous.all_pairs` gives them at `alpha`.
-    The paper's is certain where two printed numbers differ by more than z(1 - alpha / (2 pairs)) run_sd sqrt(2 / runs). A
-    claim about a pair needs both (intersection-union test), so neither level is split: whatever the truth, the chance of any
-    false claim is at most `alpha`. The bounds of tau hold with the same confidence; an interval of exactly 95 % cannot be
-    had, for tau takes few values and its draws are pulled towards 0 by noise. Raises ValueError unless run_sd > 0.
+    Our order is significant by simultaneous intervals of all differences (m, m), from `simultaneous.all_pairs` at `alpha`.
+    The paper's is if two printed numbers differ by more than z(1 - alpha / (2 pairs)) run_sd sqrt(2 / runs). A claim about a
+    pair needs both (intersection-union test), so neither level is split: whatever the truth, the chance of any false claim
+    is at most `alpha`. The bounds of tau hold with the same confidence. No interval of exactly 95 % exists, because tau
+    takes few values and noise pulls its draws towards 0. Raises ValueError unless run_sd > 0.
     """
     if not run_sd > 0:
         raise ValueError(f"`run_sd > 0` must hold, but got {run_sd=}")

@@ -4,15 +4,15 @@ With f's ANOVA parts over independent knobs, each level equally likely, V_u = Va
 
     Sh_i = sum of V_u / |u| over the sets u of knobs that hold i,        sum_i Sh_i = Var f        (Owen 2014)
 
-so what knobs do together is shared equally between them; V_ij is what the pair alone does together. Shares are Sh_i / Var f.
+so joint effects are shared equally between the knobs; V_ij is the effect that only the pair has. Shares are Sh_i / Var f.
 
-A full grid has f at every cell, with noise. Squares of noise are left out by multiplying different seeds only (a U statistic);
-the interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a first-order
-interval, so nothing is claimed unless some main effect is certain at the same level and most of the means' variance is signal.
+A full grid has f at every cell, with noise. Multiplying different seeds only (a U statistic) leaves out squares of noise. The
+interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a first-order interval,
+so nothing is claimed unless some main effect is significant at the same level and most of the means' variance is signal.
 
-A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to the cells' means, and to resamples of the cells;
-shares are taken over draws from all of them, so that the interval knows where nothing was tried and how uncertain the
-process's own length scales are. Where the process does not predict cells that it was not fitted to, nothing is claimed.
+A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to the cells' means, and to resamples of the cells.
+Shares are taken over draws from all of them, so the interval reflects regions without cells and uncertain length scales.
+Nothing is claimed if the process does not predict cells that it was not fitted to.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
 
 _LEAST_PREDICTED = 0.3
-"""Share of the variance of cells left out that a surrogate must predict, and 2 / sqrt(cells) where they are fewer than 44.
+"""Share of the variance of held-out cells that a surrogate must predict; 2 / sqrt(cells) for fewer than 44 cells.
 
-Of noise alone five folds predict up to 0.6 of ten cells, in one search of a hundred: fewer cells must be predicted better.
+With pure noise, five folds of ten cells predict up to 0.6 in one search of a hundred, so few cells must be predicted better.
 """
 _LEAST_SIGNAL = 0.5
-"""Share of the variance of a full grid's means that must not be noise, beside a main effect that is certain."""
+"""Share of the variance of a full grid's means that must not be noise, beside a significant main effect."""
 _NEGLIGIBLE = 0.1
-"""Limits within this of 0 or 1 become 0 or 1, which a surrogate never reaches."""
+"""Limits this close to 0 or 1 become 0 or 1, which a surrogate never reaches."""
 _LEAST_CELLS = 10
 _MOST_CELLS = 200
 """Maximum number of cells for the surrogate; more are sampled."""
@@ -54,14 +54,15 @@ class Importance:
     pairs: Array
     """(knobs, knobs): share of the interaction of two knobs; zero on the diagonal."""
     predicted: float
-    """For a search, R2 of cells left out; for a grid, the share of the means' variance that is not noise."""
+    """For a search, R2 of held-out cells; for a grid, the share of the means' variance that is not noise."""
     problem: str = ""
     """Reason why no importance is claimed, with NaN shares; else empty."""
 
 
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     """Return effects (..., knobs) and pair effects (..., knobs, knobs) of tables without noise."""
-    parts = {held: (part**2).mean(_axes(knobs)) for held, part in _anova(values, knobs).items()}
+    axes = tuple(range(-knobs, 0))
+    parts = {held: (part**2).mean(axes) for held, part in _anova(values, knobs).items()}
     return _shared(parts, knobs)
 
 
@@ -70,7 +71,7 @@ def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float 
     *shape, seeds = values.shape
     knobs = len(shape)
     if seeds < 2:
-        return _refused(knobs, math.nan, "one seed says nothing of the noise")
+        return _refused(knobs, math.nan, "one seed gives no noise estimate")
     filled = fill_holes(values.reshape(-1, seeds))[0]
     parts = _anova(np.moveaxis(filled.reshape(*shape, seeds), -1, 0), knobs)
     means = {held: part.mean(0) for held, part in parts.items()}
@@ -80,11 +81,11 @@ def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float 
     total, seen = sum(true.values()), sum(noisy.values())
     signal = float(total / seen) if seen > 0 else 0.0
     if signal < _LEAST_SIGNAL:
-        reason = f"of the differences between the cells' means only {max(signal, 0):.0%} is not noise"
+        reason = f"only {max(signal, 0):.0%} of the variance of the cells' means is not noise"
         return _refused(knobs, signal, reason)
     cells = values.reshape(-1, seeds)
     if not _any_main_effect(cells, tuple(shape), alpha, resolution):
-        return _refused(knobs, signal, "no knob certainly has an effect, averaged over the others")
+        return _refused(knobs, signal, "no knob has a significant effect, averaged over the others")
     effects, pairs = _shared(true, knobs)
     share = effects / total
     gradients = []
@@ -97,34 +98,34 @@ def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float 
 
 
 def importance_of_search(
-    tried: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float = 0.05, seed: int = 0
+    tried: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float = 0.05
 ) -> Importance:
-    """Judge searched cells, `values` (cells, seeds), NaN where a seed was lost; intervals hold for all knobs at once.
+    """Estimate importance from searched cells, `values` (cells, seeds), NaN for lost seeds; intervals are simultaneous.
 
-    `tried[i]` (cells, c_i) is where knob i was in each cell, in columns from 0 to 1 (one for numbers, one a name for names);
-    `levels[i]` (q_i, c_i) are the places over which its effect is taken, each equally likely.
+    `tried[i]` (cells, c_i) is the position of knob i in each cell, in columns from 0 to 1 (one for numbers, one per name for
+    names). `levels[i]` (q_i, c_i) are the positions over which its effect is taken, each equally likely.
     """
     knobs = len(tried)
     kept = np.flatnonzero(np.isfinite(values).any(1))
     if len(kept) > _MOST_CELLS:
-        kept = np.random.default_rng(seed).permutation(kept)[:_MOST_CELLS]
+        kept = np.random.default_rng(0).permutation(kept)[:_MOST_CELLS]
     points = np.hstack([column[kept] for column in tried])
     means = fill_holes(values[kept])[0].mean(1)
     if len(means) < _LEAST_CELLS:
         return _refused(
             knobs, math.nan, f"{len(means)} configurations with a number are too few, {_LEAST_CELLS} are needed"
         )
-    predicted = _predicted(points, means, seed)
+    predicted = _predicted(points, means)
     needed = max(_LEAST_PREDICTED, 2 / math.sqrt(len(means)))
     if predicted < needed:
         reason = (
-            f"a model of the configurations predicts {max(predicted, 0):.0%} of the variance of those it has not seen, "
+            f"a model of the configurations predicts {max(predicted, 0):.0%} of the variance of held-out ones, "
             f"and {needed:.0%} are needed"
         )
         return _refused(knobs, predicted, reason)
     shape = tuple(map(len, levels))
     grid = np.hstack([level[index.ravel()] for level, index in zip(levels, np.indices(shape), strict=True)])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = []
     for _ in range(_RESAMPLES):
         rows = rng.integers(0, len(means), len(means))
@@ -137,7 +138,7 @@ def importance_of_search(
 
 
 def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
-    """Whether some levels of some knob differ significantly; knobs share the error."""
+    """Return whether some levels of some knob differ significantly; knobs share the error."""
     for places in np.indices(shape).reshape(len(shape), -1):
         if places.max() > 0:
             weights = main_effect(places.tolist())
@@ -173,10 +174,6 @@ def _shared(parts: dict[tuple[int, ...], Array], knobs: int) -> tuple[Array, Arr
     return effects, pairs
 
 
-def _axes(knobs: int) -> tuple[int, ...]:
-    return tuple(range(-knobs, 0))
-
-
 def _limited(share: Array, low: Array, high: Array, pairs: Array, predicted: float) -> Importance:
     share = np.clip(share, 0, 1)
     low = np.where(low < _NEGLIGIBLE, 0.0, np.minimum(low, share))
@@ -202,10 +199,10 @@ def _fitted(points: Array, values: Array):  # type: ignore[no-untyped-def]  # sc
         return GaussianProcessRegressor(kernel, normalize_y=True).fit(points, values)
 
 
-def _predicted(points: Array, values: Array, seed: int) -> float:
-    """Return R2 of left-out cells in five folds."""
+def _predicted(points: Array, values: Array) -> float:
+    """Return R2 of held-out cells in five folds."""
     guess = np.empty_like(values)
-    order = np.random.default_rng(seed).permutation(len(values))
+    order = np.random.default_rng(0).permutation(len(values))
     for fold in range(_FOLDS):
         out = order[fold::_FOLDS]
         kept = np.setdiff1d(order, out)
@@ -219,11 +216,11 @@ def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) 
     process = _fitted(points, values)
     mean, spread = process.predict(grid, return_cov=True)
     sizes, axes = np.linalg.eigh(spread)
-    noise = process.kernel_.k2.noise_level * values.var()  # in the prediction's variance, at each point by itself
+    noise = process.kernel_.k2.noise_level * values.var()  # part of the prediction's variance at each point
     root = axes * np.sqrt(np.maximum(sizes - noise, 0))
     return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root.T)
 
 
 def levels_a_knob(knobs: int) -> int:
-    """Return the number of levels per knob with a range, so that the surrogate's grid stays small."""
+    """Return the number of levels of each knob with a range; it keeps the surrogate's grid small."""
     return max(2, min(12, int(_MOST_POINTS ** (1 / knobs))))

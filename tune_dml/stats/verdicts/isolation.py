@@ -1,9 +1,9 @@
 """Isolation of one knob from the others: a table of the knob's values x seeds.
 
-Only settings of the other knobs that were tried with every value count: where there are none (a search proposes each
-combination once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect); nuisance
-knobs are tuned for each value: its row is that of the best setting, and `tuned` has all of them, by which verdicts are made.
-With both, cells are averaged over the other scientific knobs first, so that a value has one best nuisance setting.
+Only settings of the other knobs that were tried with every value count. Without any (a search proposes each combination
+once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect). Nuisance knobs are
+tuned for each value: its row is that of the best setting, and verdicts use all of them (`tuned`). With both, cells are
+averaged over the other scientific knobs first, so that a value has one best nuisance setting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KnobPoint:
 
 @dataclass(frozen=True, eq=False)
 class IsolatedKnob:
-    """Table of one knob, and how the other knobs were averaged or tuned away."""
+    """Table of one knob, and a description of how the other knobs were averaged or tuned away."""
 
     table: SeedTable
     """Values with results; empty if they cannot be compared."""
@@ -60,12 +60,12 @@ class IsolatedKnob:
 
     @property
     def average(self) -> str:
-        """Suffix such as `, averaged over the other knobs`, because the verdict may differ at single settings."""
+        """Suffix of a verdict, such as `, averaged over the other knobs`: it may differ at single settings."""
         return f", {self.over}" if self.over else ""
 
     @property
     def part(self) -> str:
-        """The same suffix, if not all settings of the other knobs could be used; else empty."""
+        """`average` if some settings of the other knobs could not be used; else empty."""
         return "" if self.over == _AVERAGED else self.average
 
 
@@ -111,7 +111,7 @@ def isolate(
 
 
 def _over(used: int, tried: int) -> str:
-    """Describe at how many settings of the other scientific knobs values are compared."""
+    """Return a clause that says at how many settings of the other scientific knobs values are compared."""
     if used == tried:
         return _AVERAGED if used > 1 else ""
     have = f"of {tried} settings of the other knobs where every value has a number"
@@ -119,7 +119,7 @@ def _over(used: int, tried: int) -> str:
 
 
 def _shared_settings(points: Sequence[KnobPoint], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
-    """Return, for each setting of the others, the nuisance settings tried with every trained value."""
+    """Return, for each setting of the other knobs, the nuisance settings tried with every trained value."""
     tried: dict[Hashable, set[tuple[Hashable, Hashable]]] = {level: set() for level in trained}
     for point in points:
         if point.level in tried:

@@ -1,4 +1,4 @@
-"""Whether two sweeps order the values of a knob alike: Kendall's tau-b with a bootstrap interval over seeds."""
+"""Agreement of two sweeps on the order of a knob's values: Kendall's tau-b with a bootstrap interval over seeds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whether a searched knob has an effect: a permutation test over the configurations of a search.
+"""Permutation test of a searched knob's effect, over the configurations of a search.
 
-No two configurations of a search agree in all other knobs, so there are no values to compare. But if the knob did nothing,
-its values would be exchangeable among the configurations. The test removes from the configurations' means what a smooth
-function of the other knobs explains, and takes the largest difference between the configurations inside and outside a range of
-the knob (of names: one and the others). Its distribution comes from permuting the knob's values.
+No two configurations of a search agree in all other knobs, so its values cannot be compared directly. But if the knob had no
+effect, its values would be exchangeable among the configurations. The test removes from the configurations' means what a
+smooth function of the other knobs explains. Its statistic is the largest difference between the configurations inside and
+outside a range of the knob (for names: one name and the others). Permuting the knob's values gives its distribution.
 
 This is exact where the knob's values were drawn independently of the results (random search). An adaptive search places later
 configurations where earlier ones did well; docs/verdicts.md has the error rates by search method.
@@ -21,11 +21,11 @@ from tune_dml.stats.intervals import Array
 _LEAST_CELLS = 8
 _PERMUTATIONS = 4999
 _MOST_ENDS = 24
-"""Most ends of the ranges that are compared."""
+"""Maximum number of ends of the compared ranges."""
 _SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 """Length scales of the function of the other knobs, whose ranges have length 1."""
 _RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-"""Its noise as a share of its variance."""
+"""Noise of that function as a share of its variance."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class SearchEffect:
     inside: tuple[bool, ...]
     """Configurations in the range of the knob that differs most from the others."""
     difference: float
-    """Mean inside minus mean outside, after the other knobs are allowed for."""
+    """Mean inside minus mean outside, without what the other knobs explain."""
 
 
 def judge_search_effect(places: Array, others: Array, means: Array, seed: int = 0) -> SearchEffect | None:
     """Test whether a knob moves the means of searched configurations; None with fewer than 8 of them, or one value.
 
     Args:
-        places: (cells, columns), where the knob was, from 0 to 1: one column for numbers, one a name for names.
-        others: (cells, columns), where the other knobs were; no column without others.
+        places: (cells, columns), positions of the knob from 0 to 1: one column for numbers, one per name for names.
+        others: (cells, columns), positions of the other knobs; no column without others.
         means: (cells,), means over seeds, all finite.
         seed: Seed of the permutations.
     """
@@ -82,9 +82,9 @@ def _ranges(places: Array) -> Array:
 
 
 def _residuals(others: Array, values: Array) -> Array:
-    """Return what a smooth function of the other knobs does not explain of the cells' means.
+    """Return the cells' means without what a smooth function of the other knobs explains.
 
-    Its smoothness and noise have the largest restricted likelihood of the listed ones.
+    Of the listed scales and ridges, the function has those with the largest restricted likelihood.
     """
     cells = len(values)
     centre = np.eye(cells) - 1 / cells

@@ -1,18 +1,18 @@
-"""The best configuration, judged on seeds that did not choose it.
+"""Score of the best configuration on seeds that did not choose it.
 
-The mean of the best of many cells flatters it by the luck of its seeds (the winner's curse: 1.05 points for 18 equal cells,
+The mean of the best of many cells is too high by the luck of its seeds (the winner's curse: 1.05 points for 18 equal cells,
 3 seeds, noise 1). Here every seed is scored with the cell that other seeds chose, so luck in choosing and luck in judging
 are independent:
 
     score_j = y[c_j, j],  c_j the best cell on the seeds of the other folds       gain_j = score_j - y[default, j]
 
-Up to three seeds every seed is a fold; from four on there are two folds, every other seed (with more, smaller folds the
+Up to three seeds every seed is a fold; from four on there are two folds, every other seed. With more, smaller folds the
 choices share most of their seeds, and the scores' spread no longer shows their error: at ten seeds such an interval covers
-83 %). The mean is unbiased for what a choice on the other folds' seeds is worth, a little less than a choice on all.
+83 %. The mean is unbiased for a choice on the other folds' seeds, which is worth a little less than a choice on all.
 
-The interval joins two limits that each err on the safe side: below, Student's t on the cross-fitted scores, which selection
-cannot flatter; above, Student's t on the chosen cell's own seeds, which selection can only push up. Its coverage is 93 to
-97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
+The interval joins two limits that each err on the safe side. The lower one is Student's t on the cross-fitted scores, which
+selection does not bias. The upper one is Student's t on the chosen cell's own seeds, which selection can only raise. The
+coverage is 93 to 97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
 
 `at_best` takes the best cell of each arm for drawing. Verdicts compare all cells of the arms (`tuned`).
 """
@@ -143,8 +143,8 @@ class BestOfArms:
 def expected_best(table: Array, count: int) -> float:
     """Return the mean score of the best of `count` cells, over all choices of `count` of the cells (cells, n).
 
-    The first third of the seeds chooses and the others judge: of all C(m, c) choices C(i - 1, c - 1) have the cell of rank i,
-    from the worst, as their best (the expected validation performance of Dodge et al. 2019, without replacement).
+    The first third of the seeds chooses, the others judge. Of all C(m, c) choices, C(i - 1, c - 1) have the cell of rank i,
+    counted from the worst, as their best (expected validation performance, Dodge et al. 2019, without replacement).
     Raises ValueError unless 1 <= count <= cells, or with fewer than two seeds.
     """
     cells, seeds = table.shape

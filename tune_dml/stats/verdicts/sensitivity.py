@@ -2,14 +2,14 @@
 
     sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
                   (`simultaneous`; `contrasts` where values are averages over a grid; `tuned` where each is its best setting)
-    insensitive   every difference is certainly inside (-margin, margin), and every value has one. Each is judged by itself at
-                  one-sided alpha: all must succeed, and the claim is wrong only where the largest true difference is
+    insensitive   every difference is significantly inside (-margin, margin), and every value has a result. Each is judged by
+                  itself at one-sided alpha: all must succeed, and the claim is wrong only if the largest true difference is
                   judged wrongly, so none is corrected (intersection-union test)
-    undecided     neither; said with whether any effect is established
+    undecided     neither; the reason says whether some difference is significant
 
-The first is wrong only of knobs that do not matter and the second only of knobs that do, so each has the whole error.
-`alpha` is what this look may spend (`looks`). Verdicts are about the values that trained. After a race (`racing`) they keep
-what its intervals say together, and "insensitive" is what the race has decided.
+"Sensitive" can be wrong only for a knob that does not matter and "insensitive" only for one that does, so each has the whole
+error. `alpha` is what this look may spend (`looks`). Verdicts are about the values that trained. After a race (`racing`) its
+intervals are intersected with these, and the race may decide "insensitive".
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ def judge_sensitivity(
 
     Args:
         table: values x seeds; rows without numbers are left out.
-        margin: in the metric's units.
+        margin: the smallest difference that matters.
         alpha: the error that this look may spend.
         diverged: labels of values that diverged under some seed.
         stopped: labels of values that were stopped early.
         failed: labels of values that a race left unsettled because their trials failed.
-        crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
-        tuned: the settings behind the table, where each row is the best of several; larger is better.
-        sign: -1 where less is better in the table; needed for `tuned` only.
+        crossed: the cells behind the table, if its rows are averages: the noise is then that of the cells.
+        tuned: the settings behind the table, if each row is the best of several; larger is better.
+        sign: -1 if smaller is better in the table; needed for `tuned` only.
         raced: findings of a race about the table's rows, all of which have values.
 
     Raises:
@@ -219,9 +219,9 @@ def compare_all_with_best_of(
     Args:
         table: every row has a number.
         baselines: the labels of the baseline's cells.
-        sign: -1 where less is better.
+        sign: -1 if smaller is better.
         alpha: the error that this look may spend.
-        raced: what a race has found of the table's rows, on the metric's own scale.
+        raced: findings of a race about the table's rows, on the metric's own scale.
     """
     own = [row for row, label in enumerate(table.labels) if label in set(baselines)]
     rows = [row for row in range(len(table.labels)) if row not in own]
@@ -265,7 +265,7 @@ def _decide(
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
     surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
     apart = np.nan_to_num(bounds.estimate)
-    np.fill_diagonal(apart, -np.inf)  # where all means are equal, still two values and not one twice
+    np.fill_diagonal(apart, -np.inf)  # two different values, even if all means are equal
     widest = np.unravel_index(int(apart.argmax()), bounds.low.shape)
     sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
     if bounds.low.max() > margin:

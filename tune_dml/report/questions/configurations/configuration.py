@@ -1,4 +1,4 @@
-"""Several knobs, or a search: which configuration is best, how certain is that, and which knob mattered?"""
+"""Several knobs, or a search: which configuration is best, with what uncertainty, and which knob mattered?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.naming import spaced, symbol_of, value_label
 from tune_dml.report.questions import question
@@ -29,7 +29,7 @@ from tune_dml.text import joined
 
 _QUESTION = "which configuration is the best"
 _MOST_CONTRASTS = 2000
-"""Most double differences of a pair of knobs; with more, no interaction is estimated."""
+"""Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class Configuration:
     label: str
     score: Score
     gain: Score | None
-    """Over the baseline; None without one."""
+    """Gain over the baseline; None without one."""
     table_mean: float
     """Its mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
     """The configurations that cannot be ruled out as the best."""
     cells: int
-    """Configurations with a number."""
+    """Number of configurations with a result."""
     alpha: float
     algorithm: str = ALGORITHM
 
 
 @dataclass(frozen=True)
 class _Interaction:
-    """The most certain double difference of two knobs: (a, c) - (b, c) - (a, d) + (b, d)."""
+    """The most significant double difference of two knobs: (a, c) - (b, c) - (a, d) + (b, d)."""
 
     first: str
     second: str
@@ -145,15 +145,14 @@ def _best(analysis: Analysis) -> Configuration | None:
     values, step = sign * table.values, table.resolution
     candidates = _candidates(analysis)
     chosen = score_of_best(values, alpha=level, resolution=step)
-    if (
-        candidates and table.labels[int(chosen.best)] not in candidates
-    ):  # lost seeds flatter its mean: it is significantly worse
+    # lost seeds may raise the mean of a configuration that is significantly worse
+    if candidates and table.labels[int(chosen.best)] not in candidates:
         kept = [
             label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
         ]
         values = np.where(np.array(kept)[:, None], values, np.nan)
         chosen = score_of_best(values, alpha=level, resolution=step)
-    if analysis.stopped:  # by all seeds: all took part in the selection
+    if analysis.stopped:  # all seeds took part in the selection
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(
             label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
@@ -175,7 +174,7 @@ def _best(analysis: Analysis) -> Configuration | None:
 
 
 def _candidates(analysis: Analysis) -> tuple[str, ...]:
-    """Return the configurations that may be the best, without those that the report calls worse elsewhere."""
+    """Return the configurations that may be the best, without those that other sections call worse."""
     table, sign = analysis.table, analysis.sign
     if analysis.pairs is None:
         return table.labels
@@ -290,10 +289,10 @@ def _interaction(
     analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
 ) -> _Interaction:
     cells = arm.cells
-    values = np.array([[cell.values.get(seed, np.nan) for seed in analysis.seeds] for cell in cells])
+    values = seed_values(cells, analysis.seeds)
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
-    # all must be small at once, so none is corrected
+    # "do not interact" needs all contrasts to be small, so none is corrected
     alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())

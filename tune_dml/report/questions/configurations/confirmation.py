@@ -1,4 +1,4 @@
-"""Does the best cell hold up? The best cells and the baseline on fresh seeds, which did not select them."""
+"""Does the best cell hold up? Compare the best cells with the baseline on fresh seeds, which did not select them."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ _FRESH = (5, 8, 12)
 
 @dataclass(frozen=True)
 class ConfirmedCell:
-    """A cell on the seeds that selected it and on fresh ones."""
+    """Results of a cell on the seeds that selected it and on fresh ones."""
 
     label: str
     baseline: bool
     selection: Interval
-    """On the sweep's own seeds."""
+    """Mean on the sweep's own seeds."""
     fresh: Interval
-    """On the fresh ones."""
+    """Mean on the fresh seeds."""
     optimism: float
-    """How much better it looked on the seeds that selected it."""
+    """Selection score minus fresh score, larger is better."""
     gain: Interval | None
-    """Over the baseline, within fresh seeds; None for the baseline, and where there is none."""
+    """Gain over the baseline, within fresh seeds; None for the baseline or without one."""
     gain_optimism: float
-    """How much larger the gain looked on the seeds that selected the cell."""
+    """Gain on the seeds that selected the cell minus the gain on fresh seeds."""
     planned: int
-    """Fresh seeds asked for."""
+    """Number of planned fresh seeds."""
     lost: tuple[str, ...]
-    """Its fresh trials without a result, and why."""
+    """Its fresh trials without a result, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class _Confirmation:
 
     winner: str
     verdict: str
-    """holds, worse, undecided; measured again, where there is no baseline."""
+    """`holds`, `worse`, `undecided`, or `measured again` without a baseline."""
     sentences: tuple[str, ...]
     cells: tuple[ConfirmedCell, ...]
 
 
 @question(order=305, unanswered={"confirmation": None})
 def confirmation(analysis: Analysis) -> Section | None:
-    """Compare selection and fresh scores; without a confirmation only advise one."""
+    """Compare selection and fresh scores; advise a confirmation if there is none."""
     if not analysis.results.confirmed:
         nothing: dict[str, object] = {"confirmation": None}
         return Section("", "", "", steps=_steps(analysis), data=nothing)
@@ -128,7 +128,7 @@ def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
     if baseline is None or winner not in table.labels or baseline.label not in table.labels:
         return None
     pair = [table.labels.index(label) for label in (winner, baseline.label)]
-    planned = level_left([1.0], planned=1)  # the level of a look at all the fresh seeds that are planned
+    planned = level_left([1.0], planned=1)  # level of a look at all planned fresh seeds
     return forecast_fresh_seeds(
         table.values, (pair[0], pair[1]), _FRESH, scale=analysis.margin, resolution=table.resolution, alpha=planned
     )
@@ -207,9 +207,7 @@ def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
     verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
     against = baseline.label if baseline else ""
     sentences = [_leading(analysis, winner, verdict, against), *_before(analysis, winner, baseline)]
-    ahead = [
-        cell.label for cell in others[1:] if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0
-    ]  # NaN is not ahead
+    ahead = [cell.label for cell in others[1:] if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
     if ahead:
         sentences.append(f"On fresh seeds, {joined(ahead)} did better.")
     sentences += [f"No result: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
@@ -231,7 +229,7 @@ def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
 
 
 def _before(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
-    """Say what the winner and its gain were on the seeds that selected it."""
+    """Return sentences about the winner's score and gain on the seeds that selected it."""
     metric, sentences = analysis.metric, []
     if winner.gain is not None and math.isfinite(winner.gain_optimism):
         before = winner.gain.mean + analysis.sign * winner.gain_optimism

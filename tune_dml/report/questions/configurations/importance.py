@@ -1,4 +1,4 @@
-"""Several knobs: how much of the outcome does each explain, alone and together?"""
+"""Several knobs: how much of the variance does each explain, alone and with another one?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.knob import level_key, places_of
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.naming import slug, symbol_of
@@ -21,12 +21,12 @@ from tune_dml.space import Grid, Knob
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
 
 _MOST_CELLS_OF_A_GRID = 2000
-"""Most cells of a grid whose importance is computed, since each share takes all cells."""
+"""Maximum number of cells of a grid whose importance is computed, because each share uses all cells."""
 
 
 @dataclass(frozen=True)
 class KnobShare:
-    """The share of the outcome that a knob explains."""
+    """The share of the variance that a knob explains."""
 
     knob: str
     share: float
@@ -98,7 +98,7 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
-    values = np.array([[cell.values.get(seed, math.nan) for seed in analysis.seeds] for cell in trained])
+    values = seed_values(trained, analysis.seeds)
     if searched:
         places = [_places(knob, trained, len(arm.knobs)) for knob in arm.knobs]
         judged = importance_of_search([tried for tried, _ in places], [all_ for _, all_ in places], values, level)
@@ -113,9 +113,7 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         map(KnobShare, names, judged.share.tolist(), judged.low.tolist(), judged.high.tolist()),
         key=lambda row: -row.share,
     )
-    pairs = [
-        PairShare(names[i], names[k], float(judged.pairs[i, k])) for i, k in combinations(range(len(names)), 2)
-    ]  # fmt: skip
+    pairs = [PairShare(names[i], names[k], float(judged.pairs[i, k])) for i, k in combinations(range(len(names)), 2)]
     if judged.problem:
         shares, pairs = [], []
     sentence = _sentence(analysis, arm, judged, shares, pairs)

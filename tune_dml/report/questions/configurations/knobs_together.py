@@ -9,12 +9,13 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
 from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel, plane
+from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Section
 from tune_dml.text import value_text
 
 _MOST_LINES = 300
-"""Most configurations in one figure; the best are shown."""
+"""Maximum number of configurations in one figure; the best are shown."""
 
 
 @question(order=302)
@@ -56,12 +57,10 @@ def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[S
     axes = []
     for place, knob in enumerate(analysis.results.plan.space.knobs):
         tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
-        measured_knob = known.get(knob.path)
-        if measured_knob is not None:
-            axes.append(SearchedKnob(measured_knob.symbol, measured_knob.axis, measured_knob.levels))
+        if measured := known.get(knob.path):
+            axes.append(SearchedKnob(measured.symbol, measured.axis, measured.levels))
         else:
-            name = knob.symbol or knob.path.rpartition(".")[2]
-            axes.append(SearchedKnob(name, "ordered", tuple(sorted(tried.values(), key=str))))
+            axes.append(SearchedKnob(symbol_of(knob), "ordered", tuple(sorted(tried.values(), key=str))))
     return axes
 
 

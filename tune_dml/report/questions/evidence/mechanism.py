@@ -1,4 +1,4 @@
-"""Why? Logged quantities over training for each value of the knob: norms, mu, and what the loss logs."""
+"""Why? Logged quantities over training for each value of the knob: norms, mu, and those of the loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FinalFigure:
 def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """Show means over seeds for each value and the baseline.
 
-    None if no such quantity was logged, or if the other knobs changed with each value.
+    Return None if no such quantity was logged, or if the other knobs changed with each value.
     """
     if knob.isolated.problem:
         return None

@@ -1,4 +1,4 @@
-"""How long are the embeddings? The norms of two cells' embeddings."""
+"""How long are the embeddings? Compare the norms of two cells' embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the networks retrieve? The sheets of two cells, for the same queries."""
+"""What do the networks retrieve? Show the sheets of two cells, for the same queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tune_dml.report.section import Block, Fold, Photograph, Photographs, Sectio
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
 _MOST_ROWS = 3
-"""Most queries of a sheet that the page shows."""
+"""Maximum number of queries that the page shows of a sheet."""
 _Row = tuple[Tile | None, ...]
 
 
@@ -54,7 +54,7 @@ def _are_drawn(analysis: Analysis) -> bool:
 
 
 def _chosen(pair: Pair) -> list[int]:
-    """Return the rows to show: of two sheets of the same queries, those that differ most, in favour of each in turn."""
+    """Return the rows to show. If both sheets have the same queries: those that differ most, in favour of each in turn."""
     sheets = [side.evidence.rows for side in pair.sides if side.evidence.drawn]
     every = list(range(len(sheets[0]))) if sheets else []
     if len(sheets) < 2 or _of_pairs(sheets[0]) or _asked(sheets[0]) != _asked(sheets[1]):

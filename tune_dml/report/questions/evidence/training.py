@@ -1,4 +1,4 @@
-"""How did training go? The metric over training, and what other selection rules would have chosen."""
+"""How did training go? Show the metric over training, and what other selection rules would have chosen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Rule:
 
 @knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
 def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Show the curves of each value and the baseline, as means and ranges; once for the knobs of a search.
+    """Show the curves of each value and the baseline, as means and ranges; only once for the knobs of a search.
 
     The curves of the knob that moves the metric most are open; those of the others are folded.
     """

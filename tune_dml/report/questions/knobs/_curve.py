@@ -11,6 +11,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
@@ -78,7 +79,7 @@ def _legend(source: Published, curve: PublishedLine) -> str:
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
-    """What Figure 1 shows of a knob; `places`: the printed curves in the order of their boxes."""
+    """Return the content of Figure 1 for a knob; `places` are the published curves in the order of their toggles."""
     printed = [_printed(analysis, knob, curve, places) for curve in _drawable(knob)]
     baseline = analysis.baseline if analysis.baseline and analysis.baseline.values else None
     return CurvePicture(
@@ -188,13 +189,13 @@ def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[flo
 def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
     """Return each value's average over the other knobs against the baseline; None unless the table is an average.
 
-    Judged as the values are among themselves (`verdicts.sensitivity`): a seed that lost one trial of an average keeps the others.
-    Of several baseline cells the best counts (`stats.intervals.tuned`): that of the smallest gain, and each may be too high.
+    The values are judged as by `verdicts.sensitivity`: a seed that lost one trial of an average keeps the others. Of several
+    baseline cells the best counts (`stats.intervals.tuned`): limits are those of the smallest gain; upper ones share the error.
     """
     table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:
         return None
-    weights, cells = against_last((*crossed.rows, len(table.labels))), _baseline_rows(analysis, table.seeds)
+    weights, cells = against_last((*crossed.rows, len(table.labels))), seed_values(analysis.baselines, table.seeds)
     ends = []
     for alpha in (knob.sensitivity.alpha, knob.sensitivity.alpha / len(cells)):
         effects = [
@@ -214,14 +215,10 @@ def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float,
         levels = [sign * row[None] for row in table.values]
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
-    together = tuned_levels([*levels, sign * _baseline_rows(analysis, table.seeds)], analysis.resolution)
+    together = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
     bounds = together.against(len(levels), knob.sensitivity.alpha).times(sign)
     rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=False))
-
-
-def _baseline_rows(analysis: Analysis, seeds: Sequence[int]) -> np.ndarray:
-    return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in analysis.baselines])
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:

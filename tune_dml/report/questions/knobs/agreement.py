@@ -53,7 +53,7 @@ class PointGap:
 
 @dataclass(frozen=True)
 class CurveAgreement:
-    """One knob's curve against a published one."""
+    """Comparison of one knob's curve with a published one."""
 
     published: PublishedCurve
     verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
@@ -62,7 +62,7 @@ class CurveAgreement:
     not_printed: tuple[str, ...]
     """Conditions that the paper does not print; assumed to equal ours."""
     caveats: tuple[str, ...]
-    """What weakens the comparison."""
+    """Reasons that weaken the comparison."""
     points: tuple[PointGap, ...]
     level: Equivalence | None
     """None if levels are not compared."""
@@ -267,7 +267,7 @@ def _order_sentence(comparison: CurveAgreement) -> str:
 
 
 def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> list[str]:
-    """Judge the printed curve alone, with the run-to-run deviation that this takes."""
+    """Judge the published curve by itself; state the run-to-run deviation up to which the verdict holds."""
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []

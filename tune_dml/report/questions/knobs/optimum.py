@@ -23,12 +23,12 @@ from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
-"""Most bars; of more values, the least probable have none."""
+"""Maximum number of bars; with more values, the least probable ones have none."""
 
 
 @dataclass(frozen=True)
 class BestValue:
-    """Where the best value lies, and which values to add."""
+    """Position of the best value, and the values to add."""
 
     verdict: Literal["interior", "edge", "undecided", "none"]
     reason: str
@@ -43,9 +43,9 @@ class BestValue:
     behind: tuple[tuple[str, float], ...]
     """(value, upper bound on its distance to the best) pairs."""
     natural_bound: bool
-    """The edge is the bound of the knob's domain."""
+    """Whether the edge is the bound of the knob's domain."""
     ends_in_divergence: bool
-    """Values beyond the edge diverged."""
+    """Whether values beyond the edge diverged."""
     extend: tuple[float, ...]
     """Values to add: the next two steps on the knob's scale."""
     alpha: float

@@ -1,4 +1,4 @@
-"""How sensitive is the outcome to the knob? The curve with every seed, the verdict, and the published curves."""
+"""How sensitive is the outcome to the knob? Show the curve with every seed, the verdict, and the published curves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
 
 @knob_question(order=200)
 def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """State the verdict and what more seeds would decide; show the curve and every pairwise difference."""
+    """State the verdict and the chance that more seeds decide it; show the curve and every pairwise difference."""
     verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
     sentences = _sentences(analysis, knob, ahead)
     badge = "effect" if knob.search_effect and verdict.effect else verdict.verdict
@@ -113,7 +113,7 @@ def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differ
         lost = "were stopped early" if knob.stopped else "failed" if knob.failed and not diverged else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but other values {lost}."
     most = largest.reach
-    if most < verdict.margin:  # another pair, with fewer seeds, is undecided
+    if most < verdict.margin:  # another pair, with fewer seeds, leaves it undecided
         most = max(most, *(difference.reach for difference in verdict.differences))
     telling = 10 * max(verdict.margin, abs(largest.estimate))
     if metric.percent:  # two percentages differ by at most 100
@@ -129,7 +129,7 @@ def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
     symbol, where = knob.symbol, analysis.results.plan.dataset
     if knob.sensitivity.effect and knob.search_effect is not None:
         return f"{symbol} has an effect on {where}: {_difference_in_search(analysis.metric, knob.search_effect, rough=True)}."
-    if knob.isolated.problem and len(analysis.knobs) > 1:  # of which the best configuration says more
+    if knob.isolated.problem and len(analysis.knobs) > 1:  # the section on the best configuration says more
         return ""
     trained = [point for point in knob.points if math.isfinite(point.mean)]
     if len(trained) < 2:
@@ -175,7 +175,7 @@ def _steps(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> tu
 
 
 def _question(knob: KnobAnalysis) -> str:
-    """Return what more seeds may decide; if values were lost, only that the knob matters."""
+    """Return the question that more seeds may decide; if values were lost, only that the knob matters."""
     return f"{'that' if _some_lost(knob) else 'whether'} {knob.symbol} matters"
 
 
@@ -185,7 +185,7 @@ def _some_lost(knob: KnobAnalysis) -> bool:
 
 
 def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
-    """Forecast what further seeds would decide of an undecided verdict; None if seeds are not what is missing."""
+    """Forecast whether further seeds would decide an undecided verdict; None if more seeds cannot help."""
     verdict, crossed = knob.sensitivity, knob.isolated.crossed
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None

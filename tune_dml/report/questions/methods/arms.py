@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
@@ -28,7 +28,7 @@ from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensit
 from tune_dml.text import joined
 
 _MOST_NAMED = 6
-"""Most methods that a sentence names; of more it gives the number."""
+"""Maximum number of methods that a sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ArmAtBest:
     against_baseline: Difference | None
     """None for the baseline itself, and without one."""
     tried: int
-    """Configurations that trained."""
+    """Number of configurations that trained."""
     of_equal_cells: float
     """Expected best of the smallest number of configurations that a tuned method tried."""
     of_equal_hours: float
@@ -58,7 +58,7 @@ class _Budget:
 
     cells: int
     hours: float
-    """Of trials; 0 where it is not known."""
+    """Hours of trials; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _ComparedArms:
     """Arms of which no configuration trained."""
     matters: SensitivityVerdict
     tuned: TunedLevels | None
-    """Every configuration of every method that trained; None where no method has a choice."""
+    """Every trained configuration of every method; None if each method has only one."""
     table: SeedTable
     budget: _Budget | None
     """The budget that all tuned methods share; None if fewer than two were tuned."""
@@ -79,7 +79,7 @@ class _ComparedArms:
         return tuple(arm.arm for arm in self.arms if arm is self.arms[0] or arm.score.mean == self.arms[0].score.mean)
 
     def differences(self, best: str) -> list[Difference]:
-        """One arm minus every other."""
+        """Return one arm minus every other."""
         return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
 
 
@@ -124,13 +124,11 @@ def arms(analysis: Analysis) -> Section | None:
 
 
 def _compare(analysis: Analysis) -> _ComparedArms | None:
-    """Every arm at its best configuration; None with fewer than two arms or, to choose by, two seeds."""
+    """Compare every arm at its best configuration; None with fewer than two arms, or with one seed to choose by."""
     trained = [arm for arm in analysis.arms if arm.trained]
     if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
-    tables = [
-        np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in trained
-    ]
+    tables = [seed_values(arm.trained, analysis.seeds) for arm in trained]
     best = at_best([analysis.sign * table for table in tables], analysis.resolution)
     names = tuple(_name(analysis, arm) for arm in trained)
     table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)
@@ -213,7 +211,7 @@ def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:
 
 
 def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
-    """Compare the best arm with each other one; say how arms were tuned, and what was lost."""
+    """Return sentences: the best arm compared with each other one, how arms were tuned, and which were lost."""
     metric, best = analysis.metric, compared.arms[0]
     by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
@@ -346,7 +344,7 @@ def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
 
 
 def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
-    """Draw the methods by rank; or on one line, with bars that join those that cannot be told apart."""
+    """Draw the methods by rank; a second view joins by bars those that cannot be told apart."""
     metric = analysis.metric
     means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
     names = [_name(analysis, arm) for arm in analysis.arms]

@@ -28,7 +28,7 @@ from tune_dml.text import joined, value_text
 
 _WORDS = ("better", "worse", "undecided")
 _MOST_WHISKERS = 30
-"""Of more cells the figure shows the best; the table has all."""
+"""Maximum number of cells in the figure, which shows the best; the table has all."""
 
 
 @question(order=300, unanswered={"baseline": None})
@@ -112,7 +112,7 @@ def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) ->
 
 
 def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
-    """Say whether anything beats the baseline; empty with one seed."""
+    """Return a sentence on whether anything beats the baseline; empty with one seed."""
     if max((row.n for row in rows), default=0) < 2:
         return ""
     knobs, than = analysis.knobs, re.sub("^no ", "training without ", name)

@@ -1,4 +1,4 @@
-"""What does each method gain over its own baseline? The contrasts that the study declares, corrected for each other alone."""
+"""What does each method gain over its own baseline? Judge the contrasts that the study declares, corrected among themselves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis
+from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.stats.verdicts.selection import BestOfArms, at_best
+from tune_dml.stats.verdicts.selection import at_best
 from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
@@ -25,7 +25,7 @@ _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
 _SHAPES = {"gains": ("circle", "good"), "loses": ("cross", "bad")}
 _MOST_NAMED = 6
-"""Most methods that a sentence names; of more it gives the number."""
+"""Maximum number of methods that a sentence names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def _judge(analysis: Analysis) -> _Gains | None:
     judged, larger = space.contrasts_among(trained.keys())
     if not judged or (len(analysis.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
-    best, row = _at_best(analysis, list(trained.values())), {name: place for place, name in enumerate(trained)}
+    tables = [analysis.sign * seed_values(arm.trained, analysis.seeds) for arm in trained.values()]
+    best, row = at_best(tables, analysis.resolution), {name: place for place, name in enumerate(trained)}
     over = {arm: place for place, (arm, _) in enumerate(judged)}
     pairs = [(row[arm], row[other]) for arm, other in judged]
     differences = [(over[first], over[second]) for first, second in larger]
@@ -119,11 +120,6 @@ def _judge(analysis: Analysis) -> _Gains | None:
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
     algorithm = ALGORITHM if best.tuned is None else TUNED
     return _Gains(tuple(rows[: len(judged)]), tuple(rows[len(judged) :]), lost, algorithm, level)
-
-
-def _at_best(analysis: Analysis, arms: Sequence[ArmAnalysis]) -> BestOfArms:
-    tables = [np.array([[c.values.get(seed, np.nan) for seed in analysis.seeds] for c in arm.trained]) for arm in arms]
-    return at_best([analysis.sign * table for table in tables], analysis.resolution)
 
 
 def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
@@ -267,7 +263,7 @@ def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figu
         tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
     unit = f", {metric.unit}" if metric.unit else ""
-    arms = [row.arm for _, row in rows]  # on a phone a method stands without its baseline, where that leaves no doubt
+    arms = [row.arm for _, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
     distinct = len(set(arms)) == len(arms) and not found.differences
     short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
     return Figure(

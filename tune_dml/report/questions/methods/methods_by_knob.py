@@ -1,7 +1,7 @@
-"""What else does a shared knob change? One line for each method.
+"""What else does a shared knob change? Draw one line per method.
 
-The DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds an iteration against
-the batch size), from the trials themselves.
+The figures follow the DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds
+per iteration against the batch size), from the trials of the sweep.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _Answer:
 
     arm: str
     values: tuple[float, ...]
-    """Of the knob, ascending."""
+    """Values of the knob, ascending."""
     numbers: tuple[tuple[float, ...], ...]
-    """Of the trials at each value."""
+    """The quantity in each trial at each value."""
 
     @property
     def means(self) -> list[float]:
-        """Over the trials at each value."""
+        """Means over the trials at each value."""
         return [float(np.mean(numbers)) for numbers in self.numbers]
 
 

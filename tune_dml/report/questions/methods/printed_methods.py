@@ -1,4 +1,4 @@
-"""Do the arms agree with the paper's methods of the same names? Values side by side, and orders."""
+"""Do the arms agree with the paper's methods of the same names? Compare their values and their order."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tune_dml.stats.verdicts.equivalence import OrderAgreement
 
 @dataclass(frozen=True)
 class _PrintedArms:
-    """The arms whose methods a published table has."""
+    """Arms whose methods are in a published table."""
 
     published: PublishedCurve
     cells: tuple[CellAnalysis, ...]
-    """The best cell of each of them."""
+    """Best cell of each arm."""
     printed: tuple[float, ...]
     reasons: tuple[str, ...]
     """Conditions that differ in some arm; empty if levels may be compared."""

@@ -1,4 +1,4 @@
-"""Where does every number come from? All trials with their identity, runs and metrics."""
+"""Where does every number come from? List all trials with their identity, runs and metrics."""
 
 from __future__ import annotations
 

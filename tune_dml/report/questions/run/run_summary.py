@@ -1,4 +1,4 @@
-"""What was run, on which data, and what failed? With a table of all cells."""
+"""What was run, on which data, and what failed? Includes a table of all cells."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import counted, duration, value_text
 
 _LONGEST = 300
-"""Most characters of a provenance text on the page."""
+"""Maximum number of characters of a provenance text on the page."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _stopped_early(analysis: Analysis) -> str:
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Resume missing trials, confirm the winner of a stopped search, or retry failed trials.
+    """Return a step that resumes missing trials, confirms the winner of a stopped search, or retries failed trials.
 
     Diverged trials are retried only together with failed ones.
     """

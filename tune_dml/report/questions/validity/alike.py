@@ -1,4 +1,4 @@
-"""Which configurations gave exactly the same results, and so differ only in something unused?"""
+"""Which configurations gave exactly the same results, because the setting in which they differ is unused?"""
 
 from __future__ import annotations
 

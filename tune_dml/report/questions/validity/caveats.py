@@ -19,17 +19,17 @@ from tune_dml.text import counted, joined, value_text
 LAST = 0.25
 """Share of training, at its end, in which a metric should no longer improve."""
 _MOST_READ = 24
-"""Most trials whose histories are read, the baseline's and the best cells' first: the terminal waits for them."""
+"""Maximum number of trials whose histories are read, the baseline and the best cells first: the terminal waits for it."""
 _MOST_NAMED = 4
 _BEFORE_MORE_OF_THE_SAME = 55
-"""Urgency of longer training: before wider ranges and more seeds, which would repeat what has not converged."""
+"""Urgency of longer training: before wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"
 _R_AT_1 = "val/recall_at_1"
 
 
 @question(order=94)
 def below_floors(analysis: Analysis) -> Section | None:
-    """Warn if no cell beats what is reached without training."""
+    """Warn if no cell beats the scores that are reached without training."""
     scored = [cell for cell in analysis.cells if cell.values]
     sign, floors = analysis.sign, floors_of(analysis.results)
     if not scored or not floors:
@@ -94,13 +94,11 @@ def twice_the_steps(gains: Mapping[str, float]) -> str:
 @question(order=96)
 def collapsed(analysis: Analysis) -> Section | None:
     """Warn if trials ended with one embedding for all pictures."""
-    lost = {cell.label: _collapsed_of(cell) for cell in analysis.cells}
-    count = sum(map(len, lost.values()))
-    if not count:
+    lost = [(cell, number) for cell in analysis.cells if (number := len(_collapsed_of(cell)))]
+    if not lost:
         return None
-    where = ", ".join(
-        f"{label}: {len(trials)} of {len(_ended(analysis, label))}" for label, trials in lost.items() if trials
-    )
+    count = sum(number for _, number in lost)
+    where = ", ".join(f"{cell.label}: {number} of {len(cell.trials)}" for cell, number in lost)
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
     return _said(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
@@ -173,7 +171,3 @@ def _changes(analysis: Analysis) -> Sequence[Change]:
 
 def _collapsed_of(cell: CellAnalysis) -> list[TrialResult]:
     return [trial for trial, _ in cell.failures if trial.status == "diverged" and _COLLAPSED in trial.reason]
-
-
-def _ended(analysis: Analysis, label: str) -> Sequence[TrialResult]:
-    return next(cell.trials for cell in analysis.cells if cell.label == label)

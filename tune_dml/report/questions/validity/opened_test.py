@@ -1,4 +1,4 @@
-"""What would selection on test have claimed? Only for a sweep whose test metrics have been opened."""
+"""What would selection on test have claimed? Answered only if the test metrics have been opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do differences to the baseline generalize beyond these classes and seeds? Also query by query."""
+"""Do differences to the baseline generalize beyond these classes and seeds? Compares query by query, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HALVES = {"val": "validation", "test": "test"}
 _LEAST = 0.001
-"""Smaller p-values are printed as `< 0.001`."""
+"""Smallest p-value that is printed; smaller ones are printed as `< 0.001`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits
 
 
 def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
-    """Compare over the seeds with the same queries; None without such seeds, or with one class."""
+    """Compare a cell with the baseline over the seeds with equal queries; None without such seeds, or with one class."""
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
     for trial in cell.trials:
@@ -121,7 +121,7 @@ def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) 
     caption = (
         f"{metric.axis} minus that of {baseline}, with {100 * (1 - alpha):.4g}% intervals over classes and seeds (two-way "
         "clustered; the cells share the error). p-values, each for one cell alone: per query (McNemar: queries independent, "
-        "networks given), over classes (the same networks), over classes and seeds (networks trained anew)."
+        "networks given), over classes (the same networks), over classes and seeds (newly trained networks)."
     )
     columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
     return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")

@@ -1,4 +1,4 @@
-"""Can I trust it? Every trial by seed, the assumptions, lost seeds, and the error spent on interim looks."""
+"""Can I trust it? Show every trial by seed, the assumptions, lost seeds, and the error spent on interim looks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
-"""Most trials in the figure of cells by seed."""
+"""Maximum number of trials in the figure of cells by seed."""
 _FINE = 0.01
 """Smallest resolution, as a share of the range of all results, that is worth a line."""
 

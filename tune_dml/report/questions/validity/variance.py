@@ -1,4 +1,4 @@
-"""Where does the noise come from? Sweeps of the same cells, each with one source of randomness varied."""
+"""Where does the noise come from? Compare sweeps of the same cells that each vary one source of randomness."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class _Component:
     cells: int
     seeds: int
     trial: Spread
-    """Of a trial's result over seeds."""
+    """Spread of a trial's result over seeds."""
     difference: Spread
-    """Of the difference of two cells under one seed, which verdicts use."""
+    """Spread of the difference of two cells under one seed, which verdicts use."""
 
 
 @question(order=345, unanswered={"variance": None})
