@@ -191,8 +191,10 @@ def bucket_problems(text: str | None) -> list[Problem]:
     try:
         probe = BucketFiles(str(Address.read(text) / f".tune-dml-{uuid.uuid4().hex}"))
         probe.put("probe", b"tune-dml")
-        whole = (probe.names(), probe.get("probe")) == (["probe"], b"tune-dml")
-        probe.clear()
+        try:
+            whole = (probe.names(), probe.get("probe")) == (["probe"], b"tune-dml")
+        finally:
+            probe.clear()
     except ConfigError as error:
         return list(error.problems)
     except OSError as error:

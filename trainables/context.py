@@ -216,6 +216,8 @@ class FolderContext:
                     continue
             except pickle.UnpicklingError:  # torch advises to load it nevertheless
                 why = "not a checkpoint of ours: it holds code"
+            except (RuntimeError, KeyError, TypeError):  # a whole archive of something else
+                why = "not a checkpoint of ours"
             if self.rank == 0:
                 self.say(f"{name} cannot be read ({len(content)} bytes, {why}) and is skipped")
         if not found:

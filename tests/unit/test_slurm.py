@@ -226,6 +226,18 @@ def test_tasks_of_an_array_are_one_line(fake):
     assert [job.text() for job in jobs.jobs_of(sent)] == ["array 101: 40 tasks running"]
 
 
+def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (fake / "queue").write_text("101|COMPLETED|None\n")
+    for number in ("101_2", "101_10", "101", "99"):
+        (sent.place / f"{number}.log").write_text(f"{number}\n")
+    assert list(jobs.follow(sent, to_end=False)) == ["101_10\n"]
+    jobs.submit(sent, {"job.sh": "#!/bin/bash\n"})
+    (fake / "queue").write_text("102|COMPLETED|None\n")
+    (sent.place / "102.log").write_text("102\n")
+    assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
+
+
 def test_an_unknown_name_says_how_to_submit(fake):
     with pytest.raises(ConfigError, match="submit slurm -- sweep"):
         jobs.find_submission("nothing")

@@ -97,6 +97,17 @@ class TestTheContract:
         assert "weights_only" not in context.said[0]
         assert "executed" not in capsys.readouterr().out
 
+    def test_a_whole_file_of_something_else_is_skipped(self, context, tmp_path):
+        context.report({"step": 1}, {"step": 1})
+        torch.save([1.0, 2.0], tmp_path / "list.pt")
+        with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+            archive.writestr("readme.txt", "no checkpoint")
+        for name in ("list.pt", "other.zip"):
+            context.files.put(CHECKPOINTS[1], (tmp_path / name).read_bytes())
+            assert context.latest_checkpoint()["step"] == 1
+        assert all("not a checkpoint of ours" in said for said in context.said)
+        assert len(context.said) == 2
+
     def test_sealed_kept_and_left_files_replace_those_before_and_only_rank_0_writes(self, context, place):
         other = FolderContext(place, torch.device("cpu"), rank=1)
         for each in (context, other):

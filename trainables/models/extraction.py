@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -26,6 +25,7 @@ from trainables import generators
 from trainables.config import TrialConfig, identifying
 from trainables.data.base import Indices, Pictures
 from trainables.data.formats import cache as disk
+from trainables.data.formats.decoding import available_cores
 from trainables.data.formats.feature_store import (
     DIGEST,
     FEATURES,
@@ -184,7 +184,7 @@ def _begin(order: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimen
 
 
 def _usual_workers() -> int:
-    return torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    return torch.cuda.device_count() or available_cores()
 
 
 def _chunks(order: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """The papers' run-to-run standard deviation, where they print none: the user's, and what the verdict says without it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.toys import write_sweep
@@ -26,6 +27,13 @@ def test_a_printed_curve_is_judged_by_the_given_spread(results, tmp_path, given,
     files = write_report(results, tmp_path / "report", paper_sd=given)
     (knob,) = json.loads(files.verdicts.read_text())["knobs"]
     assert f"The published curve by itself: {sentence}." in knob["agreement"][0]["sentences"]
+
+
+def test_the_best_of_a_printed_curve_follows_the_goal(results, tmp_path):
+    least = replace(results, plan=replace(results.plan, space=replace(results.plan.space, goal="minimize")))
+    (knob,) = json.loads(write_report(least, tmp_path / "report").verdicts.read_text())["knobs"]
+    (sentence,) = (text for text in knob["agreement"][0]["sentences"] if "by itself" in text)
+    assert "best at the lowest" not in sentence
 
 
 @pytest.mark.parametrize(

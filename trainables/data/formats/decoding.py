@@ -95,7 +95,7 @@ class WholePictures:
 
     def sizes(self, encoded: EncodedPictures) -> NDArray[np.int32]:
         """Return height and width of every picture from the headers, (N, 2)."""
-        with ThreadPoolExecutor(_threads()) as pool:
+        with ThreadPoolExecutor(available_cores()) as pool:
             numbers = range(len(encoded.names))
             sizes = list(pool.map(lambda i: _header_size(encoded, i, self.shorter_side), numbers))
         return np.array(sizes, dtype=np.int32).reshape(-1, 2)
@@ -127,7 +127,7 @@ def decode(
             progress(int(done.sum()) + len(failures), count)
 
     # Write one chunk while the next one is decoded.
-    with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
+    with ThreadPoolExecutor(available_cores()) as pool, ThreadPoolExecutor(1) as writer:
         marked: Future[None] | None = None
         for chunk in _chunks(np.flatnonzero(~done).tolist()):
             reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
@@ -184,7 +184,7 @@ def failure_problems(
 def unreadable(encoded: EncodedPictures, progress: Progress | None = None) -> dict[int, str]:
     """Return picture number -> reason for each that does not decode to its end; stores nothing."""
     failures, count = {}, len(encoded.names)
-    with ThreadPoolExecutor(_threads()) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         for chunk in _chunks(range(count)):
             reasons = pool.map(lambda i: why_undecodable(partial(encoded.open, i)), chunk)
             failures.update({i: reason for i, reason in zip(chunk, reasons, strict=True) if reason})
@@ -193,8 +193,8 @@ def unreadable(encoded: EncodedPictures, progress: Progress | None = None) -> di
     return failures
 
 
-def _threads() -> int:
-    # Pillow's decoders and resizers release the interpreter lock.
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

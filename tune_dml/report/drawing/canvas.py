@@ -39,6 +39,10 @@ class Pen:
     dash: str = ""
     opacity: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.colour not in PALETTE:
+            raise ValueError(f"unknown colour {self.colour!r}; one of {', '.join(PALETTE)}")
+
 
 @dataclass(frozen=True)
 class Mark:

@@ -96,13 +96,14 @@ def _gains(knobs: Sequence[JudgedKnob]) -> Section:
         Whisker(
             f"{one.loss} {one.knob}" + (f" ({one.dataset})" if several else ""),
             one.verdict.tunability.value, max(one.verdict.tunability.low, 0.0), one.verdict.tunability.high,
-            colour="baseline" if one.verdict.tunability.low > 0 else "mean", tip=one.verdict.word,
+            colour="mean" if one.verdict.tunability.low > 0 else "base", tip=one.verdict.word,
         )
         for one in ranked
         if math.isfinite(one.verdict.tunability.high)
     ]  # fmt: skip
     caption = (
-        f"Gain of the best value over the default, the largest {len(items)}; intervals hold for the whole page at once."
+        f"Gain of the best value over the default, the largest {len(items)}; intervals hold for the whole page at once. "
+        "Grey: not significant."
     )
     texts = "What tuning each knob gains.", caption
     return Section(

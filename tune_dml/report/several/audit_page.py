@@ -180,11 +180,11 @@ def _settings(report: AuditReport) -> Section:
     effects = report.verdict.effects
     items = [
         Whisker(report.audit.factors[i].name, effects[i].effect, effects[i].low, effects[i].high,
-                colour="baseline" if effects[i].named else "mean", tip=f"{report.audit.factors[i].name}: {_word(effects[i])}")
+                colour="mean" if effects[i].named else "base", tip=f"{report.audit.factors[i].name}: {_word(effects[i])}")
         for i in order
     ]  # fmt: skip
     unit = f", {metric.unit}" if metric.unit else ""
-    caption = "Your value minus the protocol's, with intervals that hold at once."
+    caption = "Your value minus the protocol's, with intervals that hold at once. Grey: not named."
     figure = interval_figure(
         "effects", items, f"effect on {metric.label}{unit}", (" ".join(audit_sentences(report)), caption)
     )

@@ -3,7 +3,7 @@
     <sweep>/slurm/submission.json    the command, and the one that continues the sweep
     <sweep>/slurm/job.sh, array.sh   the scripts
     <sweep>/slurm/jobs               job ids, one per line, oldest first
-    <sweep>/slurm/<job>.log          the output of a job
+    <sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log that of an array's task
 
 Example:
     submission, new = submit(submission, {"job.sh": text})      # a second call returns the running job
@@ -216,9 +216,11 @@ def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
 
 
 def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
-    """Return the existing logs of all jobs, oldest first, or only the newest one."""
-    logs = [submission.place / f"{number}.log" for number in _job_ids(submission)]
-    existing = [log for log in logs if log.exists()]
+    """Return the existing logs of all jobs and array tasks, oldest first, or only the newest one."""
+    existing: list[Path] = []
+    for number in _job_ids(submission):
+        tasks = sorted(submission.place.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
+        existing += [log for log in (submission.place / f"{number}.log", *tasks) if log.exists()]
     return existing if all_of_them else existing[-1:]
 
 

@@ -231,7 +231,7 @@ def _sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
         level = [f"It is undecided whether the level agrees with {source}: a value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, analysis)
-    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, comparison.deviation)]
+    return [*level, _order_sentence(comparison), *_printed_sentence(comparison, analysis)]
 
 
 def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
@@ -266,13 +266,18 @@ def _order_sentence(comparison: CurveAgreement) -> str:
     return order_sentence(order, comparison.deviation, "values")
 
 
-def _printed_sentence(published: PublishedCurve, deviation: PaperDeviation) -> list[str]:
+def _printed_sentence(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
     """Judge the published curve by itself; state the run-to-run deviation up to which the verdict holds."""
+    published = comparison.published
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
     printed = judge_published(
-        [x for x, _ in points], [y for _, y in points], run_sd=deviation.sd, runs=published.published.runs
+        [x for x, _ in points],
+        [y for _, y in points],
+        run_sd=comparison.deviation.sd,
+        runs=published.published.runs,
+        goal=analysis.goal,
     )
     return [f"The published curve by itself: {printed.sentence}."]
 

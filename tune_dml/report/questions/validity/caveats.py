@@ -79,7 +79,7 @@ def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
         gain = 0.0 if protocol is None else protocol.still_gains.get(str(settings.get("loss.name")), 0.0)
         if protocol is None or gain <= analysis.margin or analysis.results.plan.metric != _R_AT_1:
             continue
-        if int(str(settings.get("training.steps") or 0)) <= int(protocol.settings["training.steps"]):
+        if int(str(settings.get("training.steps") or 0)) <= int(str(protocol.settings.get("training.steps") or 0)):
             gains[protocol.name] = gain
             short.append(arm.name)
     return gains, short
