@@ -61,6 +61,13 @@ def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, flo
     return {label: number for label, number in numbers.items() if number is not None}
 
 
+def other_selection(split: str, published: str) -> list[str]:
+    """Return the difference between the selection of `data.split` and the published one; empty if equal or unknown."""
+    if published == "unknown" or _SELECTED[split] == _SELECTED[published]:
+        return []
+    return [f"other selection: ours {_SELECTED[split]}, the paper's {_SELECTED[published]}"]
+
+
 def reasons_against(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
@@ -79,8 +86,7 @@ def reasons_against(
         if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
     ]
     reasons += _differing(analysis, knob, published, printed)
-    if theirs.selection != "unknown" and _SELECTED[selection] != _SELECTED[theirs.selection]:
-        reasons.append(f"other selection: ours {_SELECTED[selection]}, the paper's {_SELECTED[theirs.selection]}")
+    reasons += other_selection(selection, theirs.selection)
     return tuple(reasons)
 
 

@@ -13,7 +13,7 @@ from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
-from tune_dml.report.published.comparable import differences_in_words, differing
+from tune_dml.report.published.comparable import differences_in_words, differing, other_selection
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
@@ -89,8 +89,9 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
         conditions = conditions_of(point.row)
         if conditions is not None:
             reasons |= dict.fromkeys(differences_in_words(conditions.differing(cell.cell.settings)))
-    if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
-        reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
+    if cells:
+        split = str(cells[0].cell.settings.get("data.split", "class_disjoint"))
+        reasons |= dict.fromkeys(other_selection(split, published.published.selection))
     printed = tuple(point.y for point in points)
     deviation = paper_deviation(analysis, published)
     labels = [cell.label for cell in cells]
