@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tune_dml.space import Protocol, Stated
 
 BN_INCEPTION = (
@@ -53,6 +51,12 @@ LAST = Stated(
 
 def with_also(protocol: Protocol, suffix: str, stated: Stated) -> Protocol:
     """Return a paper's protocol with one more of its settings, such as the chosen eta of a regularizer."""
-    settings = {**protocol.settings, **stated.settings}
-    sources = {**protocol.sources, **dict.fromkeys(stated.settings, stated.source)}
-    return replace(protocol, name=f"{protocol.name}{suffix}", settings=settings, sources=sources, default=False)
+    return Protocol(
+        name=f"{protocol.name}{suffix}",
+        dataset=protocol.dataset,
+        settings={**protocol.settings, **stated.settings},
+        origin=protocol.origin,
+        note=protocol.note,
+        sources={**protocol.sources, **dict.fromkeys(stated.settings, stated.source)} if protocol.sources else {},
+        methods=protocol.methods,
+    )

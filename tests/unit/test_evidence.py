@@ -156,7 +156,7 @@ def test_a_sheet_is_bounded_whatever_it_shows(rows, side, channels):
     pictures = pictures_of(range(6), side=side, channels=channels, noise=True)
     tiles = tuple(Tile(n, "日本語" if n else "x" * 40, n > 2, 0.1) for n in range(6))
     data = drawing.draw_sheet(Sheet((), (tiles,) * rows, pictures))
-    assert len(data) <= drawing.LIMIT
+    assert len(data) <= drawing._LIMIT
     Image.open(io.BytesIO(data)).load()
 
 

@@ -141,7 +141,7 @@ def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
 
 
 def test_no_more_than_ray_takes(own, monkeypatch):
-    monkeypatch.setattr(upload, "LIMIT", 1000)
+    monkeypatch.setattr(upload, "_LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
         collect_upload([], own)
 

@@ -76,7 +76,7 @@ def test_vary_holds_the_others_at_the_first_seed(cache_dir):
 def test_seeds_that_change_nothing_are_refused_but_one(cache_dir):
     held = dict.fromkeys(FREE_SEEDS, 0)
     with pytest.raises(
-        ConfigError, match=r"seeds: where seeds.init, seeds.order, seeds.split are all held, every .* got \[4, 7\]"
+        ConfigError, match=r"seeds: if seeds.init, seeds.order, seeds.split are all fixed, every .* got \[4, 7\]"
     ):
         planned(cache_dir, seeds=(4, 7), settings=held)
     assert planned(cache_dir, seeds=(4,), settings=held).plan.seeds == (4,)

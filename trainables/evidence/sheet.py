@@ -1,6 +1,6 @@
 """A sheet of pictures as one small JPEG.
 
-Right answers have a green frame with a tick, wrong ones a dashed red frame with a cross. A sheet never exceeds `LIMIT`
+Right answers have a green frame with a tick, wrong ones a dashed red frame with a cross. A sheet never exceeds `_LIMIT`
 bytes: quality, then size is reduced until it fits.
 """
 
@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from trainables.data.base import Pictures
 from trainables.evidence.record import Sheet, Tile
 
-LIMIT = 60_000  # bytes
+_LIMIT = 60_000  # bytes
 # Multiples of 8, the side of a JPEG's blocks: a frame then does not blur its picture.
 SIDE, FRAME, GAP = 64, 4, 8
 _TEXT = 24  # height of the two lines below a picture
@@ -34,7 +34,7 @@ def _tile_corner(row: int, column: int) -> tuple[int, int]:
 
 
 def draw_sheet(sheet: Sheet) -> bytes:
-    """Return the sheet as a JPEG of at most LIMIT bytes. Raises ValueError for a sheet without its pictures (read from disk)."""
+    """Return the sheet as a JPEG of at most _LIMIT bytes. Raises ValueError for a sheet without its pictures (read from disk)."""
     if sheet.pictures is None:
         raise ValueError("a sheet without its pictures cannot be drawn")
     columns = max((len(row) for row in sheet.rows), default=1)
@@ -133,11 +133,11 @@ def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def within_limit(canvas: Image.Image) -> bytes:
-    """Return a JPEG of at most LIMIT bytes, at the best quality that fits, if necessary in a smaller size."""
+    """Return a JPEG of at most _LIMIT bytes, at the best quality that fits, if necessary in a smaller size."""
     while True:
         for quality in _QUALITIES:
             data = io.BytesIO()
             canvas.save(data, "JPEG", quality=quality, subsampling=0, optimize=True)
-            if data.tell() <= LIMIT:
+            if data.tell() <= _LIMIT:
                 return data.getvalue()
         canvas = canvas.resize((canvas.width * 3 // 4, canvas.height * 3 // 4), Image.Resampling.LANCZOS)

@@ -26,7 +26,7 @@ from trainables.files import expanded
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
-LIMIT = 50_000_000
+_LIMIT = 50_000_000
 """Bytes that may travel; Ray refuses 100 MB without naming a file. Data belong on the cluster's storage."""
 
 _LEFT_OUT = frozenset(
@@ -120,8 +120,8 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
         raise_if_any(_replacement_problems(chosen, own, working_dir))
     own.update({_place(file): file for file in files})
     upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
-    if upload.size > LIMIT:
-        rule = f"at most {_megabytes(LIMIT)} may travel, and this is {upload}"
+    if upload.size > _LIMIT:
+        rule = f"at most {_megabytes(_LIMIT)} may travel, and this is {upload}"
         largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
         remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
         raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
