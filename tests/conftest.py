@@ -1,5 +1,6 @@
 """Shared by all tests: a quiet environment of their own, and one small Ray for those that sweep."""
 
+import functools
 import gc
 import itertools
 import json
@@ -27,10 +28,8 @@ TOGETHER = {
     "tests/integration/": "sweeps",
     "tests/equivalence/": "ranks",
     "tests/unit/report/": "reports",
-    "tests/unit/test_import_rules.py": "sources",
-    "tests/unit/test_public_names.py": "sources",
 }
-"""Groups of tests that share a Ray, sweeps, ranks, reports or parsed sources; the longest waits come first."""
+"""Groups of tests that share a Ray, sweeps, ranks or reports; the longest waits come first."""
 
 
 def pytest_addoption(parser):
@@ -87,8 +86,11 @@ def _own_working_directory(_working_directories, monkeypatch):
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory) -> Path:
-    """Decoded data sets, shared by the session."""
-    return tmp_path_factory.mktemp("cache")
+    """Decoded data sets, shared by all processes of the run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "decoded"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +118,20 @@ def follows_its_schema(arguments, code, text):
     several = name == "report" and "conclusions" in printed
     if name and "--show" not in arguments and not several:
         jsonschema.validate(printed, known[name])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_command():
+    """`main` runs a command that is put together once."""
+    import typer.main
+
+    from tune_dml import cli
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "application", functools.cache(cli.application))
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        cli.application()  # before any test changes what it is made of
+        yield
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
-"""What every data set promises, checked for every data set that is found, on small copies in its published format."""
+"""What every data set and regularizer promises, checked for every one that is found, on small copies in its published format."""
 
 from functools import partial
 
 import pytest
 from helpers import drawn_views
 from helpers import published_formats as fixtures
+from helpers.costly import slow_after
 from helpers.features import stored
 from helpers.together import failing
 
 from trainables.data import DATASETS, build_dataset
-from trainables.testing import dataset_checks
+from trainables.regularizers import REGULARIZERS
+from trainables.testing import dataset_checks, regularizer_checks
 
 
 def pictures_in_folders(folder):
@@ -53,7 +55,7 @@ def test_every_data_set_that_reads_files_has_a_small_copy():
     assert set(COPIES) == {name for name, kind in DATASETS.items() if kind.needs_root}
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", slow_after(len(DATASETS) - 1, sorted(DATASETS, key="glyphs".__eq__)))
 def test_a_data_set_keeps_its_promises(name, tmp_path, monkeypatch):
     drawn_views.use(monkeypatch, tmp_path / "meshes", meshes=6)
     root = COPIES[name](tmp_path / "files") if name in COPIES else None
@@ -63,3 +65,17 @@ def test_a_data_set_keeps_its_promises(name, tmp_path, monkeypatch):
     )
     checks = dataset_checks(lambda cache: build_dataset(name, root=root, cache_dir=cache, **strict), tmp_path / "cache")
     assert failing({str(check): check for check in checks}) == []
+
+
+KNOBS = {
+    "none": [{}],
+    "l2": [{}],
+    "sec": [{}, {"rho": 0.3}, {"rho": 0}],
+    "sec_fixed": [{"mu": 2.5}, {"mu": "first_batch"}],
+}
+CASES = [(name, knobs) for name in REGULARIZERS for knobs in KNOBS.get(name, [{}])]
+
+
+@pytest.mark.parametrize(("name", "knobs"), CASES)
+def test_a_regularizer_keeps_its_promises(name, knobs):
+    assert failing({str(check): check for check in regularizer_checks(REGULARIZERS[name], **knobs)}) == []

@@ -121,11 +121,7 @@ def test_identity_61_many_processes_equal_one(case, alone, together):
         assert found.keys() == truth.keys()
         for key, expected in truth.items():
             torch.testing.assert_close(
-                found[key],
-                expected,
-                rtol=1e-10,
-                atol=1e-10,
-                msg=lambda text, k=key, r=rank: f"rank {r}, {k}: {text}",
+                found[key], expected, rtol=1e-10, atol=1e-10, msg=lambda text, k=key, r=rank: f"rank {r}, {k}: {text}"
             )
 
 

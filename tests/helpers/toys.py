@@ -39,11 +39,7 @@ SETTINGS: dict[str, Value] = {
     "training.steps": 400,
     "training.eval_every": 100,
 }
-PROVENANCE = {
-    "git": {"commit": "0" * 40, "dirty": False},
-    "python": "3.11.7",
-    "argv": ["tune-dml", "sweep", "sec_rho"],
-}
+PROVENANCE = {"git": {"commit": "0" * 40, "dirty": False}, "python": "3.11.7", "argv": ["tune-dml", "sweep", "sec_rho"]}
 
 
 def space_of(*knobs: Knob, **fields: Any) -> Space:

@@ -109,10 +109,7 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
 
 @pytest.mark.parametrize(
     ("words", "trials"),
-    [
-        (("sweep.yaml",), 12),
-        (("--command", COMMAND, *OPTIONS, "--seeds", 2, "--until-decided", "--max-seeds", 4), 8),
-    ],
+    [(("sweep.yaml",), 12), (("--command", COMMAND, *OPTIONS, "--seeds", 2, "--until-decided", "--max-seeds", 4), 8)],
 )
 def test_a_search_and_a_race_go_on_after_each_array_and_are_judged_at_their_end(tmp_path, words, trials):
     (tmp_path / "train.py").write_text(PROGRAM)

@@ -106,8 +106,7 @@ def test_values_that_are_no_numbers_are_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("1", 1), ("0.5", 0.5), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("abc", "abc")],
+    ("text", "value"), [("1", 1), ("0.5", 0.5), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("abc", "abc")]
 )
 def test_values_typed_on_the_command_line(text, value):
     assert parse_value(text) == value

@@ -1,5 +1,6 @@
 """A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
 
+import gc
 import os
 import socket
 import sys
@@ -8,12 +9,17 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+import ray
+import ray.train
 
+from trainables import distributed
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.running import ray_internals
 from tune_dml.running.cluster import cluster, start_checks
 from tune_dml.running.cluster.cluster import Capacity, Connection
+from tune_dml.running.process import RELAXED, relaxed_gc
+from tune_dml.running.trials import rendezvous
 
 FOUR = Capacity(({"CPU": 4, "GPU": 0},))
 
@@ -133,3 +139,45 @@ def test_the_longest_name_of_a_folder_is_that_which_ray_takes_for_its_sockets(mo
     for folder, refused in ((fits, 0), (f"{fits}t", 1)):
         monkeypatch.setenv("TMPDIR", folder)
         assert len(list(start_checks._folder_problems())) == refused
+
+
+@pytest.fixture
+def threshold():
+    before = gc.get_threshold()
+    yield gc.set_threshold
+    gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize(("given", "meanwhile"), [(700, RELAXED), (2 * RELAXED, 2 * RELAXED), (0, 0)])
+def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
+    threshold(given, 10, 10)
+    with relaxed_gc():
+        assert gc.get_threshold() == (meanwhile, 10, 10)
+    assert gc.get_threshold() == (given, 10, 10)
+
+
+class Context:
+    """Of the second of two workers."""
+
+    def get_world_rank(self):
+        return 1
+
+    def get_world_size(self):
+        return 2
+
+    get_local_rank, get_local_world_size = get_world_rank, get_world_size
+
+
+@pytest.mark.parametrize("named", [None, "eth7"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "203.0.113.7"])
+def test_workers_exchange_at_their_nodes_address_in_ray(monkeypatch, address, named):
+    """Not where its name leads, on Debian to 127.0.1.1; a user's word goes first, and a translated address says nothing."""
+    joined = []
+    monkeypatch.setattr(os, "environ", {"GLOO_SOCKET_IFNAME": named} if named else {})
+    monkeypatch.setattr(ray.train, "get_context", Context)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: address)
+    monkeypatch.setattr(distributed, "join", lambda *at, **given: joined.append((at, given["rank"])))
+    rendezvous._join("gloo", "192.0.2.1", 7001, timeout_s=1.0)
+    here = {"127.0.0.1": socket.if_indextoname(1)}.get(address)
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == (named or here)
+    assert joined == [(("192.0.2.1", 7001), 1)]

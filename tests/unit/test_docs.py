@@ -1,5 +1,7 @@
-"""The generated pages are what the code says now, and code, tests and spaces cite what the specification holds."""
+"""The generated pages are what the code says now, its examples run, and citations of the specification lead somewhere."""
 
+import doctest
+import importlib
 import importlib.util
 import pkgutil
 import re
@@ -9,12 +11,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-import typer
+from helpers.commands import whole_command
+from helpers.programs import Ran
 
 from trainables.losses import LOSSES
 from trainables.regularizers import REGULARIZERS
 from tune_dml.catalogue import spaces
-from tune_dml.cli import application
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.request import Request
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,18 +40,23 @@ def test_the_page_of_methods_is_up_to_date():
     assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), "run `make docs`"
 
 
-def test_the_schema_of_the_verdicts_is_up_to_date():
-    assert (ROOT / "docs" / "verdicts.schema.json").read_text() == generator().schema(), "run `make docs`"
+@pytest.mark.parametrize(
+    ("page", "module", "write"),
+    [
+        ("verdicts.schema.json", "generate", "schema"),
+        ("studies.md", "generate_studies", "page"),
+        ("fidelity.md", "generate_fidelity", "page"),
+        ("architecture.md", "generate_architecture", "page"),
+        ("commands.md", "generate_commands", "page"),
+        ("llms.txt", "generate_commands", "llms"),
+    ],
+)
+def test_a_generated_page_is_up_to_date(page, module, write):
+    assert (ROOT / "docs" / page).read_text() == getattr(generator(module), write)(), "run `make docs`"
 
 
-def test_the_page_of_studies_is_up_to_date_and_lacks_none_of_the_papers():
-    studies = generator("generate_studies")
-    assert (ROOT / "docs" / "studies.md").read_text() == studies.page(), "run `make docs`"
-    assert studies.count() == 31
-
-
-def test_the_page_for_agents_is_up_to_date():
-    assert (ROOT / "docs" / "llms.txt").read_text() == generator("generate_commands").llms(), "run `make docs`"
+def test_the_page_of_studies_lacks_none_of_the_papers():
+    assert generator("generate_studies").count() == 31
 
 
 def specification():
@@ -118,15 +127,14 @@ def commands_in(text):
 
 
 def test_every_command_of_the_pages_and_cluster_files_exists():
-    verbs = typer.main.get_command(application()).commands
-    pages = [
+    verbs = whole_command().commands
+    told = set()
+    for page in (
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
         ROOT / "cluster.yaml",
         *(ROOT / "deploy").glob("**/*.*"),
-    ]
-    told = set()
-    for page in pages:
+    ):
         if page.name in {"CHANGELOG.md", "log.md"}:  # they name commands of earlier versions
             continue
         for verb, flags in commands_in(page.read_text()):
@@ -138,16 +146,6 @@ def test_every_command_of_the_pages_and_cluster_files_exists():
             assert set(flags) <= known, f"{page.name}: tune-dml {verb} {set(flags) - known}"
             told.add(verb)
     assert {"submit", "logs", "cancel", "doctor", "sweep", "report"} <= told
-
-
-def test_the_page_of_the_architecture_is_up_to_date():
-    assert (ROOT / "docs" / "architecture.md").read_text() == generator("generate_architecture").page(), (
-        "run `make docs`"
-    )
-
-
-def test_the_page_of_commands_is_up_to_date():
-    assert (ROOT / "docs" / "commands.md").read_text() == generator("generate_commands").page(), "run `make docs`"
 
 
 def test_the_architecture_names_every_folder():
@@ -170,12 +168,11 @@ def test_the_functions_that_the_page_of_verdicts_names_exist():
 
 
 def test_the_files_that_the_pages_name_exist():
-    missing = []
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adr").glob("*.md")]:
+    for page in PAGES:
         for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|csv|md))`", page.read_text()):
-            if not any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")):
-                missing.append(f"{page.name}: {name}")
-    assert missing == []
+            assert any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")), (
+                f"{page.name}: {name}"
+            )
 
 
 def test_every_target_is_in_the_help_and_in_the_guide():
@@ -201,20 +198,15 @@ def prose(page):
 
 
 def test_lines_of_prose_have_at_most_120_characters():
-    long = [
-        f"{page.name}:{number}"
-        for page in PAGES
-        if page.name not in GENERATED
-        for number, line in prose(page)
-        if len(line) > 120
-    ]
-    assert not long
+    for page in PAGES:
+        long = [number for number, line in prose(page) if len(line) > 120]
+        assert page.name in GENERATED or not long, page.name
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/data.md", "docs/sweep-files.md"])
 def test_commands_of_the_first_pages_are_accepted(page):
     """The command line parses them: every argument, flag and value has the right form."""
-    command = typer.main.get_command(application())
+    command = whole_command()
     lines = re.findall(r"^(?: {4})?tune-dml (.*?)(?:\s#.*)?$", (ROOT / page).read_text(), re.MULTILINE)
     assert lines
     for line in lines:
@@ -226,3 +218,48 @@ def test_the_first_pages_are_short():
     limits = {"README.md": 95, "CHANGELOG.md": 100, "docs/log.md": 300}
     assert {page for page, limit in limits.items() if len((ROOT / page).read_text().splitlines()) > limit} == set()
     assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("tune_dml", "trainables")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if ">>> " in path.read_text()
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_give_what_they_say(name):
+    results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert results.attempted
+    assert not results.failed
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()
+SCRIPTS = dict(re.findall(r"### ([^\n]+)\n.*?```python\n(.*?)```", PAGE, re.DOTALL))
+KNOBS = {
+    "scikit-learn in ten lines": {"C": 0.1},
+    "A plain PyTorch loop": {"lr": 0.1},
+    "pytorch-metric-learning's trainer": {"margin": 0.1},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", KNOBS)
+def test_a_script_of_the_docs_trains(title, tmp_path):
+    metric = "val/precision_at_1" if "metric-learning" in title else "val/accuracy"
+    ran = Ran(tmp_path, SCRIPTS[title], metric, KNOBS[title])
+    assert ran.end.status == "finished", ran.end
+    assert 0.6 < ran.end.metrics[metric] <= 1
+
+
+def test_each_script_of_the_docs_is_tried():
+    assert set(SCRIPTS) == set(KNOBS)
+
+
+def test_the_file_of_the_docs_can_be_planned():
+    (file,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    Path("sweep.yaml").write_text(file)
+    Path("train.py").touch()
+    plan = prepare(Request("sweep.yaml")).plan
+    assert len(plan.trials()) == 15

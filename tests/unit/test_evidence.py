@@ -225,12 +225,12 @@ def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
 
 
 def test_evidence_is_of_the_evaluation_that_counts_and_survives_a_kill(tmp_path):
-    settings = {"evaluation__epoch": "best_validation", "training__steps": 60, "training__eval_every": 20}
+    settings = {"evaluation__epoch": "best_validation", "training__steps": 30, "training__eval_every": 10}
     config = config_of(TASKS["retrieval"], **settings)
     outcome, _ = run(config, tmp_path / "whole")
     with pytest.raises(Killed):
-        run(config, tmp_path / "cut", stop_after=40)
-    assert read(tmp_path / "cut")["step"] <= 40
+        run(config, tmp_path / "cut", stop_after=20)
+    assert read(tmp_path / "cut")["step"] <= 20
     run(config, tmp_path / "cut")
     assert read(tmp_path / "whole")["step"] == outcome.step
     for file in ("evidence.json", "sheet.jpg"):

@@ -248,7 +248,7 @@ def test_a_job_says_why_it_failed():
     for code, told in (
         (3, "finished, with trials that failed"),
         (130, "interrupted, resumable"),
-    ):  # a budget that is spent
+    ):  # 130: a spent budget
         message = f"Job entrypoint command failed with exit code {code}, last available logs"
         assert str(jobs.Job("a@1", "a", "FAILED", message)) == f"a@1: {told}"
     assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
@@ -267,19 +267,15 @@ def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, st
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():
-    client = Client()
-    seen, client.list_jobs = client.list_jobs, lambda: []
-    client.there = [("a@1", "PENDING")]
+    client = Client(("a@1", "PENDING"))
+    seen = client.list_jobs
 
     def late():
         client.list_jobs = seen
         return []
 
     client.list_jobs = late
-    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (
-        jobs.Job("a@1", "a", "PENDING"),
-        False,
-    )
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (jobs.Job("a@1", "a", "PENDING"), False)
 
 
 def test_a_command_is_read_as_here_and_named():
@@ -306,11 +302,8 @@ def test_a_command_is_read_as_here_and_named():
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     job = _SubmittedJob("c.yaml", "c.yaml", read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
-    (again,) = [line for line in job.text() if "go on" in line]
-    assert (
-        again
-        == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
-    )
+    again = "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
+    assert [line for line in job.text() if "go on" in line] == [again]
 
 
 def test_what_is_advised_names_the_modules_that_travel():
@@ -392,7 +385,7 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),
         (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),
     ],
-)
+)  # fmt: skip
 def test_a_command_that_cannot_be_a_job_is_refused(words, rule):
     with pytest.raises(ConfigError, match=rule):
         read_command(words)

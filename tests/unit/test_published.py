@@ -1,12 +1,16 @@
+"""The printed numbers, the papers that hold them and the curves that are read from them."""
+
 import math
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 from helpers.toys import rho_space
 
+from search_spaces import papers
 from trainables.errors import ConfigError
 from tune_dml.papers.published import published_curve, published_rows
-from tune_dml.space import Published
+from tune_dml.space import Paper, Published
 
 RHO = replace(rho_space().published[0], note="One run per value")
 
@@ -65,3 +69,48 @@ def test_every_number_is_whole():
 def test_declarations_that_name_nothing_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         published_curve(replace(RHO, **change))
+
+
+PAPERS = [value for value in vars(papers).values() if isinstance(value, Paper)]
+TABLES = {(table.source, table.number): table for paper in PAPERS for table in paper.tables}
+
+
+def rows_of_tables():
+    rows = defaultdict(list)
+    for row in published_rows():
+        rows[row.paper, row.table].append(row)
+    return rows
+
+
+def test_every_printed_table_belongs_to_a_paper_and_holds_its_data_sets():
+    rows = rows_of_tables()
+    assert set(TABLES) == set(rows)
+    for key, table in TABLES.items():
+        assert set(table.datasets) == {row.dataset for row in rows[key]}, key
+
+
+def test_what_a_table_states_once_is_what_its_rows_say():
+    for key, rows in rows_of_tables().items():
+        for field in ("backbone", "embedding_dim", "runs"):
+            said = {row.hyperparameters[field] for row in rows if field in row.hyperparameters}
+            assert not said or getattr(TABLES[key], field) in said, (key, field)
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.key)
+def test_a_paper_lists_the_data_sets_of_its_tables(paper):
+    measured = {dataset for table in paper.tables for dataset in table.datasets} - {"worked example"}
+    assert measured <= set(paper.datasets)
+    assert all(table.source.partition("-")[0] == paper.key for table in paper.tables)
+
+
+def test_a_table_is_found_by_its_number_and_part():
+    assert papers.SEC.table("4", "supplement").holds.startswith("the triplet loss with SEC-EMA")
+    assert papers.SEC.table("4", "rebuttal").holds.startswith("the tuplet margin loss")
+    with pytest.raises(KeyError, match="4"):
+        papers.SEC.table("4")
+
+
+def test_a_curve_carries_what_its_table_states():
+    curve = papers.DRO.table("4").curve("In-Shop", ("DRO-KL-G",), "gamma", baseline="LS")
+    assert (curve.paper, curve.table, curve.embedding_dim, curve.baseline_method) == ("DRO", "4", 64, "LS")
+    assert str(papers.DRO.at("Table 4")).endswith("ECCV 2020, Table 4")

@@ -1,12 +1,27 @@
-"""Which trial Tune begins next, which processes are watched, and which trials are let go."""
+"""Which trial Tune begins next and where, which processes are watched, and which losses count against its retries."""
 
+import json
 import logging
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+import ray.cloudpickle
+from helpers.toys import plan_of
+from ray.air.execution.resources import placement_group as rays
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError
 
+from tune_dml.planning.request import Resources, Session
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.state import SweepState
+from tune_dml.running.cluster import placement
+from tune_dml.running.cluster.placement import PlacementManager
+from tune_dml.running.recorder import Recorder
 from tune_dml.running.scheduler import TuneScheduler, silence_tune
+from tune_dml.running.screen.progress import Progress
 from tune_dml.running.trials.messages import as_text
+from tune_dml.space import Grid, Knob
 
 
 class Trial(SimpleNamespace):
@@ -81,3 +96,159 @@ def test_a_snapshot_of_tune_s_that_fails_is_nobody_s_concern():
     """The disk of Ray's temporary files is full: nothing of ours lies there."""
     silence_tune()
     assert not logging.getLogger("ray.tune.tune").isEnabledFor(logging.ERROR)
+
+
+KILLED = "The actor is dead because its worker process has died."
+TAKEN = "The actor died because its node has died.\n\tthe actor's node was terminated expectedly: received SIGTERM"
+
+
+def error_of(words):
+    return ActorDiedError(cause=ActorDiedErrorContext(error_message=words, actor_id=bytes(16)))
+
+
+@pytest.mark.parametrize(("losses", "counted"), [([KILLED, KILLED], 2), ([TAKEN] * 5, 0), ([TAKEN, KILLED, TAKEN], 1)])
+def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, counted):
+    state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
+    key = state.plan.trials()[0].key
+    error = tmp_path / "error.pkl"
+    trial = SimpleNamespace(
+        config={"key": key, "label": "margin=0.1", "seed": 0},
+        run_metadata=SimpleNamespace(num_failures=0),
+        pickled_error_file=str(error),
+    )
+    with Ledger(tmp_path) as ledger:
+        shown = Progress(state)
+        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
+        for loss in losses:
+            error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
+            trial.run_metadata.num_failures += 1  # by Tune, before it tells
+            recorder.on_trial_recover(0, [], trial)
+            assert trial.run_metadata.num_failures == recorder.lost[key]
+    assert recorder.lost[key] == counted
+    state.update()
+    assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
+
+
+class Process:
+    """Of a trial."""
+
+
+@pytest.mark.parametrize(("host", "said"), [("10.0.0.7", " on 10.0.0.7: gone"), ("10.0.0.1", ": gone"), ("", ": gone")])
+def test_what_a_trial_meets_on_another_node_is_said_with_that_node(tmp_path, monkeypatch, host, said):
+    """Of twenty that share a folder one may not have it."""
+    state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
+    trial = SimpleNamespace(config={"key": state.plan.trials()[0].key, "label": "margin=0.1", "seed": 0})
+    process = Process()
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    tracker = SimpleNamespace(notify=lambda: None)
+    with Ledger(tmp_path) as ledger:
+        recorder = Recorder(
+            ledger, state, Progress(state), tracker, state.plan, resources=Resources(), session=Session()
+        )
+        recorder.processes[trial.config["key"]] = process
+        if host:
+            recorder.hosts[process] = host
+        recorder.on_trial_result(0, [], trial, {"message": json.dumps({"note": "gone"})})
+    state.update()
+    assert list(state.notes) == [f"margin=0.1 seed 0{said}"]
+
+
+@dataclass(eq=False)
+class Room:
+    """A placement group as far as its manager sees it."""
+
+    state: str | None = "CREATED"
+
+    def ready(self):
+        return self
+
+
+@dataclass(eq=False)
+class Wish:
+    """A request for room."""
+
+    made: list = field(default_factory=list)
+
+    def to_placement_group(self):
+        self.made.append(Room())
+        return self.made[-1]
+
+
+@pytest.fixture
+def given_back(monkeypatch):
+    rooms = []
+    monkeypatch.setattr(rays, "remove_placement_group", rooms.append)
+    monkeypatch.setattr(rays.ray.util, "remove_placement_group", rooms.append)
+    monkeypatch.setattr(rays.ray, "wait", lambda futures, **how: (futures, []))
+    monkeypatch.setattr(rays.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(placement, "placement_group_table", lambda room: {"state": room.state} if room.state else {})
+    return rooms
+
+
+def acquired(manager, wish):
+    manager.request_resources(wish)
+    manager.update_state()
+    return manager.acquire_resources(wish)
+
+
+def test_what_a_lost_process_leaves_is_there_at_once_for_the_next(given_back):
+    manager, wish = PlacementManager(), Wish()
+    first = acquired(manager, wish)
+    manager.free_resources(first)
+    manager.request_resources(wish)
+    assert manager.get_resource_futures() == []
+    assert manager.acquire_resources(wish).placement_group is first.placement_group
+    assert (len(wish.made), given_back) == (1, [])
+
+
+def test_what_nobody_asks_for_before_the_next_wait_is_given_back(given_back):
+    manager, wish = PlacementManager(), Wish()
+    kept, left = acquired(manager, wish), acquired(manager, wish)
+    manager.free_resources(left)
+    manager.get_resource_futures()
+    assert given_back == [left.placement_group]
+    assert acquired(manager, wish).placement_group not in {kept.placement_group, left.placement_group}
+
+
+@pytest.mark.parametrize("state", ["RESCHEDULING", "REMOVED", None])
+def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back, state):
+    manager, wish = PlacementManager(), Wish()
+    lost = acquired(manager, wish)
+    manager.free_resources(lost)
+    lost.placement_group.state = state
+    manager.request_resources(wish)
+    manager.get_resource_futures()
+    assert (len(wish.made), given_back) == (2, [lost.placement_group])
+
+
+def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
+    """Ray ends such a process with its place, and not before."""
+    manager, wish = PlacementManager(keeps=lambda: False), Wish()
+    for _ in range(2):
+        left = acquired(manager, wish)
+        manager.free_resources(left)
+        assert given_back[-1] is left.placement_group
+        manager.clear()
+
+
+def test_who_asks_for_something_else_gets_new_room(given_back):
+    manager, wish, other = PlacementManager(), Wish(), Wish()
+    left = acquired(manager, wish)
+    manager.free_resources(left)
+    manager.request_resources(other)
+    manager.get_resource_futures()
+    assert (len(other.made), given_back) == (1, [left.placement_group])
+
+
+def test_a_request_that_got_what_was_left_can_be_cancelled_and_clear_gives_back_the_rest(given_back):
+    manager, wish = PlacementManager(), Wish()
+    first = acquired(manager, wish)
+    manager.free_resources(first)
+    manager.request_resources(wish)
+    manager.cancel_resource_request(wish)
+    assert given_back == [first.placement_group]
+    second = acquired(manager, wish)
+    manager.free_resources(second)
+    manager.clear()
+    assert given_back == [first.placement_group, second.placement_group]
+    assert manager.get_resource_futures() == []

@@ -171,10 +171,7 @@ def test_ties_that_cannot_hold_are_refused():
 
 def test_of_several_sources_the_later_one_wins():
     protocol = Protocol.cited(
-        "x/y",
-        "glyphs",
-        Stated("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}),
-        Stated("code: b", {"optim.lr": 2.0}),
+        "x/y", "glyphs", Stated("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}), Stated("code: b", {"optim.lr": 2.0})
     )
     assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
     origins = resolve(protocol_layer(protocol)).origins

@@ -1,14 +1,18 @@
-"""What keeps a Ray of this machine from starting, and is said before it is tried."""
+"""What keeps a Ray of this machine from starting, and what a signal means to a session."""
 
 import os
 import resource
+import signal
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, start_checks
+from tune_dml.running.process import resend_dropped_interrupts
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -121,3 +125,44 @@ def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
         "no tight limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
         in start_checks.not_started(RuntimeError("timed out")).remedy
     )
+
+
+class Torn:
+    """An object during whose end Ctrl-C comes."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+class Broken:
+    def __del__(self):
+        raise ValueError("of its own")
+
+
+@pytest.fixture
+def ctrl_c():
+    """It interrupts, as in a command: whoever runs these tests in several processes has told them to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_traceback(monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: said.append(dropped.exc_type))
+    before = sys.unraisablehook
+
+    def tear_down():
+        Torn()
+        threading.Event().wait(30)
+
+    since = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), resend_dropped_interrupts():
+        tear_down()
+    assert time.monotonic() - since < 20  # it is woken, and does not hear of it at the end of its waiting
+    assert said == []
+    with resend_dropped_interrupts():
+        Broken()
+    assert said == [ValueError]
+    assert sys.unraisablehook is before

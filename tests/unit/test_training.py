@@ -53,7 +53,7 @@ def whole(tmp_path_factory):
     return trained
 
 
-@pytest.mark.parametrize(("variant", "killed_at"), slow_after(3, CUTS))
+@pytest.mark.parametrize(("variant", "killed_at"), slow_after(1, CUTS))
 def test_a_killed_trial_resumes_bit_identically(whole, tmp_path, variant, killed_at):
     """Killed when a checkpoint is written, or five steps later; rows come every 20 steps, directions are looked at every 25."""
     config = config_of(VARIANTS[variant])

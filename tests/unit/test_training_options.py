@@ -39,10 +39,7 @@ def test_micro_batches_equal_the_whole_batch(tmp_path, head, loss):
     if loss == "dro_topk":
         settings["loss__k"] = 5
     settings |= {"regularizer__name": "sec", "regularizer__eta": 0.5, "regularizer__rho": 0.1}
-    settings |= {
-        "optim__name": "sgd",
-        "optim__lr": 1e-3,
-    }  # Adam would turn rounding of zero gradients into steps
+    settings |= {"optim__name": "sgd", "optim__lr": 1e-3}  # Adam would turn rounding of zero gradients into steps
     gradients = {}
     for size in (None, 2, 4):
         trial = begin(config_of(SMALL, **settings, training__micro_batch=size), tmp_path / str(size))

@@ -1,8 +1,10 @@
-"""JSON of the command line is strict, and errors say what avoids them."""
+"""JSON of the command line is strict, errors say what avoids them, and verbs of every day answer quickly."""
 
 import json
 import math
 import shlex
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,8 +13,12 @@ from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
 from tune_dml.cli._json import _fix_of, as_json
+from tune_dml.cli._stored_answers import _FILE
+from tune_dml.cli._sweep_status_text import answer_of, headline_of
 from tune_dml.cli.status import _wait_for_end
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.results import load_results
+from tune_dml.record.state import read_state
 
 
 def test_numbers_that_are_not_finite_are_null():
@@ -72,7 +78,8 @@ def test_a_value_of_the_wrong_kind_is_an_object_too(command_line, words, place):
     assert problem["rule"]
 
 
-def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line):
+def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line, new_database):
+    new_database(".")
     failures = {("rho=0.01", seed): ("diverged", "loss is nan") for seed in (0, 1, 2)} | {
         ("rho=0.1", 0): ("failed", "x")
     }
@@ -96,7 +103,8 @@ def test_a_killed_sweep_says_what_was_interrupted_and_how_it_goes_on(tmp_path, c
 
 
 class TestWaiting:
-    def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line):
+    def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line, new_database):
+        new_database(".")
         write_sweep(tmp_path / "toy")
         command_line("report", "toy", "-o", tmp_path / "out", "--storage", tmp_path)
         code, out, _ = command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")
@@ -117,3 +125,49 @@ class TestWaiting:
         began = time.monotonic()
         _wait_for_end(tmp_path / "toy")
         assert time.monotonic() - began < 4
+
+
+HEAVY = ("scipy.stats", "scipy.optimize", "pandas", "ray", "mlflow", "optuna", "matplotlib")
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("storage")
+    write_sweep(folder / "toy")
+    read_state(folder / "toy").record_look("sweep")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lines", "heavy"),
+    [
+        ([["list"], ["status", "toy"]], (*HEAVY, "torch", "numpy")),
+        pytest.param([["plan", "sec_rho"]], HEAVY, marks=pytest.mark.slow),
+    ],
+)
+def test_verbs_of_every_day_load_nothing_heavy(storage, lines, heavy):
+    results = load_results(storage, "toy")
+    assert headline_of(results)
+    assert answer_of(results)
+    code = "import sys\nfrom tune_dml.cli import main\n"
+    for words in lines:
+        code += f"sys.argv = {['tune-dml', *words, '--storage', str(storage)]!r}\n"
+        code += "try: main()\nexcept SystemExit as end: assert not end.code\n"
+    code += f"loaded = {set(heavy)!r} & set(sys.modules)\nassert not loaded, loaded"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_an_answer_is_computed_again_when_the_ledger_grows_or_its_file_is_damaged(storage):
+    results, path = load_results(storage, "toy"), storage / "toy" / _FILE
+    answer = answer_of(results)
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "lines": {"answer": ["another answer"]}}))
+    assert answer_of(results) == ["another answer"]
+    path.write_text("[")
+    assert answer_of(results) == answer
+    path.write_text(json.dumps({**stored, "lines": {"answer": ["another answer"]}}))
+    with (storage / "toy" / "ledger.jsonl").open("a") as ledger:
+        ledger.write("\n")
+    assert answer_of(results) == answer

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml import cli
+from tune_dml.cli import application
 from tune_dml.cli._command import dashed
 from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
@@ -101,9 +102,9 @@ def test_a_verb_is_found_by_being_there(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
     try:
-        shown = CliRunner().invoke(cli.application(), ["--help"]).output
+        shown = CliRunner().invoke(application(), ["--help"]).output
         assert ["greet", "Greet", "somebody"] in [line.split() for line in shown.splitlines()]
-        assert CliRunner().invoke(cli.application(), ["greet", "Ada"]).output == "Hello Ada\n"
+        assert CliRunner().invoke(application(), ["greet", "Ada"]).output == "Hello Ada\n"
     finally:
         sys.modules.pop("tune_dml.cli.greet", None)
 
@@ -148,7 +149,7 @@ def test_a_path_is_read_from_the_working_directory_without_asking_the_disk():
     ],
 )
 def test_flags_of_other_programs_are_answered_with_ours(line, said):
-    result = CliRunner().invoke(cli.application(), ["sweep", "sec_rho", *line.split()])
+    result = CliRunner().invoke(application(), ["sweep", "sec_rho", *line.split()])
     assert result.exit_code == 2
     assert said in result.output.splitlines()[-1]
 

@@ -1,8 +1,14 @@
-"""What `tune-dml report` prints."""
+"""What `tune-dml report` and `plan` print, and that the skill's worked loop is made of commands with JSON."""
+
+import shlex
+from pathlib import Path
 
 import pytest
+from helpers.commands import whole_command
 from helpers.toys import write_sweep
 
+from tune_dml.cli.plan import _power
+from tune_dml.cli.skill import LOOP
 from tune_dml.record.ledger import Ledger
 
 
@@ -24,3 +30,28 @@ def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(comman
     assert "The sweep is running. Follow it with: tune-dml status toy" in out
     assert "resume" not in out
     assert "Not complete. Continue with: tune-dml resume toy" in command_line(*words)[1]
+
+
+def test_a_difference_beyond_a_hundred_points_is_said_to_be_none(tmp_path: Path) -> None:
+    stored = write_sweep(tmp_path / "s", seeds=range(2), sd=2.0, histories=False, evidence=False)
+    power = _power(stored.plan, [stored])
+    assert power.detectable > 100
+    assert power.beyond_percent
+    assert power.seeds_for_margin is not None
+    assert 10 < power.seeds_for_margin < 1000
+
+
+LINES = [shlex.split(line, comments=True) for line in LOOP.splitlines()]
+
+
+@pytest.mark.parametrize("words", LINES, ids=lambda words: words[1])
+def test_each_line_of_the_loop_is_a_command_with_json(words):
+    program, verb, *rest = words
+    context = whole_command().commands[verb].make_context(verb, rest)
+    assert program == "tune-dml"
+    assert context.params["as_json"] is not False
+
+
+def test_a_line_with_an_unknown_flag_would_be_noticed():
+    with pytest.raises(Exception, match="no-such-flag"):
+        whole_command().commands["plan"].make_context("plan", ["sec_rho", "--no-such-flag"])

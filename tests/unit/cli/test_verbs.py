@@ -334,7 +334,8 @@ def test_a_plan_that_cannot_be_read_is_an_error_of_its_own(tmp_path, content):
         Plan.load(tmp_path / "plan.json")
 
 
-def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path):
+def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path, new_database):
+    new_database(".")
     for name in ("good", "bad"):
         write_sweep(tmp_path / name)
     bad = tmp_path / "bad" / "plan.json"

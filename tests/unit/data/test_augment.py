@@ -44,12 +44,7 @@ def test_uniforms_are_uniform_and_independent():
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    height=st.integers(1, 400),
-    width=st.integers(1, 400),
-    low=st.floats(0.01, 1.0),
-    step=st.integers(0, 10_000),
-)
+@given(height=st.integers(1, 400), width=st.integers(1, 400), low=st.floats(0.01, 1.0), step=st.integers(0, 10_000))
 def test_windows_lie_inside_whatever_the_picture(height, width, low, step):
     augmentation = build_augmentation("crop_flip", scale=(low, 1.0))
     top, left, h, w = augmentation.decide(np.tile([height, width], (8, 1)), seed=0, step=step).windows.T

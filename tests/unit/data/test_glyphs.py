@@ -9,13 +9,8 @@ from trainables.errors import ConfigError, DataError
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def pictures(cache):
-    return build_dataset("glyphs", cache_dir=cache).prepare()
+def pictures(cache_dir):
+    return build_dataset("glyphs", cache_dir=cache_dir).prepare()
 
 
 def test_every_class_has_exactly_as_many_pictures_as_faces(pictures):

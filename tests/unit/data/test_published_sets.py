@@ -1,15 +1,24 @@
 """CUB, Cars, SOP and In-Shop, from small copies in exactly the published formats."""
 
+import itertools
+import pickle
+import struct
 import tarfile
 import zipfile
+from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import published_formats as fixtures
 from PIL import Image
 
+from trainables.data import build_dataset
 from trainables.data.formats.cache import RaggedImages
 from trainables.data.formats.picture_files import _keep_extras
+from trainables.data.formats.record_io import RecordFile
+from trainables.errors import ConfigError, DataError
+from trainables.tasks.face_benchmarks import _decode_pair, _divide_classes, _draw_pairs, _read_pairs
 from trainables.tasks.splits import class_disjoint_split
 
 
@@ -136,3 +145,184 @@ def test_left_out_pictures_are_renumbered_in_every_index():
     assert kept["pairs"].tolist() == [[0, 1], [2, 3]]
     assert kept["same"].tolist() == [True, True]
     assert kept["super_labels"].tolist() == [9, 8, 6, 5]
+
+
+@pytest.fixture
+def build_strictly(tmp_path):
+    return lambda name, root, **knobs: build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs)
+
+
+def test_cifar10_planes_become_pixels(build_strictly, tmp_path):
+    root = fixtures.cifar10(tmp_path / "cifar-10-batches-py")
+    pictures = build_strictly("cifar10", tmp_path, strict=False).prepare()
+    batch = pickle.loads((root / "data_batch_2").read_bytes())  # noqa: S301 - our own fixture
+    assert pictures.images.shape == (24, 32, 32, 3)
+    picture = batch["data"][1]
+    for plane in range(3):
+        expected = picture[1024 * plane : 1024 * (plane + 1)].reshape(32, 32)
+        assert np.array_equal(pictures.images[5, :, :, plane], expected)
+    assert pictures.labels[4:8].tolist() == batch["labels"]
+    assert pictures.extras["official_test"].tolist() == [20, 21, 22, 23]
+    assert pictures.test_classes == (5, 6, 7, 8, 9)
+    assert pictures.class_names[3] == "kind3"
+
+
+def test_a_part_of_cifar_is_refused_before_and_after_it_is_decoded(build_strictly, tmp_path):
+    fixtures.cifar10(tmp_path / "cifar-10-batches-py")
+    cold = _text(build_strictly("cifar10", tmp_path).check())
+    assert "cifar10 has 60000 images, but got 24" in cold
+    build_strictly("cifar10", tmp_path, strict=False).prepare()
+    assert _text(build_strictly("cifar10", tmp_path).check()) == cold
+    assert build_strictly("cifar10", tmp_path, strict=False).check() == []
+
+
+def test_cifar100_has_fine_and_super_labels(build_strictly, tmp_path):
+    root = fixtures.cifar100(tmp_path / "cifar-100-python")
+    pictures = build_strictly("cifar100", root, strict=False).prepare()
+    assert len(pictures.class_names) == 100
+    assert len(pictures.extras["super_labels"]) == len(pictures) == 17
+    assert pictures.extras["official_test"].tolist() == [12, 13, 14, 15, 16]
+
+
+@pytest.mark.parametrize("below", ["lfw_funneled", "lfw", "."])
+def test_lfw_pairs_name_people_and_picture_numbers(build_strictly, tmp_path, below):
+    root = fixtures.lfw(tmp_path / "faces", below)
+    pictures = build_strictly("lfw", root, strict=False, shorter_side=20).prepare()
+    assert pictures.class_names == ("Ann_Bee", "Cy_Dee", "Eve")
+    pairs, same = pictures.extras["pairs"], pictures.extras["same"]
+    assert pairs.shape == (8, 2)
+    assert np.array_equal(pictures.labels[pairs[:, 0]] == pictures.labels[pairs[:, 1]], same)
+    assert pairs[0].tolist() == [0, 1]
+    assert pictures.extras["fold"].tolist() == [0] * 4 + [1] * 4
+
+
+def test_a_verification_file_is_pairs_in_ten_folds(build_strictly, tmp_path):
+    encoded = fixtures.face_bin(tmp_path / "agedb_30.bin", pairs=20)
+    pictures = build_strictly("agedb30", tmp_path, strict=False).prepare()
+    assert pictures.images.shape == (40, 112, 112, 3)
+    assert np.array_equal(pictures.images[7], np.asarray(Image.open(BytesIO(encoded[7]))))
+    assert pictures.extras["pairs"][3].tolist() == [6, 7]
+    assert pictures.extras["same"].tolist() == [True, False] * 10
+    assert pictures.extras["fold"].tolist() == [f for f in range(10) for _ in range(2)]
+    assert build_strictly("agedb30", tmp_path / "agedb_30.bin", strict=False).digest() == pictures.digest
+
+
+def test_webface_reads_records_and_skips_header_and_identities(build_strictly, tmp_path):
+    root = fixtures.webface(tmp_path / "faces")
+    pictures = build_strictly("webface", root).prepare()
+    assert pictures.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert np.array_equal(pictures.images[4], np.asarray(Image.open(BytesIO(fixtures.jpeg(5)))))
+    assert pictures.test_classes == ()
+
+
+def test_a_training_only_set_has_an_empty_test_half():
+    split = class_disjoint_split(np.repeat(np.arange(8), 3), (), seed=0)
+    assert len(split.test) == 0
+    assert len(split.validation) == 6
+
+
+def test_a_record_that_contains_the_magic_number_is_joined(tmp_path):
+    payload = b"abcd" + struct.pack("<I", fixtures.MAGIC) + b"efghij"
+    data = fixtures.record(3.0, payload, 1, split_at=4)
+    (tmp_path / "a.rec").write_bytes(data)
+    (tmp_path / "a.idx").write_text("1\t0\n")
+    record = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx").read(1)
+    assert record.labels == (3.0,)
+    assert record.payload == payload
+
+
+def test_webface_reads_plain_folders_too(build_strictly, tmp_path):
+    for person in ("0000045", "0000099"):
+        for i in range(2):
+            fixtures.picture(tmp_path / "faces" / person / f"{i:03d}.jpg", i, (112, 112))
+    pictures = build_strictly("webface", tmp_path / "faces", size=32).prepare()
+    assert pictures.class_names == ("0000045", "0000099")
+    assert pictures.images.shape == (4, 32, 32, 3)
+
+
+def test_distractors_are_any_pictures(build_strictly, tmp_path):
+    for i in range(3):
+        fixtures.picture(tmp_path / "many" / str(i) / "deep" / "x.jpg", i)
+    pictures = build_strictly("distractors", tmp_path / "many", size=16).prepare()
+    assert pictures.images.shape == (3, 16, 16, 3)
+    assert set(pictures.labels) == {0}
+    (tmp_path / "none").mkdir()
+    assert "must hold pictures" in _text(build_strictly("distractors", tmp_path / "none").check())
+
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))
+HELD_OUT = np.flatnonzero(LABELS >= 3)
+
+
+def test_pair_numbers_are_decoded_exactly_also_where_the_root_is_rounded():
+    every = [(low, high) for high in range(1, 60) for low in range(high)]
+    assert _decode_pair(np.arange(len(every))).tolist() == [list(couple) for couple in every]
+    for high in (10**5 + 3, 94906267, 2**31 - 1):
+        first = high * (high - 1) // 2
+        assert _decode_pair(np.array([first - 1, first, first + high - 1])).tolist() == [
+            [high - 2, high - 1],
+            [0, high],
+            [high - 1, high],
+        ]
+
+
+@pytest.mark.parametrize("count", [2, 40, 200])
+def test_pairs_alternate_between_the_kinds_and_none_repeats(count):
+    pairs = _draw_pairs(LABELS, HELD_OUT, count, seed=0)
+    assert pairs.same.tolist() == [True, False] * (count // 2)
+    assert np.isin(pairs.indices, HELD_OUT).all()
+    left, right = LABELS[pairs.indices].T
+    assert ((left == right) == pairs.same).all()
+    assert (pairs.indices[:, 0] != pairs.indices[:, 1]).all()
+    assert len({frozenset(couple) for couple in pairs.indices.tolist()}) == count
+
+
+def test_all_pairs_of_a_kind_can_be_drawn_and_not_one_more():
+    couples = list(itertools.combinations(HELD_OUT, 2))
+    within = sum(LABELS[a] == LABELS[b] for a, b in couples)
+    pairs = _draw_pairs(LABELS, HELD_OUT, 2 * within, seed=0)
+    assert pairs.same.sum() == within
+    with pytest.raises(ConfigError, match="pairs of one class"):
+        _draw_pairs(LABELS, HELD_OUT, 2 * within + 2, seed=0)
+    mostly_one = np.array([0] * 30 + [1])
+    scarce = _draw_pairs(mostly_one, np.arange(31), 60, seed=0)  # all 30 pairs of two classes are needed
+    assert (~scarce.same).sum() == 30
+    with pytest.raises(ConfigError, match="pairs of two classes"):
+        _draw_pairs(mostly_one, np.arange(31), 62, seed=0)
+
+
+def test_every_pair_of_a_kind_is_equally_likely():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    seen = {True: {}, False: {}}
+    for seed in range(2000):
+        pairs = _draw_pairs(labels, np.arange(6), 2, seed=seed)
+        for couple, same in zip(pairs.indices.tolist(), pairs.same.tolist(), strict=True):
+            key = frozenset(couple)
+            seen[same][key] = seen[same].get(key, 0) + 1
+    assert len(seen[True]) == 4
+    assert len(seen[False]) == 11
+    for kind in seen.values():  # five standard deviations of a binomial count
+        p = 1 / len(kind)
+        assert max(abs(n - 2000 * p) for n in kind.values()) < 5 * np.sqrt(2000 * p * (1 - p))
+
+
+def test_the_seed_decides():
+    one, again, other = (_draw_pairs(LABELS, HELD_OUT, 40, seed=seed).indices for seed in (1, 1, 2))
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+def test_probes_and_strangers_share_no_class_and_are_all_pictures():
+    probes, distractors = _divide_classes(LABELS, HELD_OUT, seed=0)
+    assert np.array_equal(np.sort(np.concatenate([probes, distractors])), HELD_OUT)
+    assert not set(LABELS[probes]) & set(LABELS[distractors])
+    assert len(np.unique(LABELS[distractors])) == 2
+    with pytest.raises(ConfigError, match="two pictures"):
+        _divide_classes(np.arange(6), np.arange(6), seed=0)
+
+
+def test_a_data_set_without_a_list_of_pairs_is_refused():
+    with pytest.raises(DataError, match="list pairs"):
+        _read_pairs(SimpleNamespace(extras={}, name="digits"))
+    listed = _read_pairs(SimpleNamespace(extras={"pairs": [[0, 1]], "same": [1]}, name="lfw"))
+    assert listed.same.dtype == bool

@@ -53,8 +53,7 @@ def context(folder, *, defers_test):
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{}, {"model.head": "bn_fc"}, {"evaluation.matched_classes": True}, {"evaluation.epoch": "best_validation"}],
+    "more", [{}, {"model.head": "bn_fc"}, {"evaluation.matched_classes": True}, {"evaluation.epoch": "best_validation"}]
 )
 def test_a_stored_head_gives_the_numbers_that_its_trial_would_have_sealed(tmp_path, more):
     chosen = config(stored(tmp_path / "f"), **more)

@@ -318,12 +318,7 @@ def pml_pair(name):
         ),
         "cosface": lambda: of(pml.CosFaceLoss, "W", build("cosface"), transpose=True, margin=0.35, scale=64),
         "arcface": lambda: of(
-            pml.ArcFaceLoss,
-            "W",
-            build("arcface", margin=1.2),
-            transpose=True,
-            margin=math.degrees(1.2),
-            scale=64,
+            pml.ArcFaceLoss, "W", build("arcface", margin=1.2), transpose=True, margin=math.degrees(1.2), scale=64
         ),
         "sphereface": lambda: of(pml.SphereFaceLoss, "W", build("sphereface"), transpose=True, margin=4, scale=1),
     }[name]()

@@ -357,8 +357,7 @@ def test_a_metric_is_its_declaration():
 
 
 @pytest.mark.parametrize(
-    ("key", "label"),
-    [("recall_at_10", "R@10"), ("ndcg_at_4", "nDCG@4"), ("map_at_1", "MAP@1"), ("map_at_r", "MAP@R")],
+    ("key", "label"), [("recall_at_10", "R@10"), ("ndcg_at_4", "nDCG@4"), ("map_at_1", "MAP@1"), ("map_at_r", "MAP@R")]
 )
 def test_keys_are_read_as_labels(key, label):
     assert families.described(key) == (label, True)

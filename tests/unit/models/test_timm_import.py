@@ -37,11 +37,7 @@ def test_operators_that_torchvision_lacks_are_declared(tmp_path):
     (tmp_path / "timm.py").write_text(FAKE)
     code = "from trainables.models.timm_backbone import _import_timm; print(_import_timm().__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False,
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
     assert done.stdout.strip() == str(tmp_path / "timm.py"), done.stderr
 

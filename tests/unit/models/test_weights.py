@@ -47,11 +47,7 @@ def test_a_path_is_itself_and_a_bare_name_lies_among_torchs_checkpoints(checkpoi
     [
         ("https://host/a/net-0676ba61.pth", "net-0676ba61.pth", ("0676ba61",)),
         ("http://host/net.pth#sha256=0123456789ABCDEF", "net-0123456789abcdef.pth", ("0123456789abcdef",)),
-        (
-            "https://host/net-0676ba61.pth?v=2#sha256=0676ba61ff",
-            "net-0676ba61.pth",
-            ("0676ba61ff", "0676ba61"),
-        ),
+        ("https://host/net-0676ba61.pth?v=2#sha256=0676ba61ff", "net-0676ba61.pth", ("0676ba61ff", "0676ba61")),
     ],
 )
 def test_a_url_says_its_digest(checkpoints, text, name, digests):

@@ -1,19 +1,29 @@
-"""Trials that share a GPU: what is measured before, and what is refused."""
+"""A plan's cost from a few steps, the GPUs of a machine, and trials that share one."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from helpers.toys import plan_of, space_of
+from helpers.trials import TASKS, config_of
 
 import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
 from tune_dml import operations
+from tune_dml.cli import plan as verb
+from tune_dml.cli.plan import _preview
 from tune_dml.planning.checks import gpus
+from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import cluster
-from tune_dml.running.trials import gpu_sharing
+from tune_dml.running.cluster.cluster import resource_problems
+from tune_dml.running.trials import gpu_sharing, probe
+from tune_dml.space import Baseline, Grid, Knob
 
 GB = 1_000_000_000
 
@@ -112,3 +122,151 @@ def test_a_sweep_that_has_nothing_left_is_not_measured_again(gpu, cache_dir, tmp
         measured_by.append(len(seen))
     assert [any("share a GPU" in note for note in notes) for notes in ran] == [True, False]
     assert measured_by[0] == measured_by[1] > 0
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
+    """As the driver lists them."""
+    for number, uuid in (("0000:00:06.0", "GPU-24aa"), ("0000:00:07.0", "GPU-99bb")):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}-6a45\nIRQ: 41\n")
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("named", "count", "absent"),
+    [
+        (None, 2, ""),
+        ("", 0, ""),
+        ("-1", 0, ""),
+        ("0", 1, ""),
+        ("1,0", 2, ""),
+        (" 0 , 1 ", 2, ""),
+        ("0,-1,1", 1, ""),
+        ("GPU-99", 1, ""),
+        ("MIG-7a", 1, ""),
+        ("7", 0, "'7'"),
+        ("0,7", 1, "'7'"),  # as CUDA has it: those before the first that is not there
+        ("7,0", 0, "'7'"),
+        ("GPU-deadbeef", 0, "'GPU-deadbeef'"),
+        ("all", 0, "'all'"),
+    ],
+)
+def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkeypatch, named, count, absent):
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_gpus() == count
+    said = [str(problem) for problem in visibility_problems()]
+    assert bool(said) == bool(absent)
+    if said:
+        assert said == [str(problem) for problem in resource_problems(Resources())], "a sweep would begin on the CPU"
+        assert absent in said[0]
+        assert "which has 0, 1" in said[0]
+
+
+def test_where_the_driver_lists_nothing_names_are_trusted(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    (tmp_path / "dxg").touch()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert (visible_gpus(), visibility_problems()) == (2, [])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_gpus() == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "problems"), [("0", 1), ("0,GPU-99", 1), ("MIG-7a", 1), ("", 0), ("-1", 0), (None, 0)]
+)
+def test_a_machine_without_a_gpu_is_told_of_one_that_is_named(tmp_path, monkeypatch, named, problems):
+    """A word left over from another machine: Ray counts none, and the sweep was refused only after Ray had begun."""
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_gpus() == 0
+    said = [str(problem) for problem in resource_problems(Resources())]
+    assert said == [str(problem) for problem in visibility_problems()]
+    assert len(said) == problems
+    assert all("which has none" in each and "(empty) trains on the CPU" in each for each in said)
+
+
+QUICK = {"training.steps": 40, "training.eval_every": 20}
+
+
+def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
+    from trainables.probe import probe as run
+    from trainables.tasks.retrieval import RetrievalLearner
+
+    monkeypatch.setattr(RetrievalLearner, "test", lambda *arguments: pytest.fail("looked at the test half"))
+    found, longer = (
+        run(config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=20), cache_dir=cache_dir)
+        for steps in (40, 4000)
+    )
+    assert found.seconds < longer.seconds  # a hundred times the steps; how much longer depends on what else runs
+    assert 50e6 < found.memory_bytes < 50e9
+    assert found.gpu_bytes >= 0
+
+
+def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
+    tried = []
+
+    def fake(settings, threads, cache_dir, *, on_gpu):
+        from trainables.probe import Probe
+
+        tried.append(settings)
+        size = settings["batch.batch_size"]
+        return Probe(size, 1000 * size, 10 * size, 0)
+
+    monkeypatch.setattr(probe, "probed", fake)
+    sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
+    margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
+    space = space_of(
+        sizes, margins, fixed={"batch.sampler": "random"}, baseline=Baseline("npair", {"loss.name": "npair"})
+    )
+    plan = plan_of(space=space, seeds=(5, 6))
+    found = probe.probe_plan(plan, Resources(), None)
+    assert found.shapes == 3
+    assert {item["seed"] for item in tried} == {5}
+    baseline = next(cell for cell in plan.cells if cell.baseline).settings["batch.batch_size"]
+    assert found.seconds == pytest.approx((3 * 8 + 3 * 16 + baseline) / 7)
+    assert found.memory_bytes == 1000 * max(16, baseline)
+    assert found.checkpoint_bytes == 10 * max(16, baseline)
+
+
+def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, monkeypatch):
+    request = Request("sec_rho", dataset="digits", seeds=2, settings=QUICK)
+    session = Session(tmp_path, cache_dir=cache_dir)
+    plain = _preview(request, Resources(), session)
+    assert any("`--probe` times a few steps" in str(line) for line in plain.text())
+    found = probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2)
+    monkeypatch.setattr(probe, "probe_plan", lambda *arguments: found)
+    probed = _preview(request, Resources(), session, probe=True)
+    assert probed.data()["seconds_per_trial"] == 36.0
+    assert probed.worker_hours == pytest.approx(probed.trials / 100)
+    assert math.isclose(probed.data()["memory_bytes"], 2e9)
+    assert any("Memory: 2.00 GB a trial." in str(line) for line in probed.text())
+
+
+@pytest.mark.parametrize(("stopping", "held"), [(None, 4), ("asha", 36)])
+def test_what_checkpoints_take_is_said_beside_the_room_that_there_is(stopping, held, cache_dir, tmp_path, monkeypatch):
+    """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
+    monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
+    monkeypatch.setattr(
+        "tune_dml.running.cluster.cluster.capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2)
+    )
+    monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    request = Request(
+        "sec_rho", dataset="digits", seeds=3, settings={**QUICK, "training.eval_every": 4}, stopping=stopping
+    )
+    preview = _preview(request, Resources(), Session(tmp_path, cache_dir=cache_dir), probe=True)
+    assert preview.trials == 18
+    most = 5_000_000 * (held + 2)
+    assert preview.data()["checkpoint_bytes"] == most
+    assert any(f"Checkpoints take at most {most / 1e6:.1f} MB more" in str(line) for line in preview.text())
+    assert any("1.0 GB are free there" in str(line) and "only" not in str(line) for line in preview.text())
+    full = replace(preview, free_bytes=most)
+    assert any("; only 0." in str(line) for line in full.text())

@@ -1,4 +1,4 @@
-"""CSV, LaTeX and JSON carry the numbers of the page."""
+"""CSV, LaTeX and JSON carry the numbers of the page; intervals end where a metric can be."""
 
 import csv
 import json
@@ -94,15 +94,7 @@ def test_json_schema(steep, broken):
             "opened_test", "confirmation", "trials", "mlflow_parent_run",
         }  # fmt: skip
         (knob,) = data["knobs"]
-        assert set(knob) >= {
-            "path",
-            "sensitivity",
-            "optimum",
-            "agreement",
-            "mechanism",
-            "points",
-            "sentences",
-        }
+        assert set(knob) >= {"path", "sensitivity", "optimum", "agreement", "mechanism", "points", "sentences"}
         assert knob["sensitivity"]["verdict"] in {"sensitive", "insensitive", "undecided"}
         for part in (knob["sensitivity"], knob["optimum"], *knob["agreement"], data["baseline"]):
             assert part["algorithm"]
@@ -215,3 +207,12 @@ def test_numbers_for_people():
     assert variance.number(0.04) == "0.04000"
     assert variance.number(12345.6) == "1.235e+04"
     assert [value_text(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]
+
+
+def test_ends_of_percentages_are_cut_and_unknown_ones_stay_unknown() -> None:
+    percent, loss = metric_name("val/recall_at_1"), metric_name("val/loss")
+    assert percent.level_ends(-3.0, 120.0) == (0, 100)
+    assert percent.change_ends(-120.0, 3.0) == (-100, 3)
+    assert loss.level_ends(-3.0, 120.0) == loss.change_ends(-3.0, 120.0) == (-3, 120)
+    assert percent.change_ends(-math.inf, math.inf) == (-math.inf, math.inf)
+    assert all(map(math.isnan, percent.level_ends(math.nan, math.nan)))

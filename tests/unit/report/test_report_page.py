@@ -233,12 +233,7 @@ def test_the_published_curve_stands_beside_ours(steep):
     assert "SEC-supplement, Table 4" in figure
     assert "(Cars196)" in figure
     section = by_id(read(steep.html), "agreement-regularizer-rho").text
-    for reason in (
-        "other data set: glyphs, not Cars196",
-        "other backbone",
-        "other embedding size",
-        "other selection",
-    ):
+    for reason in ("other data set: glyphs, not Cars196", "other backbone", "other embedding size", "other selection"):
         assert reason in section
 
 
@@ -316,9 +311,7 @@ def test_sweeps_without_any_result_say_so(tmp_path):
     labels = ["no SEC", *(f"rho={rho:g}" for rho in STEEP)]
     every = [(label, seed) for label in labels for seed in range(3)]
     failed = write_sweep(
-        tmp_path / "failed",
-        failures=dict.fromkeys(every, ("failed", "data: no such folder")),
-        histories=False,
+        tmp_path / "failed", failures=dict.fromkeys(every, ("failed", "data: no such folder")), histories=False
     )
     files = write_report(failed, tmp_path / "a")
     assert "no value has results" in files.summary.verdicts[0]

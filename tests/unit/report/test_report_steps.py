@@ -5,10 +5,9 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from helpers.commands import whole_command
 from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, crossed, rho_space, space_of, write_sweep
-from typer.main import get_command
 
-from tune_dml.cli import application
 from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
 from tune_dml.record.results import results_of
@@ -74,7 +73,7 @@ def test_every_command_is_accepted(tmp_path, name):
     for command in found.commands:
         program, verb, sweep, *rest = shlex.split(command)
         assert (program, sweep) == ("tune-dml", "my_sweep")
-        parsed = get_command(application()).commands[verb].make_context(verb, [sweep, *rest]).params
+        parsed = whole_command().commands[verb].make_context(verb, [sweep, *rest]).params
         if verb == "extend":
             seeds = seeds_of(parsed["seeds"]) or ()
             seeds = range(seeds) if isinstance(seeds, int) else seeds
@@ -172,7 +171,7 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     results = replace(results, provenance={"argv": typed})
     (step,) = train_longer(results, "whether it is the same", 5)
     assert step.command == "tune-dml sweep sec_rho --seeds 3 --set training.steps=800 --name my_sweep-800"
-    parsed = get_command(application()).commands["sweep"].make_context("sweep", shlex.split(step.command)[2:]).params
+    parsed = whole_command().commands["sweep"].make_context("sweep", shlex.split(step.command)[2:]).params
     assert parsed["name"] == "my_sweep-800"
     assert step.trials == len(results.trials)
     grown = replace(results, plan=replace(results.plan, seeds=range(5)))

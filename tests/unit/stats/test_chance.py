@@ -1,10 +1,26 @@
-"""The probability of being the best: what it must be where it is known, and that it can be taken at its word."""
+"""Chances, spreads, ranks and quantiles: against closed forms and scipy, with coverage by simulation."""
+
+import math
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
+from scipy import stats
+from scipy.stats import chi2, kendalltau
 
+from tune_dml.stats.distributions import (
+    chi2_isf,
+    noncentral_t_cdf,
+    normal_isf,
+    normal_pdf,
+    normal_sf,
+    root,
+    student_isf,
+)
+from tune_dml.stats.intervals.components import _spread_of, difference_spread, together, trial_spread
 from tune_dml.stats.verdicts import chance
 from tune_dml.stats.verdicts.chance import p_best
+from tune_dml.stats.verdicts.ranks import agree_in_rank
 
 
 def test_equal_cells_share_it_and_a_lead_takes_it():
@@ -68,3 +84,121 @@ def test_it_can_be_taken_at_its_word():
         assert among.sum() > 50
         spread = np.sqrt(0.25 / among.sum())
         assert best[among].mean() == pytest.approx(probability[among].mean(), abs=3 * spread)
+
+
+def test_one_part_has_the_chi_squared_interval():
+    found = _spread_of([(4.0, 7.0)])
+    assert found.sd == 2.0
+    assert (found.low, found.high) == pytest.approx(
+        (math.sqrt(28 / chi2.ppf(0.975, 7)), math.sqrt(28 / chi2.ppf(0.025, 7)))
+    )
+
+
+def test_a_trials_spread_is_the_mean_over_cells_of_each_cells_variance():
+    values = np.random.default_rng(0).normal(size=(5, 4)) + np.arange(4)
+    assert trial_spread(values).sd ** 2 == pytest.approx(values.var(axis=1, ddof=1).mean())
+
+
+def test_a_difference_spreads_as_the_pairs_do():
+    values = np.random.default_rng(1).normal(size=(3, 6))
+    pairs = [(values[i] - values[k]).var(ddof=1) for i in range(3) for k in range(i)]
+    assert difference_spread(values).sd ** 2 == pytest.approx(np.mean(pairs))
+
+
+@pytest.mark.parametrize("values", [np.ones((3, 1)), np.full((2, 4), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]])])
+def test_nothing_is_claimed_where_no_seed_is_repeated(values):
+    assert not trial_spread(values).known
+    assert not together([trial_spread(values), _spread_of([(1.0, 3.0)])]).known
+    assert not together([]).known
+
+
+def test_one_cell_has_no_difference():
+    assert not difference_spread(np.arange(4.0)[None]).known
+    assert trial_spread(np.arange(4.0)[None]).sd == pytest.approx(np.arange(4).std(ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("cells", "seeds", "shared"), slow_after(1, [(6, 3, 3.0), (1, 3, 1.0), (6, 10, 1.0), (18, 5, 1.0)])
+)
+def test_intervals_cover_the_truth(cells, seeds, shared):
+    """600 sweeps whose cells rise and fall together by `shared` and alone by 1; Monte Carlo error 0.9 points."""
+    rng = np.random.default_rng(2)
+    alone, summed = [], []
+    for _ in range(600):
+        first = trial_spread(shared * rng.normal(size=(1, seeds)) + rng.normal(size=(cells, seeds)))
+        second = trial_spread(0.5 * rng.normal(size=(1, seeds)) + 0.5 * rng.normal(size=(cells, seeds)))
+        alone.append(first.low <= math.hypot(shared, 1) <= first.high)
+        total = together([first, second])
+        summed.append(total.low <= math.sqrt(shared**2 + 1.5) <= total.high)
+    assert 0.925 <= np.mean(alone) <= 0.985
+    assert 0.925 <= np.mean(summed) <= 0.985
+
+
+def tables(generator, levels, seeds, noise, *, turned=False):
+    truth = np.arange(levels, dtype=float)
+    other = truth[::-1] if turned else truth
+    draw = lambda means: means[:, None] + noise * generator.normal(size=(levels, seeds))  # noqa: E731
+    return draw(truth), draw(other)
+
+
+def test_tau_is_scipys_also_with_ties():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        first, second = generator.integers(0, 4, size=(2, 6, 1)).astype(float)
+        mine, theirs = agree_in_rank(first, second).tau, kendalltau(first[:, 0], second[:, 0]).statistic
+        assert mine == theirs or abs(mine - theirs) < 1e-12 or (math.isnan(mine) and math.isnan(theirs))
+
+
+def test_tau_counts_concordant_and_discordant_pairs():
+    first, second = np.array([[3.0], [1.0], [4.0], [2.0]]), np.array([[2.0], [1.0], [3.0], [4.0]])
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    signs = [np.sign((first[i] - first[j]) * (second[i] - second[j])).item() for i, j in pairs]
+    assert agree_in_rank(first, second).tau == sum(signs) / len(pairs)
+
+
+def test_the_interval_of_well_separated_values_covers_and_excludes_zero():
+    generator = np.random.default_rng(1)
+    for turned, truth in ((False, 1.0), (True, -1.0)):
+        found = [agree_in_rank(*tables(generator, 6, 5, 0.5, turned=turned)) for _ in range(40)]
+        assert np.mean([each.low <= truth <= each.high for each in found]) >= 0.9
+        assert all(each.low * each.high > 0 for each in found)
+
+
+def test_unrelated_orders_rarely_exclude_zero():
+    """Where one sweep has no effect at all, no more than a tenth of the intervals exclude an agreement of 0."""
+    generator = np.random.default_rng(2)
+    excluded = 0
+    for _ in range(150):
+        first, second = generator.normal(size=(2, 6, 5)) + np.arange(6.0)[:, None] * np.array([[[1.0]], [[0.0]]])
+        found = agree_in_rank(first, second)
+        excluded += found.low > 0 or found.high < 0
+    assert excluded <= 15, excluded
+
+
+def test_few_values_or_seeds_give_no_number():
+    two = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
+    assert math.isnan(agree_in_rank(two, two).tau)
+    three = np.array([[1.0, 2.0], [2.0, 3.0], [4.0, 4.0]])
+    assert (agree_in_rank(three, three).tau, math.isnan(agree_in_rank(three, three).low)) == (1.0, True)
+
+
+def test_they_are_those_of_scipy():
+    tails, df = np.array([1e-12, 1e-4, 0.025, 0.3, 0.5, 0.9]), np.array([[1.0], [2.5], [40.0], [1e7], [np.inf]])
+    assert student_isf(tails, df) == pytest.approx(stats.t.isf(tails, df), rel=1e-9, abs=1e-12)
+    assert student_isf(0.0, 3) == np.inf
+    assert np.isnan(student_isf(0.1, 0))
+    assert [normal_isf(tail) for tail in tails] == pytest.approx(stats.norm.isf(tails), abs=1e-12)
+    values = np.array([-3.0, 0.0, 1.2, 9.0])
+    assert normal_sf(values) == pytest.approx(stats.norm.sf(values), rel=1e-9)
+    assert normal_pdf(values) == pytest.approx(stats.norm.pdf(values), rel=1e-9)
+    assert chi2_isf(tails, 7) == pytest.approx(stats.chi2.isf(tails, 7), rel=1e-9)
+    for value, freedom, centre in ((2.0, 3.5, 1.0), (-1.0, 8, 0.5), (6.0, 60, 8.0)):
+        assert noncentral_t_cdf(value, freedom, centre) == pytest.approx(
+            stats.nct.cdf(value, freedom, centre), rel=1e-6
+        )
+
+
+def test_a_root_lies_where_the_sign_changes():
+    assert root(lambda x: x**3 - 2, 0.0, 2.0) == pytest.approx(2 ** (1 / 3), abs=1e-9)
+    with pytest.raises(ValueError, match="must differ"):
+        root(lambda x: x + 1, 0.0, 2.0)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from helpers.tables import table_of
 
+from trainables.methods import KnobDomain
 from tune_dml.papers.published import published_rows
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 from tune_dml.stats.sequential.racing import next_look, standing
-from tune_dml.stats.verdicts.best import _no_nearer, compare_with_best, judge_best
+from tune_dml.stats.verdicts.best import _no_nearer, compare_with_best, extension, judge_best
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
 from tune_dml.stats.verdicts.selection import score_of_best
@@ -312,3 +313,20 @@ def test_equal_means_are_still_two_values() -> None:
     largest = judge_sensitivity(table, 1.0).largest
     assert largest is not None
     assert largest.first != largest.second
+
+
+@pytest.mark.parametrize(
+    ("values", "side", "scale", "domain", "expected"),
+    [
+        ([0.001, 0.01, 0.1, 1], "high", "log", KnobDomain(), (10.0, 100.0)),
+        ([0.25, 0.5, 1], "low", "log", KnobDomain(0), (0.12, 0.058)),
+        ([4, 8, 12, 16], "high", "linear", KnobDomain(1, integer=True), (20.0, 24.0)),
+        ([1, 4, 8], "low", "linear", KnobDomain(1, integer=True), ()),
+        ([0.01, 0.1, 0.5], "low", "linear", KnobDomain(0, 1, low_open=True), (0.005, 0.0025)),
+        ([0.1, 0.3, 0.5], "low", "linear", KnobDomain(0), (0.0,)),
+        ([0.5, 0.9], "high", "linear", KnobDomain(0, 1), (1.0,)),
+        ([0.5, 0.9, 1.0], "high", "linear", KnobDomain(0, 1), ()),
+    ],
+)
+def test_extension(values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]) -> None:
+    assert extension(values, side, scale=scale, domain=domain) == expected
