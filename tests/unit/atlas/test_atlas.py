@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -178,3 +179,11 @@ def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_
         replay.surfaces(file)
     code, _, err = command_line("atlas")
     assert (code, "pass --table" in err) == (1, True)
+
+
+def test_the_page_of_the_atlas_says_what_the_shipped_table_shows():
+    docs = Path(__file__).parents[3] / "docs"
+    knobs = judged_knobs(replay.read_table(docs / "atlas.parquet"), margin=1.0)
+    page = " ".join((docs / "atlas.md").read_text().split())
+    for sentence in atlas_sentences(knobs, 1.0):
+        assert sentence in page
