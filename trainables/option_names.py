@@ -110,6 +110,12 @@ def option_problem(option: str, rule: str, value: object = None, remedy: str = "
     return Problem(option_place(option), rule, value, remedy)
 
 
+def unused_options(given: Mapping[str, object], reason: str) -> list[Problem]:
+    """Return a problem for each option that has a value but no effect, for a reason."""
+    rule = f"has no effect: {reason}"
+    return [option_problem(option, rule, value, "Leave it out.") for option, value in given.items() if value]
+
+
 def spelled(option: str, value: object = None) -> str:
     """Return an option, with a value if given, as a user writes it."""
     return _names.get().spelled(option, value)

@@ -91,7 +91,7 @@ def test_list_names_a_corrupt_plan_alone(tmp_path):
 def test_modules_that_vanish_while_a_sweep_runs_are_said(monkeypatch):
     import tune_dml.cli
 
-    monkeypatch.setattr(tune_dml.cli, "application", application)  # put together anew
+    monkeypatch.setattr(tune_dml.cli, "application", application)  # built again
     monkeypatch.setattr(tune_dml.cli, "iter_modules", lambda path: [])
     with pytest.raises(ConfigError, match="modules are gone"):
         _supervisor.flags_of("sweep", {})

@@ -307,7 +307,7 @@ def types_in(node):
 
 
 def with_types(used, named):
-    """The used names of a module, and the types that they show to whoever uses them; constants show none."""
+    """The used names of a module, and the types in their signatures; constants have none."""
     every, fresh = set(used), set(used)
     while fresh:
         shown = {name for known in fresh if not known.isupper() for name in types_in(named[known])}

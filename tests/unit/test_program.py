@@ -193,7 +193,7 @@ class TestBadPrograms:
     @pytest.mark.parametrize(
         ("killed_at", "goes_on_at", "values"),
         [(3, 4, [1, 2, 3, 40]), (3, 3, [1, 2, 30, 40]), (3, 1, [10, 20, 30, 40]), (4, 5, [1, 2, 3, 4])],
-        ids=["at the next step", "a step back", "anew", "with nothing left to do"],
+        ids=["at the next step", "a step back", "from the start", "with nothing left to do"],
     )
     def test_a_killed_attempt_keeps_the_rows_that_the_next_one_does_not_repeat(
         self, killed_at, goes_on_at, values, tmp_path

@@ -141,7 +141,7 @@ class Broken:
 
 @pytest.fixture
 def ctrl_c():
-    """It interrupts, as in a command: whoever runs these tests in several processes has told them to ignore it."""
+    """Restore Python's handler of SIGINT, as in a command: a parallel test run ignores the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""What a node is asked before trials run on it, and what is said of its answers, without Ray's processes."""
+"""Checks of a node before trials run on it, and their messages, without Ray's processes."""
 
 import platform
 import subprocess

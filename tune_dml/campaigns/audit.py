@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
+from trainables.option_names import unused_options
 from tune_dml import operations
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
@@ -141,15 +142,15 @@ def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple
 
     path = expanded(Path(request.run))
     is_file = request.run.endswith(SWEEP_FILES)
-    given = {"--set": dict(request.settings or {}), "--dataset": request.dataset}
+    given = {"settings": dict(request.settings or {}), "dataset": request.dataset}
     if is_file and is_trial_file(read_mapping(path, "configuration of a run")):
         from tune_dml.catalogue import protocols
 
-        _refuse_unused({**given, "--cell": request.cell}, "the file of a run has all its settings")
+        raise_if_any(unused_options({**given, "cell": request.cell}, "the file of a run has all its settings"))
         config = read_trial_file(path, protocols().get(protocol) if protocol else None)
         return config, task_of(config).headline
     if not is_file and request.run in sweep_names(storage):
-        _refuse_unused(given, "the cell of a stored sweep has all its settings")
+        raise_if_any(unused_options(given, "the cell of a stored sweep has all its settings"))
         results = load_results(storage, request.run)
         return _cell_of_sweep(results, request.cell), results.plan.metric
     study = study_of(Request(request.run, request.dataset, request.data_root, settings=request.settings))
@@ -157,11 +158,6 @@ def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple
     own = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
     chosen = _labelled(own, request.cell) if request.cell else own[0]
     return chosen.config, plan.metric
-
-
-def _refuse_unused(given: Mapping[str, object], reason: str) -> None:
-    rule = f"is of no use here: {reason}"
-    raise_if_any(Problem(flag, rule, value, "Leave it out.") for flag, value in given.items() if value)
 
 
 def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:

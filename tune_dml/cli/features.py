@@ -28,7 +28,7 @@ tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # publishe
 tune-dml sweep npair_scale --dataset features --data-root glyphs.features
 """
 BARE_SHOWS_HELP = True
-_NO_USE = "does not apply to published features, which are converted unchanged"
+_CONVERTED = "published features are converted unchanged"
 
 
 @verb
@@ -71,6 +71,7 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
     from trainables.data import DATASETS
     from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES
+    from trainables.option_names import unused_options
 
     is_set, is_file = source in DATASETS, Path(source).exists()
     if not is_set and not is_file:
@@ -82,8 +83,8 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
         ]
     if is_set and backbone not in BACKBONES:
         return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
-    given = {"--backbone": backbone, "--weights": weights, "--views": None if views == 1 else views}
-    wrong = [] if is_set else [Problem(flag, _NO_USE, value) for flag, value in given.items() if value is not None]
+    given = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
+    wrong = [] if is_set else unused_options(given, _CONVERTED)
     if is_set and labels is not None:
         wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
     return wrong
@@ -92,10 +93,10 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
 def _unused(source: str, settings: Mapping[str, Value], data_root: Path | None, workers: int) -> list[Any]:
     """Return further flags of a pass that were given with published features."""
     from trainables.data import DATASETS
-    from trainables.errors import Problem
+    from trainables.option_names import unused_options
 
-    given = {"--set": dict(settings), "--data-root": data_root and str(data_root), "--workers": workers}
-    return [] if source in DATASETS else [Problem(flag, _NO_USE, value) for flag, value in given.items() if value]
+    given = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
+    return [] if source in DATASETS else unused_options(given, _CONVERTED)
 
 
 def _order(

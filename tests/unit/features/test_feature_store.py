@@ -324,4 +324,4 @@ def test_the_command_stores_features_and_says_how_to_train_on_them(command_line,
     (tmp_path / "x.npy").write_bytes(b"")
     code, _, err = command_line("features", tmp_path / "x.npy", "--set", "data.size=9", "-o", tmp_path / "g")
     assert code == 1
-    assert "--set: does not apply to published features" in err
+    assert "--set: has no effect: published features" in err

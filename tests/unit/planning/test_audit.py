@@ -70,7 +70,7 @@ def test_what_cannot_be_audited_is_said(tmp_path, text, against, words):
 def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
     (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
     request = AuditRequest(str(tmp_path / "run.yaml"), "glyphs/triplet", "objects", settings={"optim.lr": 1}, cell="x")
-    with pytest.raises(ConfigError, match=r"--set: is of no use[\s\S]*--dataset: is[\s\S]*--cell: is"):
+    with pytest.raises(ConfigError, match=r"settings: has no effect[\s\S]*dataset: has[\s\S]*cell: has"):
         plan_audit(request, tmp_path)
     with pytest.raises(ConfigError, match="unknown protocol"):
         plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)

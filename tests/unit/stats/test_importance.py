@@ -1,4 +1,4 @@
-"""Shapley effects and the permutation test of a searched knob: against oracles, by simulation, refused where nothing is told."""
+"""Shapley effects and the permutation test of a searched knob: against oracles and by simulation."""
 
 from itertools import permutations
 
