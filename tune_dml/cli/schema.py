@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._json import schemas
-from tune_dml.cli.options import absolute, verb
+from tune_dml.cli.options import Json, absolute, verb
 
 ORDER = 36
 EXAMPLES = """
@@ -26,18 +27,21 @@ def schema(
     of: Annotated[str | None, typer.Argument(metavar="[VERB]", help="A verb, or `error`; else a sweep file.")] = None,
     *,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Print the JSON schema of a sweep file, or of what a verb prints with --json."""
-    text = json.dumps(_schema_of(of), indent=1)
+    found = _schema_of(of)
     path = absolute(output)
-    if path is None:
-        typer.echo(text)
-        return
-    path.write_text(text + "\n", encoding="utf-8")
-    if of is not None:
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(strict_json({"schema": found, "file": None if path is None else str(path)}))
+    elif path is None:
+        typer.echo(json.dumps(found, indent=1))
+    elif of is not None:
         typer.echo(f"Wrote {path}.")
-        return
-    typer.echo(f"Wrote {path}. First line of a sweep file: # yaml-language-server: $schema={path.name}")
+    else:
+        typer.echo(f"Wrote {path}. First line of a sweep file: # yaml-language-server: $schema={path.name}")
 
 
 def _schema_of(verb_name: str | None) -> dict[str, object]:

@@ -34,7 +34,7 @@ QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 SET = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {"str": "string", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null", "list": "array"}
-ANY = {"knobs", "value", "differences", "problems"}
+ANY = {"knobs", "value", "differences", "problems", "schema"}
 NAMED = {"same_configuration", "refused", "expected", "counts", "verdicts", "checksums"}
 EXITS = {
     "--help": 0,
@@ -89,6 +89,7 @@ ELSEWHERE = {
     "submit": {"job": "x", "sweep": "x", "new": True, "upload": UPLOAD},
     "rescore": {"sweep": "x", "trials": [{}], "without": 1, "mlflow_error": None},
     "reproduce": {"table": "x", "sweep": "x", "exit_code": 0, "rows": [{}], "files": ["x"]},
+    "schema": {"schema": {}, "file": None},
     "skill": {"skill": "x", "file": None},
     "error": {"error": [{"rule": "x", "place": "x", "value": None, "remedy": "x", "fix": None}]},
 }

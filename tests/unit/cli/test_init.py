@@ -14,13 +14,12 @@ from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 
 
-def write_pictures(root, classes):
-    """Six pictures each."""
+def write_pictures(root, classes, each=6):
     random = np.random.default_rng(0)
     for number in range(classes):
         folder = root / f"kind {number}"
         folder.mkdir(parents=True)
-        for picture in range(6):
+        for picture in range(each):
             pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{picture}.png")
 
@@ -57,6 +56,15 @@ def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_
     write_pictures(tmp_path / "few", classes)
     assert command_line("init", "few", "--no-probe")[0] == 0
     prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
+
+
+def test_classes_of_two_pictures_get_batches_of_two_a_class(command_line, cache_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "pairs", 8, each=2)
+    assert command_line("init", "pairs", "--no-probe")[0] == 0
+    checked = prepare(Request("pairs.yaml"), cache_dir=cache_dir)
+    assert checked.plan.base_settings["batch.instances_per_class"] == 2
+    assert not [note for note in checked.notes if "at batch.instances_per_class" in note]
 
 
 def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path, monkeypatch):
