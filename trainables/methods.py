@@ -66,8 +66,8 @@ class Registry(UserDict[str, type[T]]):
 
 
 @cache
-def _entry_points(path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - packages differ from path to path
-    """Return the entry points of all installed packages, whose metadata take milliseconds to read."""
+def _entry_points(path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of the packages on an import path, whose metadata take milliseconds to read."""
     return entry_points()
 
 
