@@ -68,7 +68,7 @@ class Registry(UserDict[str, type[T]]):
 @cache
 def _entry_points(path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of the packages on an import path, whose metadata take milliseconds to read."""
-    return entry_points()
+    return typing.cast(EntryPoints, entry_points())  # before Python 3.12 another type with the same `select`
 
 
 def load_entries(group: str) -> list[tuple[str, Any]]:
