@@ -141,6 +141,7 @@ def test_identity_26_kl_lies_between_mean_and_max_and_falls_with_gamma():
     assert (values.diff() < 0).all()
     assert abs(values[-1] - losses.mean()) < 1e-5
     assert 0 <= losses.max() - values[0] <= 1e-4 * math.log(UNORDERED)
+    assert abs(run(build_loss("dro_kl", gamma=1e6), embeddings.float())[0] - losses.mean()) < 1e-5
 
 
 def test_identity_27_gradient_holds_the_weights_constant():

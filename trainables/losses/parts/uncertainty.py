@@ -109,7 +109,9 @@ class Entropic(UncertaintySet):
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Compute the log-sum-exp relative to the maximum: finite for any finite l / gamma."""
-        scaled = torch.where(mask, losses / self.gamma, -torch.inf)
+        # Above 1, gamma multiplies the rounding of a logarithm near 0: at 1e6 float32 would lose every digit.
+        exact = losses.double() if self.gamma > 1 else losses
+        scaled = torch.where(mask, exact / self.gamma, -torch.inf)
         top = scaled.amax(dim=1, keepdim=True)
         # A group without pairs has no maximum; 0 gives it no weight.
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
@@ -121,7 +123,7 @@ class Entropic(UncertaintySet):
         if not self.counting:
             count = mask.sum(dim=1, keepdim=True) + int(self.null)
             value -= count.clamp_min(1).to(value.dtype).log()
-        return WorstCase(value.squeeze(1) * self.gamma, p.div_(total))
+        return WorstCase((value.squeeze(1) * self.gamma).to(losses.dtype), p.div_(total).to(losses.dtype))
 
 
 @dataclass(frozen=True)
