@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-AREAS = ["tune_dml/stats", "trainables/metrics", "trainables/losses", "tune_dml/planning"]
+AREAS = ["tune_dml/stats", "trainables/metrics", "trainables/losses", "trainables/regularizers", "tune_dml/planning"]
 TESTS = [
-    *("tests/unit/stats", "tests/unit/race", "tests/unit/metrics", "tests/unit/losses", "tests/unit/planning"),
+    *("tests/unit/stats", "tests/unit/race", "tests/unit/metrics", "tests/unit/losses"),
+    *("tests/unit/regularizers", "tests/unit/planning"),
     *("tests/unit/test_looks.py", "tests/unit/test_plan.py", "tests/unit/test_confirmation.py"),
 ]
 LIBRARIES = [
@@ -250,6 +251,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--lines", type=Path, help="file of an earlier run's traced lines, written where it is missing")
     options = parser.parse_args()
+    if untraced := [path for path in options.paths if not path.startswith(tuple(AREAS))]:
+        parser.error(f"paths must lie in {', '.join(AREAS)}; no test is traced in {', '.join(untraced)}")
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     for library in LIBRARIES:
         importlib.import_module(library)
