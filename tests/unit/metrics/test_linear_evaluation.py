@@ -102,7 +102,7 @@ def test_every_misuse_is_named():
     with pytest.raises(ConfigError) as error:
         fit_linear_probes(features, labels, num_classes=C, lrs=(1.0, -1.0), epochs=0, batch_size=0)
     assert {problem.place for problem in error.value.problems} == {"lrs", "epochs", "batch_size"}
-    with pytest.raises(ConfigError, match="numbered from 0 to 2"):
+    with pytest.raises(ConfigError, match=rf"numbered from 0 to 2, but got \(0, {C - 1}\)"):
         fit_linear_probes(features, labels, num_classes=3)
     with pytest.raises(ConfigError, match="finite"):
         fit_linear_probes(features * math.nan, labels, num_classes=C)
