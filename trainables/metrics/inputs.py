@@ -108,6 +108,8 @@ def _tensor(value: object) -> Tensor | None:
         array = np.asarray(value)
         if array.dtype.kind == "u":
             array = array.astype(np.int64)  # torch sorts no unsigned type beyond uint8
+        if not array.dtype.isnative or min(array.strides, default=0) < 0:  # torch reads neither
+            array = array.astype(array.dtype.newbyteorder("="), order="C")
         return torch.from_numpy(np.require(array, requirements="W"))
     except (TypeError, ValueError, RuntimeError):
         return None

@@ -56,8 +56,10 @@ def test_identity_19_top_one_is_max():
 def test_identity_20_topk_does_not_increase_in_k():
     embeddings = raw()
     values = torch.stack([run(build_loss("dro_topk", k=k), embeddings)[0] for k in range(1, UNORDERED + 1)])
+    losses = pair_losses(embeddings).detach()
     assert (values.diff() <= 1e-15).all()
     assert values[0] > values[-1]
+    assert losses.mean() - 1e-12 <= values.min() <= values.max() <= losses.max() + 1e-12
 
 
 @pytest.mark.parametrize("k", [1, 7, 40])

@@ -147,6 +147,7 @@ def test_inputs_may_be_tensors_arrays_views_or_read_only():
     assert retrieval_metrics(frozen, labels.astype(np.uint16)) == want
     assert retrieval_metrics(strided, torch.from_numpy(labels).int()) == want
     assert retrieval_metrics(vectors, list(labels - 1000)) == want
+    assert retrieval_metrics(vectors[::-1].copy()[::-1], labels.astype(">i8")) == want
 
 
 @pytest.mark.parametrize("chosen", [("recall",), ("ndcg",), ("recall", "precision"), ("map",), ("map_at_r",)])
