@@ -10,6 +10,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
 from trainables.losses.npair import _anchor_positive_pairs
+from trainables.losses.parts.uncertainty import sample_in_proportion
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 
@@ -174,6 +175,12 @@ def test_distance_weighted_draws_follow_their_weights():
     assert counts[6] == expected[6] == 0
     chi_square = ((counts - expected) ** 2 / expected)[2:6].sum()
     assert chi_square < 16.3  # 99.9 % quantile, 3 degrees of freedom
+
+
+def test_a_weight_of_0_is_never_drawn():
+    cumulative = torch.tensor([[0.0, 0.0, 1.0, 1.0, 4.0, 4.0]])
+    drawn = sample_in_proportion(cumulative, torch.tensor([[0.0, 0.2, 0.25, 1 - 2**-24]]))
+    assert drawn.tolist() == [[2, 2, 4, 4]]
 
 
 def test_semihard_margin_takes_no_more_negatives_than_positives_and_only_semihard_ones():
