@@ -309,13 +309,13 @@ class SeedsConfig(ConfigSection):
     """Seeds of single sources of randomness, in place of the trial's seed."""
 
     init: Annotated[
-        int | None, Field(ge=0, description="seed of initial weights, and of the network's draws in training")
+        int | None, Field(ge=0, lt=2**63, description="seed of initial weights, and of the network's draws in training")
     ] = None
     order: Annotated[
-        int | None, Field(ge=0, description="seed of batches, augmentation and the loss's random choices")
+        int | None, Field(ge=0, lt=2**63, description="seed of batches, augmentation and the loss's random choices")
     ] = None
     split: Annotated[
-        int | None, Field(ge=0, description="seed of the validation split, and of pairs drawn from it")
+        int | None, Field(ge=0, lt=2**63, description="seed of the validation split, and of pairs drawn from it")
     ] = None
 
 
@@ -334,7 +334,7 @@ class TrialConfig(ConfigSection):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     seeds: SeedsConfig = SeedsConfig()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def seed_of(self, source: Source) -> int:
         """Return the seed of one source of randomness: its own, else the trial's."""

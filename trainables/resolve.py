@@ -162,8 +162,8 @@ class Layered:
             if section is not None:
                 sound[name] = section
         seed = self.others.get("seed", 0)
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            problems.append(Problem("seed", "must be a whole number >= 0", seed))
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+            problems.append(Problem("seed", "must be a whole number from 0, below 2^63", seed))
             seed = 0
         problems += [self._unknown(path) for path in self.others if path != "seed"]
         return TrialConfig(**{**sound, "seed": seed}), sound, problems

@@ -189,6 +189,13 @@ def test_rules_between_sections_are_checked_beside_a_wrong_one():
     assert places == ["loss.name", "augment.crop", "data.split"]
 
 
+@pytest.mark.parametrize("path", ["seed", "seeds.init", "seeds.order", "seeds.split"])
+def test_a_seed_beyond_the_generators_is_refused(path):
+    assert resolved(flag={path: 2**63 - 1}).config.settings()[path] == 2**63 - 1
+    with pytest.raises(ConfigError, match=rf"{path} \(flag\): must be .* but got {2**63}"):
+        resolved(flag={path: 2**63})
+
+
 def test_settings_are_read_back_with_their_types_and_domains_checked():
     settings = resolved(a={"loss.name": "dro_kl", "loss.gamma": 0.5, "seed": 3}).config.settings()
     assert read_settings(settings).settings() == settings
