@@ -78,7 +78,7 @@ def _speak(word: int, code: int) -> None:
 def supervise(words: Sequence[str]) -> int:
     """Run a training verb, restart its driver if it dies, and return the exit code."""
     folder: Path | None = None
-    began = float(os.environ.get(BUDGET_FROM) or time.time())
+    began, asked = float(os.environ.get(BUDGET_FROM) or time.time()), words
     if BUDGET_FROM in os.environ:
         rest = _of_earlier_jobs(words, began)
         if rest is None:
@@ -100,7 +100,7 @@ def supervise(words: Sequence[str]) -> int:
             return code or 1
         if driver.was_told:
             break  # a signal ended it, though not in order
-        budgets = _budgets_left(_given(words), folder, began)
+        budgets = _budgets_left(_given(asked), folder, began)  # `words` may state what an earlier driver left
         spent = any(left <= 0 for left in budgets.values())
         closing = "its budget is spent, closing the session" if spent else "closing the session"
         then = "continuing where it stopped" if attempt < _ATTEMPTS and not spent else closing

@@ -117,6 +117,12 @@ def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
     assert said.count("continuing where") == said.count("its budget is spent") == 1
 
 
+def test_the_time_of_earlier_drivers_is_counted_once(drivers, monkeypatch):
+    monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 1030.0, *[1060.0] * 9]).__next__)
+    _, seen = drivers(LOST, LOST, SPOKEN, words=[*WORDS, "--time-budget", "100"])
+    assert [words[-2:] for words in seen[1:]] == [["--time-budget", "70"], ["--time-budget", "40"]]
+
+
 def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
     code, seen = drivers((1, False, True), (1, True, False))
     assert code == 130
