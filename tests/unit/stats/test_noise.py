@@ -212,6 +212,15 @@ def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
     assert np.isnan(estimate_contrasts(np.full((4, 3), np.nan), main_effect([0, 0, 1, 1])).estimate).all()
 
 
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_ends_that_differ_by_what_matters_are_called_equal_in_a_twentieth_of_sweeps_under_a_slope(seeds: int) -> None:
+    random, place = np.random.default_rng([16, seeds]), np.linspace(0, 1, 16)[:, None]
+    values = random.normal(size=(4000, 16, seeds)) + 10 * place * random.normal(size=(4000, 1, seeds))
+    margin = 6 * math.sqrt(102 / seeds)  # six standard errors of the ends' difference
+    flat = (at_most(values + margin * place) < margin).all((1, 2))
+    assert flat.mean() <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 4000)
+
+
 @pytest.mark.parametrize("kind", ["iid", "slope", "holes"])
 def test_a_grid_without_effects_claims_none(kind: str) -> None:
     first, second = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)

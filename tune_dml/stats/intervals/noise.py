@@ -26,6 +26,9 @@ from scipy.special import digamma, polygamma
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.resolution import least_variance
 
+_FREE = 4
+"""Directions of the noise from which its cells' own noise predicts a pair's; chosen by simulation (benchmarks/verdicts.py)."""
+
 
 @dataclass(frozen=True, eq=False)
 class PairNoise:
@@ -45,7 +48,8 @@ class PairNoise:
     df: Array
     """Degrees of freedom of `variance`."""
     guard: Array
-    """Mean of the pair's own variance and the sum of its two cells' own, for the pair's own interval (`simultaneous`)."""
+    """Variance for the pair's own interval (`simultaneous`): the pair's own, and with up to half the weight the sum of its
+    two cells' own."""
     guard_df: Array
     """Degrees of freedom of `guard`, as of a pair that lost no seed."""
     prior_df: Array
@@ -81,13 +85,23 @@ def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
     target = prior[..., None, None] * np.stack([np.ones_like(louder), louder])[..., None, :]
     variance, beside = (_known((weight * each + squares) / np.maximum(df, 1e-300), testable) for each in target)
     most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
-    guard = filled if m < 3 else (filled + _sums(split_between_cells(filled))) / 2
+    guard = filled if m < 3 else filled + _shared_by_cells(epsilon, m) * (_sums(split_between_cells(filled)) - filled)
     guard *= nu
     if (nu < most).any():
         guard += (most - nu) * pooled[..., None, None]
     np.divide(guard, most, out=guard, where=most > 0)
     shared, df, guard_df = (np.broadcast_to(each, estimate.shape) for each in (shared, df, most))
     return PairNoise(estimate, shared, own, variance, beside, df, _known(guard, testable), guard_df, prior_df, epsilon)
+
+
+def _shared_by_cells(epsilon: Array, m: int) -> Array:
+    """Return the weight in the guard of what the two cells' own noise predicts: a half from `_FREE` directions on.
+
+    If noise has one direction, as under a slope that differs from seed to seed, the outermost cells differ by more than
+    their own noise predicts: the weight is then 0. With two seeds epsilon is unknown, and noise counts as equal.
+    """
+    directions = np.nan_to_num(epsilon, nan=1.0) * (m - 1)
+    return np.asarray(np.clip((directions - 1) / (_FREE - 1), 0.0, 1.0) ** 2 / 2)[..., None, None]
 
 
 def _known(numbers: Array, testable: Mask) -> Array:

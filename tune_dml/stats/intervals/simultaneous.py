@@ -5,7 +5,7 @@ A half-width is the larger of two:
     the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)      c comparisons, moderated noise (`noise`), Bonferroni
     the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
 
-(alpha / 2 with a single comparison. s_guard^2 is the mean of the pair's own variance and the sum of its two cells' own; a lost
+(alpha / 2 with a single comparison. s_guard^2 joins the pair's own variance and the sum of its two cells' own (`noise`); a lost
 seed's degree of freedom is filled with the average pair's noise.) The first keeps the family's error at alpha. The second
 requires that a paired t test of the two cells makes the statement too, so no claim rests on borrowed noise alone: a slope of
 the knob that differs from seed to seed moves many pairs together and hides in pooled noise. Pairs that share fewer than two
