@@ -106,7 +106,8 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
         r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0", found.text
     )
     assert "undecided whether m matters: no effect is significant (permutation test" in found.text
-    assert re.search(r"lr matters (significantly )?most", " ".join(found.files.summary.verdicts))
+    sure = "lr matters significantly most" in found.text
+    assert sure == (shares["lr"]["low"] > shares["m"]["high"]) != ("It is undecided which knob matters most" in found.text)
     assert "What each knob explains of" in found.text
     unlisted = judged(
         tmp_path / "tpe", space=space_of(LR, MARGIN), means=means, **{**options, "search": Search("tpe", 24)}
@@ -175,6 +176,16 @@ def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
     additive = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
     plain = judged(tmp_path / "plain", space=space, means=additive, seeds=range(5))
     assert plain.data["interactions"][0]["verdict"] != "interact"
+
+
+def test_of_two_equal_knobs_none_matters_most(tmp_path: Path) -> None:
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): 60 + 4 * (a == 0.01) + 3.4 * (b == 0.0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    found = judged(tmp_path, space=space, means=means, seeds=range(4))
+    (importance,) = found.data["importance"]
+    assert len(importance["shares"]) == 2
+    assert importance["sentence"].startswith("It is undecided which knob matters most. Shares of what")
+    assert "matters significantly most" not in found.text
 
 
 def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def importance(analysis: Analysis) -> Section | None:
         "Importance",
         tuple(body),
         Card(
-            first.shares[0].knob if first.shares else "undecided", "undecided" if first.problem else "sensitive",
+            first.shares[0].knob if _leads(first.shares) else "undecided",
+            "sensitive" if _leads(first.shares) else "undecided",
             "Which knob explains most?", sentences[0],
         ),
         sentences,
@@ -153,12 +154,10 @@ def _sentence(
     where = f" in {arm.name}" if arm.name else ""
     if judged.problem:
         return f"The importance of the knobs{where} is unknown: {judged.problem}."
-    first, others = shares[0], shares[1:]
-    certain = "significantly " if first.low > max(other.high for other in others) else ""
+    first = shares[0]
+    lead = f"{first.knob} matters significantly most" if _leads(shares) else "It is undecided which knob matters most"
     listed = ", ".join(f"{row.knob} {row.share:.0%} (from {row.low:.0%} to {row.high:.0%})" for row in shares)
-    text = f"{first.knob} matters {certain}most{where}. Shares of what the knobs explain of {analysis.metric.label}: {listed}"
-    if not certain:
-        text += "; the order is undecided"
+    text = f"{lead}{where}. Shares of what the knobs explain of {analysis.metric.label}: {listed}"
     strongest = max(pairs, key=lambda pair: pair.share)
     if strongest.share >= 0.05:
         text += f"; {strongest.first} and {strongest.second} explain {strongest.share:.0%} only together"
@@ -169,6 +168,11 @@ def _sentence(
         )
     lost = sum(cell.diverged for cell in arm.cells)
     return f"{text}. {lost} configurations diverged and are left out." if lost else f"{text}."
+
+
+def _leads(shares: Sequence[KnobShare]) -> bool:
+    """Return whether the first knob significantly explains more than each other one; the largest share comes first."""
+    return len(shares) > 1 and shares[0].low > max(other.high for other in shares[1:])
 
 
 def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
