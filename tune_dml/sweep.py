@@ -79,7 +79,7 @@ class Sweep:
     def __repr__(self) -> str:
         """Return one line for a shell; the data of all trials would fill pages."""
         ended = sum(trial.status in {"finished", "diverged", "failed", "stopped"} for trial in self.results.trials)
-        return f"<Sweep {self.name}: {ended} of {len(self.results.trials)} trials ended, in {self.folder}>"
+        return f"<Sweep {self.name}: {ended} of {self.results.planned_trials} trials ended, in {self.folder}>"
 
     def _repr_html_(self) -> str:
         """Return the answer, the next command and the curve, for a notebook."""

@@ -181,6 +181,8 @@ def write_sweep(
     driver.session()
     with Ledger(folder) as ledger:
         ledger.write(event_of("note", text="1 trial was tried again after a lost worker"))
+        if plan.search.num_samples:
+            ledger.write(event_of("exhausted", samples=plan.search.num_samples))  # all its cells are in the plan
         for trial in plan.trials():
             number = truth[trial.cell.digest] + shifts[trial.seed] + sd * random.normal()
             if (trial.cell.label, trial.seed) in missing:

@@ -119,13 +119,13 @@ def _entry(results: Results, trial: TrialResult) -> Text:
 
 def _status_line(results: Results) -> str:
     counts = Counter(trial.status for trial in results.trials)
-    parts = [f"{state_of(results)}: {counts['finished']} of {len(results.trials)} trials finished"]
+    parts = [f"{state_of(results)}: {counts['finished']} of {results.planned_trials} trials finished"]
     begun = "running" if is_running(results.folder) else "interrupted"
     parts += [f"{counts['running']} {begun}"] if counts["running"] else []
     parts += [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
     parts += [f"{counts['stopped']} stopped early"] if counts["stopped"] else []
-    if counts["missing"]:
-        parts.append(f"{counts['missing']} not run yet")
+    if missing := results.count("missing"):
+        parts.append(f"{missing} not run yet")
     if again := results.confirmed:
         parts.append(f"{sum(trial.status == 'finished' for trial in again)} of {len(again)} confirming trials finished")
     return ", ".join(parts)

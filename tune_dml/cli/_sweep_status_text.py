@@ -22,10 +22,10 @@ def state_of(results: Results) -> str:
     if is_running(results.folder):
         if results.confirmation_left and not results.incomplete:
             return f"confirming {len(results.confirmed) - results.confirmation_left}/{len(results.confirmed)}"
-        return f"running {ended}/{len(results.trials)}"
+        return f"running {ended}/{results.planned_trials}"
     if results.incomplete:
         begun = ended or results.count("running")
-        return f"interrupted {ended}/{len(results.trials)}" if begun else "not begun"
+        return f"interrupted {ended}/{results.planned_trials}" if begun else "not begun"
     if left := results.confirmation_left:
         return f"confirmation interrupted {len(results.confirmed) - left}/{len(results.confirmed)}"
     how = " or ".join(word for word, count in (("failed", failed), ("diverged", diverged)) if count)

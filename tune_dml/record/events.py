@@ -179,6 +179,15 @@ class CellProposed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchExhausted(Event):
+    """A search found no further cell to propose."""
+
+    kind = "exhausted"
+    samples: int
+    """Number of cells that it was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Note(Event):
     """A text for the screen, tables and the report."""
 

@@ -123,6 +123,8 @@ class Results:
     """Floor -> validation figures reached without training; empty in older sweeps."""
     waits_for: str = ""
     """What a running sweep without room waits for."""
+    to_propose: int = 0
+    """Number of trials of the cells that a search has yet to propose."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
@@ -148,6 +150,7 @@ class Results:
             submitted_to=last.submitted_to,
             host=last.provenance.get("host", ""),
             waits_for=state.waits_for,
+            to_propose=state.to_propose,
             floors=recorded_floors(state.sessions),
         )
 
@@ -197,7 +200,7 @@ class Results:
 
     @property
     def incomplete(self) -> bool:
-        """Whether requested trials have not ended, or a race continues."""
+        """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
         left = self.count("missing") + self.count("running") > 0
         return left or (self.race is not None and not self.race.over)
 
@@ -207,8 +210,13 @@ class Results:
         return sum(trial.status in {"missing", "running"} for trial in self.confirmed)
 
     def count(self, status: TrialStatus) -> int:
-        """Return the number of trials with a status."""
-        return sum(trial.status == status for trial in self.trials)
+        """Return the number of trials with a status; those that a search has yet to propose are missing."""
+        return sum(trial.status == status for trial in self.trials) + (self.to_propose if status == "missing" else 0)
+
+    @property
+    def planned_trials(self) -> int:
+        """Number of all trials, those that a search has yet to propose included."""
+        return len(self.trials) + self.to_propose
 
     def table(self) -> pd.DataFrame:
         """Return one row per trial: arm, cell, seed, status, knobs (dotted), metrics, cost and MLflow run."""

@@ -124,6 +124,8 @@ class SweepState:
         """The plan as it is now: a race adds seeds to it."""
         self.proposed: list[Cell] = []
         """Cells that a search has proposed, in order."""
+        self.exhausted = 0
+        """Number of cells that a search was asked for when it found no further one; 0 if it found all."""
         self.trials: dict[str, PlannedTrial] = {}
         """Key -> requested trial, cell by cell; of a race that ended early, only the trials that began."""
         self.recorded: dict[str, TrialState] = {}
@@ -207,9 +209,16 @@ class SweepState:
 
     @property
     def incomplete(self) -> bool:
-        """Whether requested trials have not ended, or a race continues."""
-        left = any(self.trial(key).ended is None for key in self.trials)
+        """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
+        left = self.to_propose > 0 or any(self.trial(key).ended is None for key in self.trials)
         return left or (self.race is not None and not self.race.over)
+
+    @property
+    def to_propose(self) -> int:
+        """Number of trials of the cells that a search has yet to propose."""
+        samples = self.plan.search.num_samples
+        cells = 0 if samples <= self.exhausted else max(samples - len(self.proposed), 0)
+        return cells * len(self.plan.seeds)
 
     @property
     def confirmation_left(self) -> int:
@@ -220,8 +229,7 @@ class SweepState:
         """Return the number of trials left, or of the confirmation's if given; a race may add more."""
         if confirmation is not None:
             return sum(self.trial(trial.key).ended is None for trial in confirmation.trials())
-        to_propose = max(self.plan.search.num_samples - len(self.proposed), 0)
-        return sum(self.trial(key).ended is None for key in self.trials) + to_propose * len(self.plan.seeds)
+        return sum(self.trial(key).ended is None for key in self.trials) + self.to_propose
 
     def record_look(self, by: str) -> None:
         """Record a look at the sweep and one at its confirmation."""
@@ -261,6 +269,8 @@ class SweepState:
                 cell = self.plan.relocated(event.cell)
                 self.proposed.append(cell)
                 self._know([cell])
+            case events.SearchExhausted():
+                self.exhausted = event.samples
             case events.Note():
                 self.notes.setdefault(event.text, event.of_session)
             case events.Waiting():
@@ -292,7 +302,7 @@ class SweepState:
             case events.BlockJudged():
                 self.race.judged.append((event.seeds, event.level))
             case events.CellSettled(settled=found):
-                if found.why != "diverged" or self._has_diverged(found):
+                if found.why != "diverged" or _has_diverged(self, found):
                     self.race.settled[found.cell] = found
             case events.CellReopened():
                 self.race.settled.pop(event.cell, None)
@@ -302,14 +312,17 @@ class SweepState:
         kept = {key: trial for key, trial in self.requested.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # trials that a budget cut off are not missing
 
-    def _has_diverged(self, found: SettledCell) -> bool:
-        """Whether a trial of the cell diverged: older versions also settled cells whose trials had failed."""
-        cell = next(cell for cell in self.plan.cells if cell.digest == found.cell)
-        keys = [self.plan.trial(cell, seed).key for seed in self.plan.seeds]
-        if any(self.trial(key).status == "diverged" for key in keys):
-            return True
-        self._note(f"{cell.label} was stopped as diverged, but its trials only failed: the race continues with it")
-        return False
+
+def _has_diverged(state: SweepState, found: SettledCell) -> bool:
+    """Whether a trial of the cell diverged: older versions also settled cells whose trials had failed."""
+    cell = next(cell for cell in state.plan.cells if cell.digest == found.cell)
+    keys = [state.plan.trial(cell, seed).key for seed in state.plan.seeds]
+    if any(state.trial(key).status == "diverged" for key in keys):
+        return True
+    state.notes.setdefault(
+        f"{cell.label} was stopped as diverged, but its trials only failed: the race continues with it", False
+    )
+    return False
 
 
 def look_at_sweep(state: SweepState, by: str) -> Look | None:

@@ -107,7 +107,9 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
     )
     assert "undecided whether m matters: no effect is significant (permutation test" in found.text
     sure = "lr matters significantly most" in found.text
-    assert sure == (shares["lr"]["low"] > shares["m"]["high"]) != ("It is undecided which knob matters most" in found.text)
+    assert (
+        sure == (shares["lr"]["low"] > shares["m"]["high"]) != ("It is undecided which knob matters most" in found.text)
+    )
     assert "What each knob explains of" in found.text
     unlisted = judged(
         tmp_path / "tpe", space=space_of(LR, MARGIN), means=means, **{**options, "search": Search("tpe", 24)}

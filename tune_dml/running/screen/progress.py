@@ -138,8 +138,7 @@ class Progress:
         """Count the known trials and those of cells that the search has yet to propose."""
         if self._confirmation is not None:
             return len(self._confirmation.trials())
-        to_come = self.plan.search.num_samples - len(self._state.proposed)
-        return len(self._state.trials) + to_come * len(self.plan.seeds)
+        return len(self._state.trials) + self._state.to_propose
 
     def recount(self) -> None:
         """Count the trials again, after a race added or dropped some."""

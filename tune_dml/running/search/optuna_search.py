@@ -61,6 +61,7 @@ class Proposals:
         known: Key -> value of trials that have ended; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
         on_cell: Called with each new cell before its trials start.
+        on_exhausted: Called when the search finds no further cell.
         on_note: Called with notes for people.
     """
 
@@ -71,11 +72,12 @@ class Proposals:
         known: Mapping[str, float],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
+        on_exhausted: Callable[[], None] = lambda: None,
         on_note: Callable[[str], None] = lambda text: None,
     ):
         self.plan = plan
         self.known = dict(known)
-        self.on_cell = on_cell
+        self.on_cell, self.on_exhausted = on_cell, on_exhausted
         self.on_note = on_note
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
@@ -154,6 +156,7 @@ class Proposals:
                 return
             self.study.tell(ticket.number, state=TrialState.FAIL)  # a known cell: reruns must not depend on it
         self.exhausted = True
+        self.on_exhausted()
         self.on_note(
             f"{self.plan.search.method} proposed only known cells {_REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"

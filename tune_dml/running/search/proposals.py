@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
-from tune_dml.record.events import TrialEnd
+from tune_dml.record.events import SearchExhausted, TrialEnd
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
 from tune_dml.running.search.optuna_search import Proposals
@@ -51,8 +51,14 @@ def proposals_for(
         from tune_dml.running.search.race import RacingProposals  # loads scipy, which takes a second
 
         return RacingProposals(state, known=known, record=record, on_note=say, on_block=on_block)
+
+    def on_exhausted() -> None:
+        record(SearchExhausted(samples=plan.search.num_samples))
+
     if plan.search.stopping is None:
-        return Proposals(plan, known=known, proposed=state.proposed, on_cell=on_cell, on_note=on_note)
+        return Proposals(
+            plan, known=known, proposed=state.proposed, on_cell=on_cell, on_exhausted=on_exhausted, on_note=on_note
+        )
     from tune_dml.running.search.stopping import StoppingProposals  # loads scipy too
 
     return StoppingProposals(
@@ -63,6 +69,7 @@ def proposals_for(
         on_stop=on_stop,
         proposed=state.proposed,
         on_cell=on_cell,
+        on_exhausted=on_exhausted,
         on_note=on_note,
     )
 

@@ -73,6 +73,7 @@ class StoppingProposals(Proposals):
         on_stop: Callable[[str, TrialEnd], None],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
+        on_exhausted: Callable[[], None] = lambda: None,
         on_note: Callable[[str], None] = lambda text: None,
     ):
         self.stopped = dict(stopped)
@@ -83,7 +84,9 @@ class StoppingProposals(Proposals):
         self._of: dict[str, _Entrant] = {}
         self._goes_on: deque[PlannedTrial] = deque()
         self._news = True
-        super().__init__(plan, known=known, proposed=proposed, on_cell=on_cell, on_note=on_note)
+        super().__init__(
+            plan, known=known, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted, on_note=on_note
+        )
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; one that continues comes before one that begins."""

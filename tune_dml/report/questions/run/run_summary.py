@@ -160,7 +160,7 @@ def _provisional(analysis: Analysis) -> str:
     waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
     if not waiting:
         return ""
-    return f"Provisional: {waiting} of {len(analysis.results.trials)} trials have not finished."
+    return f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished."
 
 
 def _stopped_early(analysis: Analysis) -> str:
@@ -207,9 +207,10 @@ def _parts(results: Results) -> str:
 
 
 def _progress(analysis: Analysis) -> str:
-    counts, trials = analysis.counts, analysis.results.trials
+    counts, results, trials = analysis.counts, analysis.results, analysis.results.trials
+    cells = len(analysis.cells) + results.to_propose // max(len(analysis.seeds), 1)
     text = (
-        f"{counts.get('finished', 0)} of {len(trials)} trials finished ({len(analysis.cells)} cells x "
+        f"{counts.get('finished', 0)} of {results.planned_trials} trials finished ({cells} cells x "
         f"{len(analysis.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
     )
     if counts.get("stopped"):
