@@ -25,7 +25,7 @@ from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.held_out.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.held_out.untested import UntestedHeads
 from tune_dml.record.ledger import READ_ONLY, Ledger
-from tune_dml.record.origin.several_jobs import ARRAY_GROUP
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
@@ -301,11 +301,16 @@ def _execute(
     """Run a session under the sweep's lock; Ray starts during imports. Raise ConfigError if another process has the lock."""
     from tune_dml.running.cluster import cluster
     from tune_dml.running.process import relaxed_gc
+    from tune_dml.running.slurm.collecting import collect_array
+    from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
     if group := int(os.environ.get(ARRAY_GROUP, "0")):
         return _execute_round(state, resources, session, console, intent, group=group)
+    if BUDGET_FROM not in os.environ:  # this is no job of the sweep itself
+        raise_if_jobs_are_open(state.folder)
     address, _ = cluster.address_of(session.address)
     with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+        collect_array(ledger, state, resources)  # of a cancelled array
         if left := state.trials_left(intent.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep

@@ -38,9 +38,10 @@ code=$?
 if [ "$code" = 130 ] && scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
     time_is_up=yes
 fi
-if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
+jobs=$((${TUNE_DML_JOBS:-1} + ${SLURM_RESTART_COUNT:-0}))    # in a row
+if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "$jobs" -lt 100 ]; then
     trap '' USR1 USR2 TERM
     scontrol requeue "$SLURM_JOB_ID" ||
-        sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs
+        TUNE_DML_JOBS=$((jobs + 1)) env -u SLURM_RESTART_COUNT sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs
 fi
 exit "$code"

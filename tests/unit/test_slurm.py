@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -14,11 +15,11 @@ import pytest
 from trainables.errors import ConfigError
 from tune_dml.cli._slurm import _gpus_of
 from tune_dml.running.slurm import jobs
+from tune_dml.running.slurm.collecting import _lost
 from tune_dml.running.slurm.jobs import Submission
 from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
-from tune_dml.running.slurm.rounds import _lost
 from tune_dml.running.slurm.script import array_script, collect_script, sweep_script
 
 FAKES = {
@@ -118,6 +119,14 @@ def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
     assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
 
 
+def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
+    """sbatch reads quotes in its lines, and %% as one percent sign."""
+    text = sweep_script(Profile(gres="gpu:4"), "eta1", Path("/shared/it's 50% #1/eta1"))
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert "--output=/shared/it's 50%% #1/eta1/slurm/%j.log" in [shlex.split(line)[0] for line in lines]
+    assert "--gres=gpu:4" in lines
+
+
 @pytest.mark.parametrize(
     ("requeue", "refused", "called"),
     [
@@ -141,6 +150,26 @@ def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue,
     assert job.wait(20) == 130
     assert called in (fake / "calls").read_text()
     assert (fake / "eta1" / "slurm" / "jobs").exists() == ("afterany" in called)
+
+
+@pytest.mark.parametrize(
+    ("before", "goes_on"), [({}, True), ({"TUNE_DML_JOBS": "99", "SLURM_RESTART_COUNT": "1"}, False)]
+)
+def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
+    """Jobs that were queued again count, and so do those that depended on another; a new job begins to count anew."""
+    step = fake / "bin" / "srun"
+    step.write_text("#!/bin/bash\nexit 130\n")
+    (fake / "bin" / "sbatch").write_text(
+        '#!/bin/bash\necho "${SLURM_RESTART_COUNT-none} $TUNE_DML_JOBS" > "$FAKE/calls"\n'
+    )
+    step.chmod(0o755)
+    (fake / "job").write_text("   PreemptTime=2026-11-25T10:00:00\n")
+    (fake / "eta1" / "slurm").mkdir(parents=True)
+    text = sweep_script(Profile(requeue=False), "eta1", fake / "eta1")
+    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", **before}
+    subprocess.run(["bash", "-c", text], env=environment, check=False)
+    assert (fake / "calls").exists() == goes_on
+    assert not goes_on or (fake / "calls").read_text() == "none 5\n"
 
 
 @pytest.mark.parametrize(
@@ -238,9 +267,50 @@ def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
     assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
 
 
-def test_an_unknown_name_says_how_to_submit(fake):
+@pytest.mark.parametrize("name", ["nothing", ".", "../slurm"])
+def test_an_unknown_name_says_how_to_submit(fake, name):
+    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     with pytest.raises(ConfigError, match="submit slurm -- sweep"):
-        jobs.find_submission("nothing")
+        jobs.find_submission(name)
+
+
+@pytest.mark.parametrize("text", ['{"name": 5', "[]", "{}", '{"name": "eta1", "words": 5, "again": []}', "\0"])
+def test_a_damaged_submission_is_named(fake, text):
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (sent.place / "submission.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"submission\.json.*the file is damaged.*scancel --name tune-dml-eta1"):
+        jobs.find_submission("eta1")
+    assert jobs.open_jobs(fake / "eta1") == []
+
+
+def test_jobs_are_asked_for_by_name_too_because_numbers_come_again(fake):
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (fake / "bin" / "squeue").write_text(
+        '#!/bin/bash\n[[ "$*" = *--name=tune-dml-eta1* ]] || echo "101|RUNNING|None"\n'
+    )
+    assert jobs.jobs_of(sent) == []
+
+
+@pytest.mark.parametrize(("size", "most"), [("51", 51), ("40000", 1000), ("none", 1000)])
+def test_an_array_is_as_large_as_slurm_allows(fake, size, most):
+    (fake / "job").write_text(f"MaxArraySize            = {size}\n")
+    assert jobs.most_tasks() == most
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--array", "--nodes", "2"), "a task of an array has one node"),
+        (("--group", "2"), "--group: groups the trials of an array"),
+        (("--array", "--group", "2"), "#SBATCH --nodes=1"),
+    ],
+)
+def test_a_task_of_an_array_has_one_node(fake, command_line, monkeypatch, words, said):
+    (fake / "config" / "tune-dml").mkdir(parents=True)
+    (fake / "config" / "tune-dml" / "slurm.toml").write_text("nodes = 2\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(fake / "config"))
+    _, out, err = command_line("submit", "slurm", *words, "--print", "--", "resume", "eta1", "--storage", fake)
+    assert said in out + err
 
 
 def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections():

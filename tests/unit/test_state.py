@@ -92,7 +92,7 @@ def write_events(folder, events):
 
 
 def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it(tmp_path, plan):
-    """100 s to its last row, and 50 s of the next driver's; a night lies between, and training took 80 s of it all."""
+    """90 s to its last row, without the 10 s before its retry, and 50 s of the next driver's; a night lies between."""
     plan.save(tmp_path / "plan.json")
     key = plan.trials()[0].key
     before = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
@@ -105,7 +105,7 @@ def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it
     after = [(9000.0, "session", "", {"heard": heard}), (9010.0, "started", key, {"host": "a"})]
     write_events(tmp_path, [*after, (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})])
     assert last_row_time(read_state(tmp_path)) == {}
-    assert read_state(tmp_path).trial(key).worker_seconds == 150.0
+    assert read_state(tmp_path).trial(key).worker_seconds == 140.0
 
 
 def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, plan):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,7 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
         words: The command.
         as_json: Whether to print JSON.
     """
-    from tune_dml.running.slurm.jobs import Submission, submit
+    from tune_dml.running.slurm.jobs import MOST_TASKS, Submission, most_tasks, submit
     from tune_dml.running.slurm.profile import profile_file, read_profile
 
     command = read(_with_storage(list(words)), SLURM)
@@ -89,11 +90,19 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     raise_if_any(profile.problems(SLURM))
     _check_here(command)
     folder = Path(command.given["storage"]).absolute() / command.sweep
+    if re.search(r"[\\\n]", str(folder)):
+        rule = "a job's log cannot have a backslash or a line break in its path"
+        raise ConfigError(Problem("--storage", rule, str(folder.parent), "Choose another folder."))
     again = ("resume", command.sweep, *flags_of("resume", command.given))
     group = (options.group or 1) if options.array else 0
-    _refuse_array(command, group)
+    _refuse_array(command, options)
     there = shlex.join([SLURM, *options.words()])
-    submission = Submission(command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group)
+    if group:
+        profile = replace(profile, nodes=1)  # a task has one; the flag was refused
+    most = most_tasks() if group and not options.print_only else MOST_TASKS
+    submission = Submission(
+        command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most
+    )
     scripts = _scripts(profile, submission)
     ceiling = _ceiling(profile, command, group)
     if not as_json:
@@ -155,11 +164,16 @@ def _check_here(command: Any) -> None:
     prepare(request_of(command.given), cache_dir=values_read(command.given)["cache_dir"], decode=False)
 
 
-def _refuse_array(command: Any, group: int) -> None:
+def _refuse_array(command: Any, options: SlurmOptions) -> None:
     """Raise ConfigError for flags that the tasks of an array do not support."""
-    if not group:
-        return
     problems = []
+    if not options.array:
+        if options.group:
+            problems.append(Problem("--group", "groups the trials of an array", options.group, "Add --array."))
+        raise_if_any(problems)
+        return
+    if (options.nodes or 1) != 1:
+        problems.append(Problem("--nodes", "a task of an array has one node", options.nodes, "Leave --array out."))
     if (command.given.get("workers") or 1) != 1:
         rule = "a trial of an array trains with one worker"
         problems.append(Problem("--workers", rule, command.given["workers"], "Leave --array out."))
@@ -205,25 +219,19 @@ def write_profile(path: Path | None, as_json: bool) -> None:
 
 def jobs_line(folder: Path) -> list[str]:
     """Return a line about the sweep's waiting and running jobs; none if SLURM does not answer."""
-    return [f"SLURM: {'; '.join(shown)}"] if (shown := _open_jobs(folder)) else []
+    from tune_dml.running.slurm.jobs import open_jobs
 
-
-def _open_jobs(folder: Path) -> list[str]:
-    from tune_dml.running.slurm import jobs
-
-    try:
-        known = jobs.jobs_of(jobs.read_submission(folder))
-    except (ConfigError, OSError, ValueError, TypeError):
-        return []
-    return [job.text() for job in known if not job.over]
+    return [f"SLURM: {'; '.join(job.text() for job in shown)}"] if (shown := open_jobs(folder)) else []
 
 
 class NotBegun:
     """A sweep that was submitted to SLURM and whose job has not started."""
 
     def __init__(self, folder: Path) -> None:
+        from tune_dml.running.slurm.jobs import open_jobs
+
         self.folder = folder
-        self.jobs = _open_jobs(folder)
+        self.jobs = [job.text() for job in open_jobs(folder)]
 
     def data(self) -> dict[str, Any]:
         """Return the data of `status` for a sweep without any trial."""

@@ -21,15 +21,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Session
-from tune_dml.record.ledger import read_events
-from tune_dml.record.origin.several_jobs import BUDGET_FROM
-
-if TYPE_CHECKING:
-    from tune_dml.record.events import Event
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 
 TRAINING = ("sweep", "resume", "extend", "confirm", "audit")
 _ATTEMPTS = 3
@@ -100,7 +96,7 @@ def supervise(words: Sequence[str]) -> int:
             return code or 1
         if driver.was_told:
             break  # a signal ended it, though not in order
-        budgets = _budgets_left(_given(asked), folder, began)  # `words` may state what an earlier driver left
+        budgets = _budgets_left(_given(asked), folder, began, time.time())  # `words` may state what an earlier driver left
         spent = any(left <= 0 for left in budgets.values())
         closing = "its budget is spent, closing the session" if spent else "closing the session"
         then = "continuing where it stopped" if attempt < _ATTEMPTS and not spent else closing
@@ -200,32 +196,21 @@ def _again(words: Sequence[str], folder: Path) -> list[str]:
     return ["resume", folder.name, *flags_of("resume", _given(words))]
 
 
-def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[str, float]:
-    """Return the rest of each given budget, by flag; all drivers of a command share it."""
+def _budgets_left(given: Mapping[str, Any], folder: Path, began: float, now: float | None) -> dict[str, float]:
+    """Return the rest of each given budget, by flag; all drivers of a command share it.
+
+    `now` is None if no driver ran until now. An array's budgets are left whole: its session counts them itself.
+    """
+    from tune_dml.record.spending import hours_spent
+
     left: dict[str, float] = {}
+    if ARRAY_GROUP in os.environ:
+        return left
     if (seconds := given.get("time_budget")) is not None:
-        left["--time-budget"] = seconds - (time.time() - began)
+        left["--time-budget"] = seconds - ((now or time.time()) - began)
     if (hours := given.get("gpu_hours")) is not None:
-        left["--gpu-hours"] = hours - _hours_spent(read_events(folder), began, time.time())
+        left["--gpu-hours"] = hours - hours_spent(folder, began, now)
     return left
-
-
-def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
-    """Return the GPU-hours (worker-hours without GPUs) of trials since `began`; a trial of a lost driver counts to its end."""
-    from tune_dml.record.events import SessionStarted, TrialEnded, TrialStarted
-
-    share, seconds = 1.0, 0.0
-    since: dict[str, float] = {}
-    for event in events:
-        if event.time < began:
-            continue
-        if isinstance(event, SessionStarted):
-            share = event.resources.workers * (event.resources.gpus_per_worker or 1)
-        elif isinstance(event, TrialStarted):
-            since.setdefault(event.key, event.time)
-        elif isinstance(event, TrialEnded) and event.key in since:
-            seconds += max(event.time - since.pop(event.key), 0.0)
-    return share / 3600 * (seconds + sum(max(now - start, 0.0) for start in since.values()))
 
 
 def _of_earlier_jobs(words: Sequence[str], began: float) -> Sequence[str] | None:
@@ -235,7 +220,7 @@ def _of_earlier_jobs(words: Sequence[str], began: float) -> Sequence[str] | None
     folder = Path(given.get("storage") or Session.storage) / str(name)
     if not name or not (folder / "ledger.jsonl").exists():
         return words
-    left = _budgets_left(given, folder, began)
+    left = _budgets_left(given, folder, began, None)
     if any(value <= 0 for value in left.values()):
         _say(f"The budget of {name} is spent.")
         return None

@@ -32,12 +32,14 @@ def mv(
     from tune_dml.record.origin.commands import command
     from tune_dml.record.results import results_of
     from tune_dml.record.state import load_state
+    from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
     state = load_state(storage.absolute(), sweep_name)
     raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1."))
     target = state.folder.with_name(new_name)
     if target.exists():
         raise ConfigError(Problem("NEW", "the name is in use", new_name, "Choose another one."))
+    raise_if_jobs_are_open(state.folder)
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
         replace(state.stored, name=new_name).save(target / "plan.json")

@@ -25,6 +25,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
+    from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
     folder = storage.absolute() / sweep_name
     if folder.is_symlink():
@@ -35,6 +36,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     results = Results.of(state)
     finished = results.count("finished")
     confirm_or_abort(f"Remove {results.folder} with {finished} finished trials?", yes)
+    raise_if_jobs_are_open(results.folder)
     with Ledger(results.folder):  # refused while another process runs it
         delete_remaining_files(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")

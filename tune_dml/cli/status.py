@@ -85,6 +85,13 @@ def _waits_for_slurm(folder: Path) -> bool:
     return (folder / "slurm" / "submission.json").exists() and not is_sweep(folder)
 
 
+def _has_jobs(folder: Path) -> bool:
+    """Return whether SLURM jobs of a sweep wait or run."""
+    from tune_dml.running.slurm.jobs import open_jobs
+
+    return (folder / "slurm").is_dir() and bool(open_jobs(folder))
+
+
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
     """Wait until no process runs a sweep, for at most `seconds`."""
     from tune_dml.record.state import read_state
@@ -94,6 +101,8 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
     while time.monotonic() < until:
         if is_running(folder):
             alone = 0.0
+        elif _has_jobs(folder):  # between two jobs, or while the tasks of an array run
+            time.sleep(min(_SLURM_POLL, max(until - time.monotonic(), 0.0)))
         elif alone >= _RESTART or not read_state(folder).incomplete:
             return
         else:  # its driver may have died and restart
@@ -115,7 +124,8 @@ class _SweepStatus:
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import as_typed_here
 
-        summary, running = summary_of(self.results), is_running(self.results.folder)
+        summary, folder = summary_of(self.results), self.results.folder
+        running = is_running(folder)
         words = {} if running else {"running": "interrupted"}  # of a driver that has ended
         counts = {words.get(status, status): self.results.count(status) for status in _STATUSES}
         return {
@@ -125,7 +135,9 @@ class _SweepStatus:
             "waits_for": self._waits_for,
             "counts": counts,
             "answer": list(summary.answer.sentences) if summary else [],
-            "next": [] if running else list(summary.commands if summary else ()) or [self._to_do()[1]],
+            "next": []
+            if running or _has_jobs(folder)
+            else list(summary.commands if summary else ()) or [self._to_do()[1]],
             "unjudged": as_typed_here(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
@@ -158,10 +170,12 @@ class _SweepStatus:
             yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
         yield from self.results.notes
         yield from race_lines(self.results)
+        jobs: list[str] = []
         if (self.results.folder / "slurm").is_dir():
             from tune_dml.cli._slurm import jobs_line
 
-            yield from jobs_line(self.results.folder)
+            jobs = jobs_line(self.results.folder)
+        yield from jobs
         yield from self._answer()
         if self.unfetched and not is_running(self.results.folder):
             fetched = command(self.results, "resume")
@@ -171,6 +185,8 @@ class _SweepStatus:
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
             yield f"{what}; it is running. Ask again, or stop it with {stop(self.results)}: it can be resumed."
+        elif jobs:
+            yield f"{what}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
         else:
             yield f"{what}: {to_do}"
 

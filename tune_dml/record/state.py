@@ -54,6 +54,7 @@ class TrialState:
     worker_seconds: float = 0.0
     """Seconds for which it had its workers, over all attempts, lost ones included."""
     workers_since: float = 0.0
+    """When it got the workers that it has; 0 without any."""
     host: str = ""
     micro_batch: int | None = None
     """Pictures that a worker processed at a time; None if the session did not set it."""
@@ -77,16 +78,18 @@ class TrialState:
             case events.TrialStarted():
                 self.attempts += not self.paused
                 self.paused = False
-                self.workers_since = self.workers_since if self.live else event.time
+                self.workers_since = self.workers_since or event.time
                 self.host, self.away, self.micro_batch = event.host, event.away, event.micro_batch
                 self.status, self.live, self.ended, self.rescored = "running", True, None, {}
             case events.TrialEnded(end=end) if end.status != "paused":
                 self.seconds = self.seconds if end.seconds is None else end.seconds
                 self.release_workers(event.time)
                 self.worker_seconds = max(self.worker_seconds, self.seconds)
-                self.status, self.ended, self.figures_time = end.status, event, event.time
+                self.status, self.live, self.ended, self.figures_time = end.status, False, event, event.time
             case events.TrialPaused():
-                self.paused, self.seconds = True, event.seconds
+                self.paused, self.live, self.seconds = True, False, event.seconds
+                self.release_workers(event.time)
+            case events.TrialRetried():
                 self.release_workers(event.time)
             case events.FilesFetched():
                 self.away = False
@@ -97,10 +100,10 @@ class TrialState:
                 self.figures_time = event.time
 
     def release_workers(self, time: float) -> None:
-        """Count the time of its workers up to now: the trial ended, paused or lost its driver."""
-        if self.live:
+        """Count the time of its workers up to now: the trial ended, paused, or lost its process or driver."""
+        if self.workers_since:
             self.worker_seconds += max(time - self.workers_since, 0.0)
-        self.live = False
+        self.workers_since = 0.0
 
     @property
     def end(self) -> events.TrialEnd | None:
@@ -265,6 +268,7 @@ class SweepState:
                 for trial in self.recorded.values():  # they died with their driver
                     trial.version += trial.live
                     trial.release_workers(max(self._last_event, event.heard.get(trial.key, 0.0)))
+                    trial.live = False
             case events.CellProposed():
                 cell = self.plan.relocated(event.cell)
                 self.proposed.append(cell)

@@ -18,9 +18,9 @@ export PYTHONUNBUFFERED=1 COLUMNS=120
 python -m tune_dml.running.slurm collect /shared/sweeps/sec_rho
 code=$?
 if [ "$code" = 75 ]; then
-    array=$(sbatch --parsable --array="$(cat /shared/sweeps/sec_rho/slurm/array)" /shared/sweeps/sec_rho/slurm/array.sh) || exit 1
+    array=$(env -u SLURM_RESTART_COUNT sbatch --parsable --array="$(cat /shared/sweeps/sec_rho/slurm/array)" /shared/sweeps/sec_rho/slurm/array.sh) || exit 1
     echo "$array" >> /shared/sweeps/sec_rho/slurm/jobs
-    sbatch --parsable --dependency=afterany:"$array" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs
+    env -u SLURM_RESTART_COUNT sbatch --parsable --dependency=afterany:"${array%%;*}" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs || exit 1
     exit 0
 fi
 exit "$code"

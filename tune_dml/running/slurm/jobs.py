@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,10 @@ from filelock import FileLock
 from trainables.errors import ConfigError, Problem
 from trainables.files import write_whole
 
+JOB_NAME = "tune-dml-"
+"""Prefix of a job's name, before the sweep's."""
+MOST_TASKS = 1000
+"""Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
 _PATIENCE = 60.0
 """Seconds to wait for a SLURM command."""
 _ENDED = {
@@ -60,8 +65,8 @@ class Submission:
     temp: str = "/tmp"  # noqa: S108
     group: int = 0
     """Trials per task of an array; 0 runs a Ray over the allocation instead."""
-    tasks: int = 0
-    """Concurrent tasks of the array; 0 for no limit."""
+    tasks: int = MOST_TASKS
+    """Largest number of tasks in an array."""
 
     @property
     def place(self) -> Path:
@@ -102,16 +107,37 @@ def find_submission(name: str) -> Submission:
     try:
         folder = Path(_index(name).read_text(encoding="utf-8").strip())
         return read_submission(folder)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         rule = "no sweep of this name was submitted to SLURM by you"
         remedy = f"Submit it: `tune-dml submit slurm -- sweep ... --name {name}`."
         raise ConfigError(Problem("SWEEP", rule, name, remedy)) from None
 
 
 def read_submission(folder: Path) -> Submission:
-    """Return the submission in a sweep's folder."""
-    found = json.loads((folder / "slurm" / "submission.json").read_text(encoding="utf-8"))
-    return Submission(**{**found, "words": tuple(found["words"]), "again": tuple(found["again"])})
+    """Return the submission in a sweep's folder. Raise ConfigError if its file is damaged."""
+    file = folder / "slurm" / "submission.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return Submission(**{**found, "words": tuple(found["words"]), "again": tuple(found["again"])})
+    except (ValueError, LookupError, TypeError) as error:
+        remedy = f"Cancel its jobs with `scancel --name {JOB_NAME}{folder.name}`, delete the file and submit again."
+        raise ConfigError(Problem(str(file), f"the file is damaged ({error!r})", None, remedy)) from error
+
+
+def open_jobs(folder: Path) -> list[Job]:
+    """Return the jobs of a sweep that wait or run; none if it was not submitted to SLURM or SLURM does not answer."""
+    try:
+        return [job for job in jobs_of(read_submission(folder)) if not job.over]
+    except (ConfigError, OSError):
+        return []
+
+
+def raise_if_jobs_are_open(folder: Path) -> None:
+    """Raise ConfigError if SLURM jobs of a sweep wait or run: tasks of an array hold no lock."""
+    if found := open_jobs(folder):
+        rule = f"{found[-1].text()}, and one process at a time may run a sweep"
+        remedy = f"Wait for its end, or `tune-dml cancel slurm {folder.name}`."
+        raise ConfigError(Problem(folder.name, rule, None, remedy))
 
 
 def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, Job, bool]:
@@ -159,7 +185,8 @@ def jobs_of(submission: Submission) -> list[Job]:
     ours = _job_ids(submission)
     if not ours:
         return []
-    shown = run_command("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--array", "--format=%i|%T|%r")
+    options = ("--noheader", "--states=all", f"--user={os.getuid()}", "--array", f"--name={JOB_NAME}{submission.name}")
+    shown = run_command("squeue", *options, "--format=%i|%T|%r")  # by name too: SLURM may give a number again
     found: dict[tuple[str, str, str], Job] = {}
     for line in shown.splitlines():
         number, state, reason = [*line.strip().split("|"), "", ""][:3]
@@ -222,6 +249,18 @@ def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
         tasks = sorted(submission.place.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
         existing += [log for log in (submission.place / f"{number}.log", *tasks) if log.exists()]
     return existing if all_of_them else existing[-1:]
+
+
+def most_tasks() -> int:
+    """Return the largest number of tasks that an array may have here. Raise ConfigError if SLURM allows no arrays."""
+    try:
+        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
+    except ConfigError:
+        return MOST_TASKS
+    most = min(MOST_TASKS, int(found[1])) if found else MOST_TASKS
+    if most < 1:
+        raise ConfigError(Problem("--array", "this SLURM allows no arrays (MaxArraySize is 0)", None, "Leave it out."))
+    return most
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -58,7 +59,8 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
     minute = replace(profile, time="1", nodes=1, requeue=False, warn_seconds=1)
     script = folder / "job.sh"
     script.write_text(
-        head(minute, "doctor", folder, "%j", signals=False) + f"{python_command(profile)} check {folder}\n"
+        head(minute, "doctor", folder, "%j", signals=False)
+        + f"{python_command(profile)} check {shlex.quote(str(folder))}\n"
     )
     try:
         run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=float(_WAIT) + 120)

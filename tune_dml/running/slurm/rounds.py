@@ -8,7 +8,8 @@ SLURM's: an array's task finds its trials by its number.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import time
 from typing import TYPE_CHECKING
 
 from trainables.files import write_whole
@@ -17,30 +18,25 @@ from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import (
     CellProposed,
-    JsonRow,
     Note,
-    TrialEnd,
     TrialEnded,
-    TrialResumed,
-    TrialRetried,
-    TrialStarted,
 )
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.record.session import SessionIntent
+from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
-from tune_dml.running.failures import TRIAL_RETRIES
 from tune_dml.running.search.proposals import diverged_value, proposals_for
-from tune_dml.running.slurm.task import Round, TrialLog
+from tune_dml.running.slurm.collecting import collect_array
+from tune_dml.running.slurm.jobs import read_submission
+from tune_dml.running.slurm.task import Round
 from tune_dml.running.sweep import record_session
 from tune_dml.running.trials.messages import request_of
-from tune_dml.text import counted
+from tune_dml.text import counted, duration
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
     from tune_dml.tracking.tracker import SyncReport, Tracker
-
-_MOST_TASKS = 1000
-"""Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
 
 
 class _Rounds:
@@ -61,8 +57,16 @@ class _Rounds:
         self.progress, self.tracker = progress, tracker
         self.resources, self.session = resources, session
         self.diverged = diverged_value(state, plan)
-        self._collect()
-        state.update()
+        self.began = float(os.environ[BUDGET_FROM])
+        self._share = resources.gpus or resources.workers
+        collected = collect_array(ledger, state, resources)
+        self.is_stuck = bool(collected) and all(trial.is_fruitless for trial in collected)
+        """Whether the last array's tasks were all cut off before an evaluation, as the next one's would be."""
+        self.hours = hours_spent(ledger.sweep, self.began)
+        for trial in collected:
+            if trial.end is not None:
+                progress.ended(trial.key, trial.end.status, trial.end.metrics, trial.end.reason)
+        tracker.notify()
         self.proposals = proposals_for(
             state,
             plan,
@@ -82,13 +86,15 @@ class _Rounds:
     def prepare(self, group: int) -> int:
         """Write the next round into the sweep's folder; return its number of trials."""
         trials: list[PlannedTrial] = []
-        while len(trials) < group * _MOST_TASKS and (trial := self.proposals.next_trial()) is not None:
+        most = group * read_submission(self.ledger.sweep).tasks
+        while len(trials) < most and (trial := self.proposals.next_trial()) is not None:
             trials.append(trial)
         if not trials:
             return 0
         requests = [request_of(trial) for trial in trials]
         groups = tuple(tuple(requests[at : at + group]) for at in range(0, len(requests), group))
         digests = known_digests(self.plan, self.session.cache)
+        hours, time_budget = self.session.gpu_hours, self.session.time_budget
         round_ = Round(
             groups,
             str(self.session.cache),
@@ -98,18 +104,23 @@ class _Rounds:
             digests,
             self.plan.metric,
             self.plan.space.program,
+            until=None if time_budget is None else self.began + time_budget,
+            seconds=None if hours is None else (hours - self.hours) * 3600 / self._share,
         )
         place = self.ledger.sweep / "slurm"
         write_whole(place / "round.json", json.dumps(round_.to_json()).encode())
-        at_once = f"%{most}" if (most := self.session.max_concurrent) else ""
+        at_once = f"%{limit}" if (limit := self.session.max_concurrent) else ""
         write_whole(place / "array", f"0-{len(groups) - 1}{at_once}\n".encode())
         return len(trials)
 
     def prepare_within_budget(self, group: int) -> int:
-        """Write the next round unless the budget is spent; return its number of trials."""
-        limit = self.session.gpu_hours
-        if limit is not None and (spent := _spent_hours(self.state, self.resources)) >= limit:
-            self.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable", of_session=True)
+        """Write the next round unless a budget is spent; return its number of trials."""
+        if spent := self._spent():
+            self.note(f"stopped after {spent}, resumable", of_session=True)
+            return 0
+        if self.is_stuck:
+            rule = "the last array was cut off before any evaluation; give its tasks more time, or evaluate more often"
+            self.note(f"stopped, resumable: {rule}", of_session=True)
             return 0
         trials = self.prepare(group)
         if trials:
@@ -118,38 +129,12 @@ class _Rounds:
             self.note("no trial can be proposed", of_session=True)
         return trials
 
-    def _collect(self) -> None:
-        """Move the messages of the last array's trials into the ledger."""
-        for folder in sorted((self.ledger.sweep / "trials").glob("*/array.jsonl")):
-            key = folder.parent.name
-            recorded = self.state.recorded.get(key)
-            if recorded is not None and recorded.end is not None:
-                continue
-            self._collect_trial(key)
-
-    def _collect_trial(self, key: str) -> None:
-        """Move one trial's messages and its end into the ledger."""
-        messages = list(TrialLog(self.ledger.sweep, key).read())
-        attempts = [message["began"] for message in messages if "began" in message]
-        known = self.state.recorded.get(key)
-        for attempt in attempts[known.attempts if known else 0 :]:
-            self.ledger.write(TrialStarted(key=key, host=attempt["host"], micro_batch=self.resources.micro_batch))
-        for message in messages:
-            if "resumed" in message:
-                self.ledger.write(TrialResumed(key=key, step=message["resumed"]))
-            if rows := message.get("rows"):
-                self.ledger.report(key, *rows)
-            if "note" in message:
-                self.note(f"trial {key}: {message['note']}")
-        end = next((TrialEnd.from_json(m["ended"]) for m in messages if "ended" in m), None)
-        if end is None and (lost := _lost(messages)) > TRIAL_RETRIES:
-            end = TrialEnd("failed", f"lost {lost} times: its task ended without a word", kind="infrastructure")
-        if end is None:
-            self.ledger.write(TrialRetried(key=key))
-            return
-        self.ledger.write(TrialEnded(key=key, end=end))
-        self.progress.ended(key, end.status, end.metrics, end.reason)
-        self.tracker.notify()
+    def _spent(self) -> str:
+        """Describe the budget that is spent; empty if none is."""
+        hours, seconds = self.session.gpu_hours, self.session.time_budget
+        if hours is not None and self.hours >= hours:
+            return f"{self.hours:.{2 if self.hours >= 1 else 4}f} of {hours:g} hours"
+        return duration(seconds) if seconds is not None and time.time() - self.began >= seconds else ""
 
 
 def execute_round(
@@ -184,20 +169,3 @@ def execute_round(
     if finished:
         state.record_look(intent.verb)
     return not finished, report
-
-
-def _lost(messages: Sequence[JsonRow]) -> int:
-    """Return how often a trial's task ended without a message, except when SLURM took its node and queued it again."""
-    lost, is_open = 0, False
-    for message in messages:
-        if "began" in message:
-            lost += is_open and not message["began"].get("requeued")
-            is_open = True
-        is_open = is_open and "cut" not in message
-    return lost + is_open
-
-
-def _spent_hours(state: SweepState, resources: Resources) -> float:
-    """Return the GPU-hours, or worker-hours, of the trials that have ended."""
-    seconds = sum(trial.end.seconds or 0.0 for trial in state.recorded.values() if trial.end)
-    return seconds / 3600 * (resources.gpus or resources.workers)

@@ -6,10 +6,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from tune_dml.running.slurm.jobs import JOB_NAME
 from tune_dml.running.slurm.profile import Profile
 
-_JOB_NAME = "tune-dml-"
-"""Prefix of a job's name, before the sweep's."""
 ROUND_FOLLOWS = 75
 """Exit code of the collecting job if an array of trials must run before it continues."""
 _MAX_JOBS = 100
@@ -39,7 +38,8 @@ code=$?
 if [ "$code" = 130 ] && scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
     time_is_up=yes
 fi
-if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {most} ]; then
+jobs=$((${{TUNE_DML_JOBS:-1}} + ${{SLURM_RESTART_COUNT:-0}}))    # in a row
+if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "$jobs" -lt {most} ]; then
     trap '' USR1 USR2 TERM
     {again}
 fi
@@ -47,15 +47,17 @@ exit "$code"
 """
 _REQUEUE = """scontrol requeue "$SLURM_JOB_ID" ||
         {dependent}"""
-_DEPENDENT = 'sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" {script} >> {jobs}'
+_SBATCH = "env -u SLURM_RESTART_COUNT sbatch --parsable"
+"""A new job inherits the environment of the one that submits it, but not how often that one was queued again."""
+_DEPENDENT = f'TUNE_DML_JOBS=$((jobs + 1)) {_SBATCH} --dependency=afterany:"$SLURM_JOB_ID" {{script}} >> {{jobs}}'
 _COLLECT = """
 # Moves the results of the array's trials into the ledger, as its only writer, and writes the next round.
 {command} collect {folder}
 code=$?
 if [ "$code" = {follows} ]; then
-    array=$(sbatch --parsable --array="$(cat {folder}/slurm/array)" {folder}/slurm/array.sh) || exit 1
+    array=$({sbatch} --array="$(cat {folder}/slurm/array)" {folder}/slurm/array.sh) || exit 1
     echo "$array" >> {jobs}
-    sbatch --parsable --dependency=afterany:"$array" {script} >> {jobs}
+    {sbatch} --dependency=afterany:"${{array%%;*}}" {script} >> {jobs} || exit 1
     exit 0
 fi
 exit "$code"
@@ -96,7 +98,12 @@ def collect_script(profile: Profile, name: str, folder: Path) -> str:
     """Return the script of the job that collects a round of an array and starts the next one."""
     jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
     body = _COLLECT.format(
-        command=python_command(profile), folder=_quoted(folder), follows=ROUND_FOLLOWS, jobs=jobs, script=script
+        command=python_command(profile),
+        folder=_quoted(folder),
+        follows=ROUND_FOLLOWS,
+        jobs=jobs,
+        script=script,
+        sbatch=_SBATCH,
     )
     return head(profile, name, folder, "%j", signals=False) + body
 
@@ -110,8 +117,8 @@ def array_script(profile: Profile, name: str, folder: Path) -> str:
 def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
     """Return the `#SBATCH` lines and the site's prologue."""
     options = [
-        f"--job-name={_JOB_NAME}{name}",
-        f"--output={folder}/slurm/{log}.log",
+        f"--job-name={JOB_NAME}{name}",
+        shlex.quote(f"--output={str(folder).replace('%', '%%')}/slurm/{log}.log"),
         "--open-mode=append",
         f"--nodes={profile.nodes}",
         "--ntasks-per-node=1",

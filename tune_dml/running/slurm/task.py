@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,7 +26,11 @@ _INTERRUPTED = 130
 
 
 class _TimeIsUp(BaseException):
-    """SLURM's signal: the time is up, or the job is preempted or cancelled."""
+    """The time or the budget is up, or SLURM preempts or cancels the job."""
+
+
+_ASK_BUDGET = 60.0
+"""Seconds between two counts of what an array has spent; more for large arrays, whose logs every task reads."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Round:
     metric: str
     program: Program | None = None
     """The user's program that trains each trial."""
+    until: float | None = None
+    """Time at which `--time-budget` is spent, in seconds since the epoch."""
+    seconds: float | None = None
+    """Seconds that the trials of this round may train in total, which is what remains of `--gpu-hours`."""
 
     def to_json(self) -> JsonRow:
         """Return the fields."""
@@ -73,7 +81,7 @@ class TrialLog:
         """Append a message of a trial, its rows with the time."""
         rows = [{**row, "time": time.time()} for row in message.get("rows", ())]
         if message:  # an empty one is only a sign of life
-            self.write({**message, **({"rows": rows} if rows else {})})
+            self.write({**message, **({"rows": rows} if rows else {}), "time": time.time()})
 
     def read(self) -> Iterator[JsonRow]:
         """Yield whole messages."""
@@ -82,10 +90,36 @@ class TrialLog:
         for _, message in GrowingFile(self.path).unread():
             yield message
 
+    def fresh(self) -> list[JsonRow]:
+        """Return the messages that no job has collected yet."""
+        messages: list[JsonRow] = []
+        for message in self.read():
+            messages = [] if "collected" in message else [*messages, message]
+        return messages
+
     @property
     def has_ended(self) -> bool:
-        """Whether the trial's end is among them."""
-        return any("ended" in message for message in self.read())
+        """Whether the trial has ended in this round."""
+        return any("ended" in message for message in self.fresh())
+
+
+def attempts_of(messages: Iterable[JsonRow]) -> list[list[JsonRow]]:
+    """Split messages into attempts, each with its first message `began`."""
+    attempts: list[list[JsonRow]] = []
+    for message in messages:
+        if "began" in message:
+            attempts.append([message])
+        elif attempts:
+            attempts[-1].append(message)
+    return attempts
+
+
+def span_of(attempt: list[JsonRow]) -> tuple[float, float]:
+    """Return the times of an attempt's start and of its last message."""
+    began = float(attempt[0]["began"]["time"])
+    times = [message.get("time") or message.get("cut") for message in attempt]
+    times += [row["time"] for message in attempt for row in message.get("rows", ())]
+    return began, max([began, *(time for time in times if time)])
 
 
 def run_task(folder: Path, number: int) -> int:
@@ -93,14 +127,19 @@ def run_task(folder: Path, number: int) -> int:
     round_ = Round.read(folder)
     signal.signal(signal.SIGUSR1, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
+    budget = _Budget(folder, round_)
     for request in round_.groups[number]:
         log = TrialLog(folder, request["key"])
         if log.has_ended:
             continue
+        if budget.is_spent():
+            return _INTERRUPTED
         requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
         log.write({"began": {"host": socket.gethostname(), "time": time.time(), "requeued": requeued}})
         try:
-            _train(folder, request, round_, log)
+            budget.start_timer()
+            _train(folder, request, round_, log, budget)
         except _TimeIsUp:
             log.write({"cut": time.time()})
             return _INTERRUPTED
@@ -108,12 +147,52 @@ def run_task(folder: Path, number: int) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(each, signal.SIG_IGN)
     raise _TimeIsUp
 
 
-def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) -> None:
+class _Budget:
+    """The rest of a command's budgets, which all tasks of an array share."""
+
+    def __init__(self, folder: Path, round_: Round):
+        self._round = round_
+        self._logs = [TrialLog(folder, request["key"]) for group in round_.groups for request in group]
+        self._asked = time.monotonic()
+
+    def start_timer(self) -> None:
+        """Have this process interrupted when the time budget is spent."""
+        if self._round.until is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(self._round.until - time.time(), 0.001))
+
+    def is_spent(self) -> bool:
+        """Return whether a budget is spent; attempts without an end count up to now."""
+        now = time.time()
+        if self._round.until is not None and now >= self._round.until:
+            return True
+        if self._round.seconds is None:
+            return False
+        return sum(_seconds_of(log.fresh(), now) for log in self._logs) >= self._round.seconds
+
+    def ask(self) -> None:
+        """Interrupt this process if a budget is spent; asks once a minute, in large arrays once in many."""
+        if self._round.seconds is None or time.monotonic() - self._asked < max(_ASK_BUDGET, len(self._logs)):
+            return
+        self._asked = time.monotonic()
+        if self.is_spent():
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _seconds_of(messages: list[JsonRow], now: float) -> float:
+    """Return the seconds of all attempts of a trial."""
+    attempts = attempts_of(messages)
+    spans = [span_of(attempt) for attempt in attempts]
+    if attempts and not attempts[-1][-1].keys() & {"cut", "ended"}:
+        spans[-1] = (spans[-1][0], now)
+    return sum(end - began for began, end in spans)
+
+
+def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, budget: _Budget) -> None:
     """Train one trial, or run its program; write its rows and end into its log. Raise _TimeIsUp if SLURM interrupts it."""
     from tune_dml.running.failures import classify
     from tune_dml.running.trials.trial import TrialRuntime, run_request
@@ -128,8 +207,14 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog) ->
         program=round_.program,
         metric=round_.metric,
     )
+
+    def post(message: Message) -> None:
+        log.post(message)
+        if "ended" not in message:
+            budget.ask()
+
     try:
-        run_request(request, runtime, log.post)
+        run_request(request, runtime, post)
     except Exception as error:  # a retry may help
         log.write({"note": classify(error).reason})
 

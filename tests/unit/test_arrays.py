@@ -1,0 +1,163 @@
+"""What an array's tasks and its collecting job do with time, budgets and messages of earlier rounds."""
+
+import json
+import time
+
+import pytest
+from helpers.toys import event_of, plan_of
+
+from trainables.errors import ConfigError
+from tune_dml.planning.request import Resources
+from tune_dml.record.events import TrialStarted
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.spending import hours_spent
+from tune_dml.record.state import SweepState
+from tune_dml.running.slurm.collecting import collect_array
+from tune_dml.running.slurm.task import Round, TrialLog, _Budget
+from tune_dml.space import Grid, Knob
+
+HOUR = 3600.0
+
+
+def test_hours_in_a_queue_cost_nothing_and_those_of_lost_attempts_count(tmp_path):
+    """Three sessions: cut off, its trial killed and tried again, and one that has just died; hours of queue between them."""
+    lines = [
+        ("started", 0, "earlier"), ("session", 1), ("started", 1, "a"), ("started", 1, "b"), ("retry", 2, "b"),
+        ("started", 3, "b"), ("ended", 4, "b"),
+        ("session", 50), ("started", 50, "a"), ("paused", 51, "a"), ("started", 61, "c"),
+    ]  # fmt: skip
+    bodies = {"session": {"resources": {"workers": 2, "gpus_per_worker": 1.0}, "heard": {"a": 5 * HOUR}}}
+    bodies |= {"ended": {"status": "finished"}, "paused": {"seconds": 1.0}}
+    rows = [
+        {"kind": kind, "time": hour * HOUR, "key": (*key, "")[0], "body": bodies.get(kind, {})}
+        for kind, hour, *key in lines
+    ]
+    (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Ledger(tmp_path) as ledger:
+        ledger.report("c", {"step": 1, "time": 63 * HOUR})
+    of_a, of_b, of_c = 4 + 1, 1 + 1, 2
+    assert hours_spent(tmp_path, HOUR) == pytest.approx(2 * (of_a + of_b + of_c))
+    assert hours_spent(tmp_path, HOUR, now=64 * HOUR) == pytest.approx(2 * (of_a + of_b + 3))
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A sweep whose array has two trials: the ledger, the state and the trials' logs."""
+    plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), seeds=1)
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "round.json").write_text("{}")
+    keys = [trial.key for trial in plan.trials()][:2]
+    with Ledger(tmp_path) as ledger:
+        plan.save(tmp_path / "plan.json")
+        ledger.write(event_of("session"))
+        yield ledger, SweepState(tmp_path, plan), [TrialLog(tmp_path, key) for key in keys]
+
+
+def began(at):
+    return {"began": {"host": "n1", "time": at, "requeued": False}}
+
+
+def collect(sweep):
+    ledger, state, logs = sweep
+    found = {trial.key: trial for trial in collect_array(ledger, state, Resources())}
+    return [found.get(log.path.parent.name) for log in logs]
+
+
+def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
+    ledger, state, (one, two) = sweep
+    start = time.time() + HOUR
+    for message in (began(start), {"rows": [{"step": 1, "time": start + 600}]}, {"cut": start + HOUR}):
+        one.write(message)
+    two.write(began(start))
+    two.write({"rows": [{"step": 1, "time": start + HOUR}]})  # and its task was killed
+    cut, killed = collect(sweep)
+    assert not cut.is_fruitless
+    assert not killed.is_fruitless
+    assert hours_spent(ledger.sweep, start) == pytest.approx(2.0)
+    assert sum(trial.worker_seconds for trial in state.recorded.values()) == pytest.approx(2 * HOUR)
+    assert collect(sweep) == [None, None]  # nothing is moved twice
+    one.write(began(start + 5 * HOUR))
+    one.write({"ended": {"status": "finished", "metrics": {}, "seconds": 5400.0}, "time": start + 5.5 * HOUR})
+    assert collect(sweep)[0].end.status == "finished"
+    assert (state.trial(cut.key).attempts, state.trial(killed.key).attempts) == (2, 1)
+    assert hours_spent(ledger.sweep, start) == pytest.approx(2.5)
+
+
+def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
+    _, _, (one, two) = sweep
+    for log in (one, two):
+        log.write(began(10.0))
+        log.write({"rows": [{"step": 1, "time": 11.0}]})
+        log.write({"cut": 12.0})
+    collect(sweep)
+    for step, log in ((1, one), (2, two)):  # a program without a checkpoint reports its first step again
+        log.write(began(20.0))
+        log.write({"rows": [{"step": step, "time": 21.0}]})
+        log.write({"cut": 22.0})
+    assert [trial.is_fruitless for trial in collect(sweep)] == [True, False]
+
+
+def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):
+    ledger, state, (one, two) = sweep
+    one.write(began(10.0))
+    one.write({"ended": {"status": "failed", "reason": "out of memory", "metrics": {}}})
+    for at in (10.0, 20.0, 30.0):
+        two.write(began(at))
+    failed, lost = collect(sweep)
+    assert (failed.end.reason, lost.end.kind) == ("out of memory", "infrastructure")
+    for trial in (failed, lost):
+        ledger.write(event_of("reset", trial.key))
+    state.update()
+    assert not one.has_ended
+    two.write(began(40.0))
+    assert collect(sweep)[1].end is None  # lost once since then
+    assert state.trial(failed.key).end is None
+    one.write(began(50.0))
+    one.write({"ended": {"status": "finished", "metrics": {}}})
+    assert collect(sweep)[0].end.status == "finished"
+
+
+def test_what_ended_elsewhere_after_a_cancelled_array_stays(sweep):
+    ledger, state, (one, _) = sweep
+    one.write(began(10.0))
+    one.write({"ended": {"status": "finished", "metrics": {}}})
+    ledger.write(TrialStarted(key=one.path.parent.name))
+    ledger.write(event_of("ended", one.path.parent.name, status="diverged", metrics={}))
+    state.update()
+    assert collect(sweep) == [None, None]
+    assert state.trial(one.path.parent.name).end.status == "diverged"
+    assert one.fresh() == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "until", "is_spent"),
+    [(None, None, False), (250.0, None, False), (150.0, None, True), (None, 1e12, False), (None, 1.0, True)],
+)
+def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_spent):
+    ledger, _, (one, two) = sweep
+    now = time.time()
+    for message in (began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100)):
+        one.write(message)
+    for message in (began(now - 500), {"ended": {}, "time": now - 400}):
+        two.write(message)
+    groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
+    round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
+    assert _Budget(ledger.sweep, round_).is_spent() is is_spent
+
+
+def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
+    from tune_dml.cli._supervisor import _budgets_left
+
+    (tmp_path / "ledger.jsonl").write_text("")
+    given = {"gpu_hours": 2.0, "time_budget": 10.0}
+    assert _budgets_left(given, tmp_path, 1.0, 6.0) == {"--time-budget": 5.0, "--gpu-hours": 2.0}
+    monkeypatch.setenv("TUNE_DML_ARRAY_GROUP", "1")
+    assert _budgets_left(given, tmp_path, 1.0, None) == {}
+
+
+def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
+    from tune_dml.running.slurm import jobs
+
+    monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.Job("7_", "RUNNING", "None", 12)])
+    with pytest.raises(ConfigError, match=r"array 7: 12 tasks running.*tune-dml cancel slurm toy"):
+        jobs.raise_if_jobs_are_open(tmp_path / "toy")
