@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers.packages import write_package
@@ -74,6 +75,33 @@ PLANTED = [
     f"xoxb-1234-{SECRET}",
     f"AWS_SECRET_ACCESS_KEY={SECRET}",
     f'secret = "with blanks {SECRET}"',
+    f"machine example.org login me password {SECRET}",
+    f"password: >\n  {SECRET}",
+    f'os.environ["SECRET"] = "{SECRET}"',
+    f"--pass {SECRET}",
+    f"sshpass -p {SECRET} ssh example.org",
+    f"mysql -u me -p{SECRET} results",
+    f"PRIVATE_KEY={SECRET}",
+    f"AccountName=x;AccountKey={SECRET}==;EndpointSuffix=core.windows.net",
+    f"Endpoint=sb://x/;SharedAccessKey={SECRET}=",
+    f"https://x.blob.core.windows.net/c?sv=2020&sig={SECRET}%3D",
+    f"https://example.org/x?key={SECRET}",
+    f'{{"auths": {{"x": {{"auth": "{SECRET}"}}}}}}',
+    f"client-key-data: {SECRET}",
+    f"Cookie: sid={SECRET}",
+    f"-H 'X-Auth: {SECRET}'",
+    f"https://hooks.slack.com/services/T0/B0/{SECRET}",
+    f"https://discord.com/api/webhooks/1/{SECRET}",
+    f"123456789:AA{SECRET}{SECRET}",
+    f"sk-proj-{SECRET}",
+    f"sk_test_{SECRET}",
+    f"whsec_{SECRET}",
+    f"xapp-1-A0-{SECRET}",
+    f"ya29.{SECRET}",
+    f"gsk_{SECRET}",
+    f"hvs.{SECRET}",
+    f"dop_v1_{SECRET}",
+    PEM.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
 ]
 
 
@@ -87,10 +115,30 @@ def test_no_kind_of_secret_passes_the_mask(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["loss.name=triplet", "compass: north", "--storage /shared/sweeps", "tokens per batch", "--user-agent x:y", "-u"],
+    [
+        "loss.name=triplet",
+        "compass: north",
+        "--storage /shared/sweeps",
+        "tokens per batch",
+        "--user-agent x:y",
+        "-u",
+        "loss.tokens=512",
+        "training.pass=2",
+        "tokenizer=bpe",
+        "a basic resnet50-variant",
+        "key=3",
+        "--tokens 8",
+    ],
 )
 def test_the_mask_leaves_other_words(text):
     assert provenance.mask(text) == text
+
+
+@pytest.mark.parametrize("text", ["://" * 30_000, "-" * 100_000, "-a" * 50_000, "token " * 20_000])
+def test_the_mask_reads_a_long_text_in_seconds(text):
+    began = time.monotonic()
+    provenance.mask(text)
+    assert time.monotonic() - began < 20
 
 
 def test_outside_of_git_that_is_said(tmp_path, monkeypatch):

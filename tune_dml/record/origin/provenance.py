@@ -83,24 +83,45 @@ class Provenance(TypedDict, total=False):
     environment: dict[str, str]
 
 
-_NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|passwd|passphrase|secret|api[_-]?key|credential|authorization)[\w-]*)"
-_SHORT = r"(?:pass|pwd|passwd|pw)"
+_WORD = (
+    r"(?:token|passw(?:or)?d|passphrase|secret|api[_-]?key|credential|authorization|connection[_-]?string|cookie|x-auth"
+    r"|(?:access|account|private|signing|encryption|master|client|storage|ssh)[_-]?key)s?(?-i:(?![a-z]))[\w-]{0,40}"
+)
+"""A name with such a word is a secret's; `tokenizer` and `secretary` are none."""
+_SHORT = r"(?<![a-z])(?:passw?|pwd|pw|auth)\b"
+_VALUE = r"(?:'[^'\n]+'|\"[^\"\n]+\"|(?![\d.]{1,4}(?:[\s'\"&;,\]})]|\Z))(?!\s)[^\s'\"&;,]+)"
+"""A secret's value: no number of up to four characters, such as that of `loss.tokens`."""
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
-    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]*@"), f"://{_STARS}@"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {_STARS}"),
-    (
-        re.compile(rf"(?i)(\b(?:{_NAME}|{_SHORT})['\"]?\s*[=:]\s*)(?:'[^'\n]+'|\"[^\"\n]+\"|(?!\s)[^\s'\"&;,]+)"),
-        rf"\1{_STARS}",
-    ),
-    (re.compile(rf"(?i)((?<!\w)--?{_NAME}\s+)(?!-)\S+"), rf"\1{_STARS}"),
-    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{_STARS}"),
-    (re.compile(r"-----BEGIN[A-Z ]*PRIVATE KEY-----.*?(?:-----END[A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), _STARS),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), _STARS),
+    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{_STARS}@"),
+    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}"), rf"\1 {_STARS}"),
+    (re.compile(r"\b([Bb]asic)\s+(?=\S*[A-Z0-9])[\w+/]{8,}={0,2}(?![\w.-])"), rf"\1 {_STARS}"),
     (
         re.compile(
-            r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|A[KS]IA|dapi|npm_|pypi-|AIza|SG\.|rk_live_|sk_live_)"
-            r"[\w.-]{12,}"
+            r"-----BEGIN[A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END[A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        _STARS,
+    ),
+    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT})['\"]?\]?\s*[=:]\s*(?:[>|][+-]?\s*\n\s+)?){_VALUE}"), rf"\1{_STARS}"),
+    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{_STARS}"),
+    (
+        re.compile(r"(?i)\b((?:password|passwd|passphrase|secret|api[_-]?key|token)\s+)(?=\S*\d)[^\s'\"]{8,}"),
+        rf"\1{_STARS}",
+    ),
+    (
+        re.compile(r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p)\S+"),
+        rf"\1{_STARS}",
+    ),
+    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{_STARS}"),
+    (re.compile(r"(?i)([?&](?:key|sig|signature|code)=)[^\s&'\"]{8,}"), rf"\1{_STARS}"),
+    (re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+"), rf"\1{_STARS}"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), _STARS),
+    (re.compile(r"\b(?:SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{30,})\b"), _STARS),
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_"
+            r"|[rs]k_(?:live|test)_|ya29\.|hvs\.|lin_api_|gsk_|r8_|nvapi-|shpat_|AGE-SECRET-KEY-1)[\w.-]{12,}"
         ),
         _STARS,
     ),
@@ -123,7 +144,7 @@ def _mask_argv(argv: Sequence[str]) -> list[str]:
     """Return a command line without secrets (`--token X` and `--token=X`), and without surrogate characters."""
     masked: list[str] = []
     for word in (word.encode(errors="surrogateescape").decode(errors="replace") for word in argv):
-        hidden = bool(masked) and re.fullmatch(rf"(?i)--?{_NAME}", masked[-1]) is not None
+        hidden = bool(masked) and re.fullmatch(rf"(?i)--?[\w-]*?(?:{_WORD}|{_SHORT})", masked[-1]) is not None
         masked.append(_STARS if hidden else mask(word))
     return masked
 
