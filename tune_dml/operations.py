@@ -25,7 +25,8 @@ from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.held_out.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.held_out.untested import UntestedHeads
 from tune_dml.record.ledger import READ_ONLY, Ledger
-from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
+from tune_dml.record.origin.provenance import secret_problems
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
@@ -306,8 +307,7 @@ def _execute(
 
     if group := int(os.environ.get(ARRAY_GROUP, "0")):
         return _execute_round(state, resources, session, console, intent, group=group)
-    if BUDGET_FROM not in os.environ:  # this is no job of the sweep itself
-        raise_if_jobs_are_open(state.folder)
+    raise_if_jobs_are_open(state.folder)
     address, _ = cluster.address_of(session.address)
     with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         collect_array(ledger, state, resources)  # of a cancelled array
@@ -372,10 +372,10 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
 
 
 def _program_problems(plan: Plan, session: Session, resources: Resources) -> list[Problem]:
-    """Refuse options that the trials of a program do not support."""
+    """Refuse options that the trials of a program do not support, and a secret in its command."""
     if plan.space.program is None:
         return []
-    problems = []
+    problems = secret_problems(plan.space.program.text)
     if resources.engine == "train":
         rule = "a program's trial is one process; it may start its own workers, such as with torchrun"
         problems.append(option_problem("workers", rule, resources.workers, f"Use {spelled('workers', 1)}."))

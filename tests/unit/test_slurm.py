@@ -355,6 +355,7 @@ def test_files_of_a_submission_hold_no_more_than_the_command(fake):
     found = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
     assert found["words"] == ["sweep", "sec_rho", "--name", "eta1"]
     assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
+    assert not (fake / "eta1" / "slurm" / "submission.json").stat().st_mode & 0o077
 
 
 def test_the_printed_scripts_of_deploy_are_what_is_submitted():

@@ -193,10 +193,10 @@ def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.origin.provenance import mask
 
-    for flag in ("trial_files", "tracking_uri"):  # Ray's dashboard shows a job's command
+    for flag in ("trial_files", "tracking_uri", "command"):  # Ray's dashboard shows a job's command
         value = str(command.given.get(flag) or "")
         if mask(value) != value:
-            rule, remedy = "an uploaded address must not contain credentials", "Put them into the head's environment."
+            rule, remedy = "must not contain credentials: the cluster shows it", "Put them into the job's environment."
             yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
     if not any_folder:
         yield from _relative_problems(command.given)

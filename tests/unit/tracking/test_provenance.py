@@ -134,6 +134,21 @@ def test_the_mask_leaves_other_words(text):
     assert provenance.mask(text) == text
 
 
+def test_secrets_of_the_environment_are_masked_wherever_they_stand(monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", SECRET)
+    for name in ("RAY_AUTH_MODE", "TOKENIZERS_PARALLELISM", "TOKEN_FILE", "DB_PASS"):
+        monkeypatch.setenv(name, {"TOKEN_FILE": "/run/secrets/token", "DB_PASS": "short"}.get(name, "a long word"))
+    said = f"refused: {SECRET}; a long word, /run/secrets/token, short"
+    assert provenance.mask(said) == said.replace(SECRET, "***")
+
+
+def test_a_command_with_a_secret_is_refused_and_not_repeated():
+    (problem,) = provenance.secret_problems(f"python train.py --token {SECRET} --lr {{lr}}")
+    assert SECRET not in str(problem)
+    assert "envvar" in str(problem)
+    assert not provenance.secret_problems("python train.py --token ${envvar:HF_TOKEN} --max-tokens 131072 --lr {lr}")
+
+
 @pytest.mark.parametrize("text", ["://" * 30_000, "-" * 100_000, "-a" * 50_000, "token " * 20_000])
 def test_the_mask_reads_a_long_text_in_seconds(text):
     began = time.monotonic()

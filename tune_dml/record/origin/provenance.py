@@ -21,6 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from trainables.errors import Problem
+from trainables.option_names import option_problem
+
 _LIST_LIMIT = 100
 _TIMEOUT = 2.0
 """Seconds to wait for a helper program."""
@@ -36,6 +39,12 @@ _ENVIRONMENT = (
 )
 
 _STARS = "***"
+_VARIABLE = re.compile(
+    r"(?i)(?:token|passw(?:or)?d|passphrase|secret|(?:api|access|account|private)_?key|credential|(?:\A|_)pass)s?(?:_|\Z)"
+)
+"""Names of environment variables that hold secrets."""
+_SECRET = 8
+"""Characters of the shortest secret that is searched for in texts."""
 
 
 class Git(TypedDict, total=False):
@@ -84,13 +93,13 @@ class Provenance(TypedDict, total=False):
 
 
 _WORD = (
-    r"(?:token|passw(?:or)?d|passphrase|secret|api[_-]?key|credential|authorization|connection[_-]?string|cookie|x-auth"
+    r"(?:token(?!s)|passw(?:or)?d|passphrase|secret|api[_-]?key|credential|authorization|connection[_-]?string|cookie|x-auth"
     r"|(?:access|account|private|signing|encryption|master|client|storage|ssh)[_-]?key)s?(?-i:(?![a-z]))[\w-]{0,40}"
 )
 """A name with such a word is a secret's; `tokenizer` and `secretary` are none."""
 _SHORT = r"(?<![a-z])(?:passw?|pwd|pw|auth)\b"
-_VALUE = r"(?:'[^'\n]+'|\"[^\"\n]+\"|(?![\d.]{1,4}(?:[\s'\"&;,\]})]|\Z))(?!\s)[^\s'\"&;,]+)"
-"""A secret's value: no number of up to four characters, such as that of `loss.tokens`."""
+_VALUE = r"(?:'[^'\n]+'|\"[^\"\n]+\"|(?!(?:[\d.]{1,4}|\$\w+|\$?\{[\w.:]+\})(?:[\s'\"&;,\]})]|\Z))(?!\s)[^\s'\"&;,]+)"
+"""A secret's value: no number of up to four characters, no variable and no placeholder."""
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
     (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{_STARS}@"),
@@ -129,10 +138,27 @@ _PATTERNS = (
 
 
 def mask(text: str) -> str:
-    """Replace logins in addresses, values of secret settings and known tokens by stars."""
+    """Replace logins in addresses, values of secret settings, known tokens and secrets of the environment by stars."""
     for pattern, stars in _PATTERNS:
         text = pattern.sub(stars, text)
+    for name, value in os.environ.items():
+        if value in text and _is_secret(name, value):
+            text = text.replace(value, _STARS)
     return text
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether an environment variable holds a secret, and not a short word, a number or the path of one."""
+    is_long = len(value) >= _SECRET and not value.isdigit() and not value.startswith(("/", "~"))
+    return is_long and _VARIABLE.search(name) is not None
+
+
+def secret_problems(command: str) -> list[Problem]:
+    """Refuse a command with a secret, because plan and report show it."""
+    if (masked := mask(command)) == command:
+        return []
+    remedy = "Write ${envvar:NAME} in its place, or let the program read the environment."
+    return [option_problem("command", "must not contain a secret: plan and report show it", masked, remedy)]
 
 
 def without_login(address: str) -> str:

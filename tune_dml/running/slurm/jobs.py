@@ -27,6 +27,7 @@ from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
 from trainables.files import write_whole
+from tune_dml.record.origin.several_jobs import BUDGET_FROM
 
 JOB_NAME = "tune-dml-"
 """Prefix of a job's name, before the sweep's."""
@@ -133,7 +134,9 @@ def open_jobs(folder: Path) -> list[Job]:
 
 
 def raise_if_jobs_are_open(folder: Path) -> None:
-    """Raise ConfigError if SLURM jobs of a sweep wait or run: tasks of an array hold no lock."""
+    """Raise ConfigError if other SLURM jobs of a sweep wait or run: tasks of an array hold no lock."""
+    if BUDGET_FROM in os.environ:  # this is one of its jobs
+        return
     if found := open_jobs(folder):
         rule = f"{found[-1].text()}, and one process at a time may run a sweep"
         remedy = f"Wait for its end, or `tune-dml cancel slurm {folder.name}`."
@@ -162,7 +165,7 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
             return known, running[-1], False
         for file, text in scripts.items():
             write_whole(place / file, text.encode())
-        write_whole(place / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode())
+        write_whole(place / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode(), private=True)
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_index(submission.name), f"{submission.folder}\n".encode())
         number = run_command("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]

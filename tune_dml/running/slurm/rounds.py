@@ -108,7 +108,7 @@ class _Rounds:
             seconds=None if hours is None else (hours - self.hours) * 3600 / self._share,
         )
         place = self.ledger.sweep / "slurm"
-        write_whole(place / "round.json", json.dumps(round_.to_json()).encode())
+        write_whole(place / "round.json", json.dumps(round_.to_json()).encode(), private=True)
         at_once = f"%{limit}" if (limit := self.session.max_concurrent) else ""
         write_whole(place / "array", f"0-{len(groups) - 1}{at_once}\n".encode())
         return len(trials)
