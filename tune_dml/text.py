@@ -15,6 +15,11 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_measurable(number: float) -> bool:
+    """Whether a figure is finite, and its squares are too: beyond 1e100 it counts as diverged."""
+    return abs(number) <= 1e100
+
+
 def value_text(value: Value) -> str:
     """Return a knob's value as text: four significant digits, `yes`, `no`, `none`, or the name itself."""
     if isinstance(value, bool) or value is None:

@@ -131,6 +131,10 @@ BAD = {
         "import tune_dml, time; tune_dml.log(step=4, **{'val/accuracy': float('nan')}); time.sleep(60)",
         ("diverged", "val/accuracy is nan at step 4"),
     ),
+    "huge": (
+        "import tune_dml; tune_dml.log(**{'val/accuracy': -1e200})",
+        ("diverged", "val/accuracy is -1e+200 at step 1"),
+    ),
     "exit": ("import sys; print('a'); sys.exit('no file x.npz')", ("failed", "exit status 1: no file x.npz")),
     "segfault": (
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",

@@ -11,7 +11,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.ledger import HistoryRow
 from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
-from tune_dml.text import one_line, shortened
+from tune_dml.text import is_measurable, one_line, shortened
 
 _LONGEST_NAME = 80
 """Most characters of a name or a value in the report."""
@@ -108,4 +108,4 @@ def plain_value(value: object) -> Value:
 
 def is_measured(value: object) -> bool:
     """Whether a value is a finite number and no truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_measurable(value)

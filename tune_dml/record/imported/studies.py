@@ -10,7 +10,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, plain_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
-from tune_dml.text import one_line
+from tune_dml.text import is_measurable, one_line
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -73,7 +73,7 @@ def _load(storage: str, study_name: str | None) -> Study:
 def _row(trial: FrozenTrial, names: list[str]) -> Row:
     status, reason = _STATUSES[trial.state.name]
     values = trial.values or [math.nan] * len(names)
-    metrics = {name: float(value) for name, value in zip(names, values, strict=True) if math.isfinite(value)}
+    metrics = {name: float(value) for name, value in zip(names, values, strict=True) if is_measurable(value)}
     beside: dict[str, object] = {name: value for name, value in trial.user_attrs.items() if is_measured(value)}
     settings = {name: plain_value(value) for name, value in {**beside, **trial.params}.items()}
     kept = set(trial.params) | ({"seed"} & set(beside))

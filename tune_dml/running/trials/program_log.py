@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
+from tune_dml.text import is_measurable
+
 Figures = dict[str, float]
 
 _MOST_ROWS = 2000
@@ -83,7 +85,7 @@ class ProgramLog:
             name = _RENAMED.get(given, given)
             if given == "step" or (number := self._number(name, value)) is None or self._goes_back(name, step):
                 continue
-            if not math.isfinite(number):
+            if not is_measurable(number):
                 self._not_finite(name, number)
             elif name in self.last or len(self.last) < _MOST_NAMES or name == self.metric:
                 self.last[name] = number
