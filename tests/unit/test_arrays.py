@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from helpers.toys import event_of, plan_of
+from helpers.toys import METRIC, event_of, plan_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
@@ -13,6 +13,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
 from tune_dml.running.slurm.collecting import collect_array
+from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.task import Round, TrialLog, _Budget
 from tune_dml.space import Grid, Knob
 
@@ -66,10 +67,10 @@ def collect(sweep):
 def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     ledger, state, (one, two) = sweep
     start = time.time() + HOUR
-    for message in (began(start), {"rows": [{"step": 1, "time": start + 600}]}, {"cut": start + HOUR}):
+    for message in (began(start), {"rows": [{"step": 1, "time": start + 600, METRIC: 0.5}]}, {"cut": start + HOUR}):
         one.write(message)
     two.write(began(start))
-    two.write({"rows": [{"step": 1, "time": start + HOUR}]})  # and its task was killed
+    two.write({"rows": [{"step": 1, "time": start + HOUR, METRIC: 0.5}]})  # and its task was killed
     cut, killed = collect(sweep)
     assert not cut.is_fruitless
     assert not killed.is_fruitless
@@ -85,16 +86,27 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
 
 def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
     _, _, (one, two) = sweep
-    for log in (one, two):
+    for name, log in (("train/loss", one), (METRIC, two)):
         log.write(began(10.0))
-        log.write({"rows": [{"step": 1, "time": 11.0}]})
+        log.write({"rows": [{"step": 1, "time": 11.0, name: 0.5}]})
         log.write({"cut": 12.0})
-    collect(sweep)
-    for step, log in ((1, one), (2, two)):  # a program without a checkpoint reports its first step again
-        log.write(began(20.0))
-        log.write({"rows": [{"step": step, "time": 21.0}]})
-        log.write({"cut": 22.0})
     assert [trial.is_fruitless for trial in collect(sweep)] == [True, False]
+    for step, log in ((2, one), (1, two)):  # a program without a checkpoint reports its first step again
+        log.write(began(20.0))
+        log.write({"rows": [{"step": step, "time": 21.0, METRIC: 0.5}]})
+        log.write({"cut": 22.0})
+    assert [trial.is_fruitless for trial in collect(sweep)] == [False, True]
+
+
+def test_a_job_has_progressed_if_a_trial_was_evaluated(sweep):
+    ledger, _, (one, two) = sweep
+    now = time.time()
+    ledger.report(
+        one.path.parent.name, {"step": 1, "time": now - 100, METRIC: 0.5}, {"step": 2, "time": now, "train/loss": 1.0}
+    )
+    assert not _has_progressed(ledger.sweep, now - 50)
+    ledger.report(two.path.parent.name, {"step": 1, "time": now, METRIC: 0.5})
+    assert _has_progressed(ledger.sweep, now - 50)
 
 
 def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):

@@ -250,8 +250,8 @@ class Ledger:
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
 
-    def report(self, key: str, *rows: Mapping[str, float]) -> int:
-        """Append evaluations to a trial's history, except steps that it has. Return the number appended."""
+    def report(self, key: str, *rows: Mapping[str, float]) -> list[HistoryRow]:
+        """Append rows to a trial's history, except steps that it has. Return those appended."""
         history = history_file(self.sweep, key)
         path = history.path
         patiently(lambda: existing(self.sweep), self.sweep)
@@ -272,7 +272,7 @@ class Ledger:
                 self._steps[key].add(int(row["step"]))
                 new.append({**row, "time": row.get("time", time.time())})
         if not new:
-            return 0
+            return []
 
         def opened() -> BinaryIO:
             existing(self.sweep)
@@ -284,7 +284,7 @@ class Ledger:
 
         with patiently(opened, self.sweep) as file:
             append_rows(file, *new)
-        return len(new)
+        return new
 
 
 def _note(text: str) -> Event:

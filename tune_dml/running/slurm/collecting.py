@@ -38,7 +38,9 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
             continue
         trial = None
         if state.trial(key).end is None:  # otherwise it has ended in another session
-            trial = _collect_trial(ledger, log, key, messages, resources.micro_batch)
+            trial = _collect_trial(
+                ledger, log, key, messages, micro_batch=resources.micro_batch, metric=state.plan.metric
+            )
             collected.append(trial)
         log.write({"collected": time.time(), "over": trial is None or trial.end is not None})
     state.update()
@@ -46,10 +48,11 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
 
 
 def _collect_trial(
-    ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], micro_batch: int | None
+    ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], *, micro_batch: int | None, metric: str
 ) -> CollectedTrial:
     """Move one trial's messages and its end into the ledger."""
-    new_rows = sum(ledger.report(key, *message.get("rows", ())) for message in messages)
+    new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
+    is_evaluated = any(metric in row for row in new_rows)
     for attempt in attempts_of(messages):
         began, last = span_of(attempt)
         host = attempt[0]["began"]["host"]
@@ -67,7 +70,7 @@ def _collect_trial(
         end = TrialEnd("failed", f"lost {lost} times: its task ended without a word", kind="infrastructure")
     if end is not None:
         ledger.write(TrialEnded(key=key, time=ended.get("time", 0.0), end=end))
-    return CollectedTrial(key, end, end is None and not new_rows and "cut" in messages[-1])
+    return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1])
 
 
 def _lost(messages: Iterable[JsonRow]) -> int:

@@ -25,8 +25,10 @@ from types import FrameType
 from typing import BinaryIO
 
 from trainables.files import write_whole
+from tune_dml.record.ledger import read_history
 from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
+from tune_dml.record.state import read_state
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
 from tune_dml.running.slurm.task import gpus_given
@@ -233,9 +235,13 @@ def _words(submission: Submission) -> tuple[str, ...]:
 
 
 def _has_progressed(folder: Path, began: float) -> bool:
-    """Return whether a trial reported a row since then."""
-    histories = (folder / "trials").glob("*/history.jsonl")
-    return any(history.stat().st_mtime >= began for history in histories)
+    """Return whether a trial reported an evaluation since then, at which it keeps its checkpoint."""
+    if not (folder / "plan.json").exists():
+        return False
+    metric = read_state(folder).plan.metric
+    fresh = [file for file in (folder / "trials").glob("*/history.jsonl") if file.stat().st_mtime >= began]
+    rows = (row for file in fresh for row in read_history(folder, file.parent.name))
+    return any(metric in row and row["time"] >= began for row in rows)
 
 
 def run_collector(folder: Path) -> int:
