@@ -45,13 +45,16 @@ class Arrays:
 
     def __init__(self, place, *words):
         self.place, self.folder = place, place / "sweeps" / "rows"
-        for name in ("sbatch", "squeue"):
+        for name in ("sbatch", "squeue", "scontrol"):
             (place / "bin").mkdir(exist_ok=True)
             (place / "bin" / name).write_text(f"#!/bin/bash\n{'echo 101' if name == 'sbatch' else ':'}\n")
             (place / "bin" / name).chmod(0o755)
         here = os.environ
         self.environment = {**here, "PATH": f"{place / 'bin'}:{here['PATH']}", "XDG_STATE_HOME": str(place / "state")}
-        self.run("tune_dml.cli", "submit", "slurm", "--array", "--group", 4, "--", *words, "--name", "rows")
+        self.submit(*words, "--name", "rows")
+
+    def submit(self, *words):
+        self.run("tune_dml.cli", "submit", "slurm", "--array", "--group", 4, "--", *words)
 
     def start(self, *words):
         return subprocess.Popen(
@@ -105,6 +108,33 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
     assert not any("ended" in str(message) for message in messages)
     arrays.collect()
     assert log.parent.name in {trial["key"] for group in Round.read(arrays.folder).groups for trial in group}
+    with log.open("a") as file:
+        file.write(
+            json.dumps({"began": {"host": "n1", "time": time.time()}}) + "\n" + json.dumps({"cut": time.time()}) + "\n"
+        )
+    assert "cut off before any evaluation" in arrays.collect(expected=130)
+    arrays.submit("resume", "rows")
+    arrays.collect()  # the user has asked for more
+
+
+def test_hours_are_those_of_a_command_and_a_spent_budget_collects_the_last_array(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    limits = ("--gpu-hours", "1", "--time-budget", "7200")
+    arrays = Arrays(tmp_path, "sweep", "--command", COMMAND, *OPTIONS, "--seeds", 4, *limits)
+    arrays.collect()
+    round_ = Round.read(arrays.folder)
+    assert (round_.seconds, round_.until > time.time() + 7000) == (3600, True)
+    arrays.task(0)
+    log = arrays.folder / "trials" / round_.groups[1][0]["key"] / "array.jsonl"
+    log.parent.mkdir()
+    began = time.time()
+    lines = ({"began": {"host": "n1", "time": began}}, {"cut": began + 3601.0})
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = arrays.collect(expected=130)
+    assert "stopped after 1.00 of 1 hours, resumable" in said
+    assert sum(end is not None for end in arrays.ends()) == 4
+    arrays.submit("resume", "rows")  # another command has budgets of its own
+    arrays.collect()
 
 
 @pytest.mark.parametrize(

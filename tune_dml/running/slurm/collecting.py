@@ -23,6 +23,8 @@ class CollectedTrial:
     """None if it continues in the next array."""
     is_fruitless: bool
     """Whether SLURM cut it off before a new evaluation."""
+    began: float
+    """Time at which its last attempt began."""
 
 
 def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> list[CollectedTrial]:
@@ -53,6 +55,7 @@ def _collect_trial(
     """Move one trial's messages and its end into the ledger."""
     new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
     is_evaluated = any(metric in row for row in new_rows)
+    began = 0.0
     for attempt in attempts_of(messages):
         began, last = span_of(attempt)
         host = attempt[0]["began"]["host"]
@@ -70,7 +73,7 @@ def _collect_trial(
         end = TrialEnd("failed", f"lost {lost} times: its task ended without a word", kind="infrastructure")
     if end is not None:
         ledger.write(TrialEnded(key=key, time=ended.get("time", 0.0), end=end))
-    return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1])
+    return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1], began)
 
 
 def _lost(messages: Iterable[JsonRow]) -> int:

@@ -60,8 +60,9 @@ class _Rounds:
         self.began = float(os.environ[BUDGET_FROM])
         self._share = resources.gpus or resources.workers
         collected = collect_array(ledger, state, resources)
-        self.is_stuck = bool(collected) and all(trial.is_fruitless for trial in collected)
-        """Whether the last array's tasks were all cut off before an evaluation, as the next one's would be."""
+        fruitless = [trial.is_fruitless and trial.began >= self.began for trial in collected]
+        self.is_stuck = bool(fruitless) and all(fruitless)
+        """Whether this command's last array was cut off before any evaluation, as the next one would be."""
         self.hours = hours_spent(ledger.sweep, self.began)
         for trial in collected:
             if trial.end is not None:

@@ -148,7 +148,7 @@ def run_task(folder: Path, number: int) -> int:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, lambda number, frame: None)  # Python warns of a pending signal that is ignored
     raise _TimeIsUp
 
 
