@@ -53,7 +53,8 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
             remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
         given = signature.bind(*args, **kwargs).arguments
-        raise_if_any(keyword_problems(get_type_hints(function), given))
+        hints = get_type_hints(function, localns={"ReportFiles": object})  # loaded when a report is written
+        raise_if_any(keyword_problems(hints, given))
         return function(*args, **kwargs)
 
     return checked
@@ -358,6 +359,7 @@ def rescore_sweep(
     return operations.rescore(name, session, metrics=metrics)
 
 
+@_checked
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """Load a stored sweep.
 
@@ -373,6 +375,7 @@ def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     return Sweep(Results.of(state), interrupted=state.incomplete, state=state)
 
 
+@_checked
 def write_report(
     sweep: Sweep,
     path: str | Path,

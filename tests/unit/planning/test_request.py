@@ -62,6 +62,9 @@ WRONG = {
     "arms": ("triplet", "must be a list"),
     "settings": (["loss.margin=1"], "must be a mapping"),
     "storage": (3, "must be text or a path"),
+    "resources": ({"workers": 2}, "must be tune_dml.planning.request.Resources"),
+    "console": (True, "must be rich.console.Console"),
+    "data_progress": (3, "must be callable"),
 }
 
 
@@ -72,6 +75,18 @@ def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_p
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}
     assert not list(tmp_path.iterdir())
+
+
+def test_a_report_checks_its_arguments_before_it_opens_the_seal(monkeypatch):
+    monkeypatch.setattr(operations, "open_results", lambda state: pytest.fail("opened"))
+    sweep = object.__new__(tune_dml.Sweep)
+    with pytest.raises(ConfigError) as error:
+        tune_dml.write_report(sweep, "report", unseal_test="no", forms=["jpg"], margin="1")
+    assert [problem.place for problem in error.value.problems] == ["margin", "unseal_test", "forms"]
+    with pytest.raises(ConfigError, match=r"sweep: must be tune_dml.sweep.Sweep, but got 'rho1'"):
+        tune_dml.write_report("rho1", "report")
+    with pytest.raises(ConfigError, match="name: must be text, but got 3"):
+        tune_dml.load_sweep(3)
 
 
 def test_every_kind_of_list_and_mapping_is_taken(monkeypatch):

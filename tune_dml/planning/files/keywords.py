@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -17,9 +17,8 @@ _OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple,
 
 
 def keyword_problems(annotations: Mapping[str, object], given: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each argument of a wrong type; arguments of our own classes are not checked."""
-    checked = {name: value for name, value in given.items() if _is_plain(annotations[name])}
-    found = ((name, value, _rule(annotations[name], value)) for name, value in checked.items())
+    """Return a problem for each argument of a wrong type; a choice of plain values and classes is not checked."""
+    found = ((name, value, _rule(annotations[name], value)) for name, value in given.items())
     return [
         Problem(name, rule, value if isinstance(value, _PLAIN) else repr(value)) for name, value, rule in found if rule
     ]
@@ -27,7 +26,7 @@ def keyword_problems(annotations: Mapping[str, object], given: Mapping[str, obje
 
 def _is_plain(annotation: Any) -> bool:
     origin = get_origin(annotation)
-    if origin is Literal or annotation in _PLAIN:
+    if origin in (Literal, Callable) or annotation in _PLAIN:
         return True
     inner = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
     return origin in _OF_OTHERS and all(map(_is_plain, inner))
@@ -35,6 +34,11 @@ def _is_plain(annotation: Any) -> bool:
 
 def _rule(annotation: Any, value: object) -> str:
     """Return the rule that a value breaks for its type; empty if none."""
+    if not _is_plain(annotation):
+        classes = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
+        if isinstance(value, get_args(annotation) or annotation) or any(kind in _PLAIN for kind in classes):
+            return ""
+        return f"must be {' or '.join(f'{kind.__module__}.{kind.__qualname__}' for kind in classes)}"
     try:
         TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_plainly(value))
     except ValidationError as error:
