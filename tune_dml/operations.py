@@ -18,7 +18,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
-from tune_dml.planning.plan import Plan, refuse_name_in_use
+from tune_dml.planning.plan import Plan, name_problems
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_remaining_files
@@ -65,7 +65,7 @@ def run(
     )
     raise_if_any(_program_problems(checked.plan, session, resources))
     folder = session.sweeps / checked.plan.name
-    refuse_name_in_use(folder, checked.plan)
+    raise_if_any(name_problems(folder, checked.plan))
     state = SweepState(folder, checked.plan)
     state.update()
     asked, session = session, with_trial_files(session, state)

@@ -72,6 +72,14 @@ def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
     assert "12 done already" in tune_dml("plan", *RHO1)[1]
 
 
+def test_the_plan_of_more_seeds_counts_what_is_done_and_names_the_way_to_add_them(tune_dml, swept):
+    code, out, _ = tune_dml("plan", *RHO1, "--seeds", "3", "--json")
+    seen = json.loads(out)
+    assert (code, seen["trials"], seen["done"]) == (0, 18, 12)
+    assert any("rho1 exists already, with seeds 0,1 (asked for: 0,1,2)" in note for note in seen["notes"])
+    assert any("`tune-dml extend rho1`" in note for note in seen["notes"])
+
+
 def test_status_is_a_matrix(tune_dml, swept):
     code, out, _ = tune_dml("status", "rho1", "--json")
     seen = json.loads(out)

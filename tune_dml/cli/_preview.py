@@ -72,6 +72,8 @@ class Preview:
     """GPUs of a trial."""
     free_bytes: int | None = None
     """Free space of the storage; None if unknown."""
+    in_use: str = ""
+    """Why `sweep` would refuse the plan: its name belongs to another one."""
 
     @property
     def trials(self) -> int:
@@ -138,7 +140,7 @@ class Preview:
             "checkpoint_bytes": self.checkpoint_bytes,
             "free_bytes": self.free_bytes,
             "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
-            "notes": list(self.notes),
+            "notes": [*self.notes, *filter(None, [self.in_use])],
         }
 
     def text(self) -> Iterable[RenderableType]:
@@ -159,7 +161,8 @@ class Preview:
             tuned = f", each tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
             yield f"Seeds:  showing that it does not matter takes {seeds} seeds{tuned} ({most} with 80% assurance)."
         yield from (_in_a_line(note, "Note:   ") for note in self.notes)
-        yield f"All cells, settings and notes: --all. Run it: {program()} sweep, with the same arguments."
+        run = self.in_use or f"Run it: {program()} sweep, with the same arguments."
+        yield f"All cells, settings and notes: --all. {run}"
 
     def _cells(self) -> str:
         """Return the number of cells with their labels, and the number that a search proposes."""
@@ -171,7 +174,8 @@ class Preview:
 
     def _cost_sentence(self) -> str:
         if self.eta_seconds is None:
-            return f"Cost:   unknown; {self.cost.source}. `--probe` times a few steps here."
+            probe = "" if self.plan.space.program else " `--probe` times a few steps here."
+            return f"Cost:   unknown; {self.cost.source}.{probe}"
         left = self.trials - self.done
         gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
         sentence = (
@@ -245,7 +249,7 @@ class FullPreview:
             columns = ("one level differs by", "matters", "does not matter", "undecided")
             chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in preview.power.chances)
             yield table(title, columns, chances, right=columns)
-        yield from (f"Note:   {note}" for note in preview.notes)
+        yield from (f"Note:   {note}" for note in filter(None, (*preview.notes, preview.in_use)))
         yield from list(replace(preview, notes=()).text())[:-1]
 
 

@@ -71,6 +71,7 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     Raises ConfigError with every problem.
     """
     from tune_dml.planning.checks.prepare import prepare
+    from tune_dml.planning.plan import name_problems
     from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
 
     there = address_of(session.address)
@@ -81,13 +82,23 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     if probe and plan.space.program is not None:
         raise ConfigError(Problem("--probe", "the steps of a program are not known", None, "Leave it out."))
     stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]
-    same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
-    done = same.count("finished") if same else 0
+    named = next((item for item in stored if item.name == plan.name), None)
+    in_use = name_problems(session.sweeps / plan.name, plan) if named else []
+    done = _done(plan, named, bool(in_use)) if named else 0
     cost = _probed(plan, resources, session, concurrent) if probe else None
     cost, power = cost or _cost(plan, stored, concurrent), _power(plan, stored)
     return Preview(
-        plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus, _free_bytes(session.sweeps)
-    )
+        plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus, _free_bytes(session.sweeps),
+        in_use="".join(map(str, in_use)),
+    )  # fmt: skip
+
+
+def _done(plan: Plan, named: Results, other_plan: bool) -> int:
+    """Return the number of the plan's trials that the sweep of its name has finished."""
+    if not other_plan:
+        return named.count("finished")
+    asked = {trial.key for trial in plan.trials()}
+    return sum(trial.status == "finished" and trial.key in asked for trial in named.trials)
 
 
 def _free_bytes(folder: Path) -> int | None:

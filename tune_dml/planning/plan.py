@@ -341,16 +341,16 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     )
 
 
-def refuse_name_in_use(folder: Path, plan: Plan) -> None:
-    """Raise ConfigError if the folder holds a sweep with another plan; the same plan resumes."""
+def name_problems(folder: Path, plan: Plan) -> list[Problem]:
+    """Return a problem if the folder holds a sweep with another plan; the same plan resumes."""
     path = folder / "plan.json"
     if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
-        return
+        return []
     rule = f"the sweep {plan.name} exists already, with {_differences(stored, plan)}"
     numbers = itertools.count(2)
     free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
-    remedy = f"Use {spelled('name', free)}, or continue that one: `tune-dml resume {plan.name}`."
-    raise ConfigError(option_problem("name", rule, None, remedy))
+    more = f"`tune-dml resume {plan.name}`, or `tune-dml extend {plan.name}` to add to it"
+    return [option_problem("name", rule, None, f"Use {spelled('name', free)}, or continue that one: {more}.")]
 
 
 def _differences(stored: Plan, plan: Plan) -> str:
