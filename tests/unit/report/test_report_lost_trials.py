@@ -195,3 +195,15 @@ def test_where_one_value_finished_nothing_is_compared(tmp_path):
     failures = {(f"rho={rho}", seed): BEHIND for rho in (0.1, 0.5, 0.9, 1) for seed in range(5)}
     found = summary(of(tmp_path, failures=failures, baseline=None, space=rho_space(baseline=None)))
     assert "Nothing can be said about rho on glyphs: only one value has results." in found.answer.sentences
+
+
+def test_lost_trials_enter_no_statement_on_training_or_seeds(tmp_path: Path) -> None:
+    """A value that diverged at step 200 moved the last quarter to steps 100 to 200, and led under a selection rule."""
+    lost = [f"rho={value:g}" for value in STEEP if value != 0.01]
+    alone = judged(tmp_path, histories=True, failures=diverged(*lost), baseline=None)
+    assert "steps 100 to 200" not in alone.text
+    assert {label for label, _ in alone.knob["still_gaining"]} <= {"rho=0.01"}
+    assert alone.knob["selection_rules"] == []
+    assert "No two values share two seeds, so there is no interval." in alone.text
+    assert "One seed gives no interval." not in alone.text
+    assert "Seeds move all cells together" not in alone.text

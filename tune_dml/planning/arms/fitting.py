@@ -42,12 +42,13 @@ def fitting_space(
 
 def untuned_notes(space: Space, part: TrainingPart | None, settings: Mapping[str, Value]) -> tuple[str, ...]:
     """Note that rate and steps are general values if nothing was measured on the pictures."""
-    chosen = {**space.fixed, **settings}
+    chosen = {*space.fixed, *settings, *(knob.path for knob in space.knobs)}
     missing = [path for path in _MEASURED if path not in chosen]
     if part is None or "task.name" in chosen or not missing:
         return ()
+    those = "are those" if len(missing) > 1 else "is that"
     return (
-        f"{' and '.join(missing)} are those of small networks in general: nothing was measured on these pictures. "
+        f"{' and '.join(missing)} {those} of small networks in general: nothing was measured on these pictures. "
         f"`tune-dml init {settings['data.root']}` trains briefly, and names values for {spelled('settings')}",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,12 +46,21 @@ class Analysis(CellComparisons):
     @cached_property
     def histories(self) -> dict[str, Histories]:
         """Training histories of the trials behind each knob's curve, by knob key."""
-        rows = self.logged.of([trial.key for trial in self.results.trials])
+        return self._histories([trial.key for trial in self.results.trials])
+
+    @cached_property
+    def finished_histories(self) -> dict[str, Histories]:
+        """The same of finished trials alone: those that were lost or stopped ended at other steps."""
+        return self._histories([trial.key for trial in self.results.trials if trial.status == "finished"])
+
+    def _histories(self, trials: Sequence[str]) -> dict[str, Histories]:
+        rows = self.logged.of(trials)
         baseline = self.baseline.label if self.baseline else None
-        return {
-            knob.key: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)
+        levels = {
+            knob.key: {p.label: [key for key in p.trials if key in rows] for p in knob.points_and_baseline}
             for knob in self.knobs
         }
+        return {key: histories_of(rows, trials_of, baseline) for key, trials_of in levels.items()}
 
     @cached_property
     def pair(self) -> Pair:

@@ -36,11 +36,11 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """
     if knob.isolated.problem and knob is not next(other for other in analysis.knobs if other.arm == knob.arm):
         return None
-    histories = analysis.histories[knob.key]
-    changes = histories.changes(analysis.metric.key, LAST)
+    histories, finished = analysis.histories[knob.key], analysis.finished_histories[knob.key]
+    changes = finished.changes(analysis.metric.key, LAST)
     gaining = _gaining(analysis, changes)
     sentence = _sentence(analysis, histories, changes)
-    rules = _rules(analysis, knob, histories)
+    rules = _rules(analysis, knob, finished)
     panels = histories.panels((analysis.metric.key, _LOSS))
     body: list[Block] = []
     if analysis.metric.key not in {panel.metric.key for panel in panels}:

@@ -258,7 +258,8 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str
     elif knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs vary.")
     elif any(point.seeds for point in knob.points):
-        parts.append("One seed gives no interval.")
+        alone = max(len(point.seeds) for point in knob.points) == 1
+        parts.append(f"{'One seed gives' if alone else 'No two values share two seeds, so there is'} no interval.")
     drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:
         parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")

@@ -83,14 +83,15 @@ def _figures(analysis: Analysis) -> tuple[Figure, ...]:
     cells = [[cell(label, column) for column in range(len(table.seeds))] for label in shown]
     seeds = [str(seed) for seed in table.seeds]
     spread = float(np.nanstd(filled.mean(0), ddof=1))
-    text = f"Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing removes."
+    text = f" Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing removes."
+    text = text if len(table.labels) > 1 else ""  # one cell does not tell seeds from noise
     more = "" if len(shown) == len(labels) else f" The first {len(shown)} of {len(labels)} cells."
     return (
         Figure(
             "cells-by-seed",
             lambda narrow: heat(shown, seeds, cells, ("cell", "seed"), narrow=narrow),
-            f"{metric.label} of every trial, cell by seed. {text}",
-            f"{metric.axis} of every trial; shaded by the result without the seed's common effect. {text}{more}",
+            f"{metric.label} of every trial, cell by seed.{text}",
+            f"{metric.axis} of every trial; shaded by the result without the seed's common effect.{text}{more}",
         ),
     )
 
