@@ -9,6 +9,7 @@ from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
+from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Notes
 from tune_dml.space import Grid, Knob
 
@@ -96,8 +97,13 @@ def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):
 def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     trials = [replace(t, metrics={METRIC: 50.0 + t.seed, **loss}) for t in one_knob.trials]
     results: Results = replace(one_knob, trials=tuple(trials))
-    assert not analyse(results).knobs[0].unused
+    (knob,) = analyse(results).knobs
+    assert not knob.unused
     assert section(results, "alike") is None
+    wide = analyse(results, margin=20.0)
+    assert wide.knobs[0].sensitivity.verdict == "insensitive"
+    equal = "its 5 values gave exactly the same validation R@1 under every seed. Check that it is used."
+    assert knob_headline(wide, wide.knobs[0]) == f"rho does not matter on glyphs: {equal}"
 
 
 def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):

@@ -107,6 +107,8 @@ def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Differ
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
         where = analysis.results.plan.dataset + knob.isolated.average
+        if equal := _equal(metric, knob):
+            return f"{symbol} does not matter on {where}: {equal}{_but_unknown(knob)}. Check that it is used."
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         diverged = any(point.diverged for point in knob.points)
@@ -225,6 +227,15 @@ def _unused(knob: KnobAnalysis) -> str:
     )
 
 
+def _equal(metric: MetricName, knob: KnobAnalysis) -> str:
+    """Return that each seed gave one result at all values; empty if not. Equal counts do not prove an unused knob."""
+    by_seed: dict[int, set[float]] = {}
+    for seed, value in (item for point in knob.points for item in point.seeds):
+        by_seed.setdefault(seed, set()).add(value)
+    same = all(len(values) == 1 for values in by_seed.values())
+    return f"its {len(_trained(knob))} values gave exactly the same {metric.label} under every seed" if same else ""
+
+
 def _trained(knob: KnobAnalysis) -> list[CurvePoint]:
     return [point for point in knob.points if point.seeds]
 
@@ -249,9 +260,11 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     if verdict.verdict == "sensitive":
         return f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{beside}"
     if verdict.verdict == "insensitive":
+        equal = _equal(metric, knob)
+        check = f" But {equal}. Check that it is used." if equal else ""
         return (
             f"{symbol} does not matter{average}: every difference is significantly below {margin}, the smallest that matters. "
-            f"The largest: {gap}{_limit(metric, verdict.largest)}{_but_unknown(knob)}."
+            f"The largest: {gap}{_limit(metric, verdict.largest)}{_but_unknown(knob)}.{check}"
         )
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
