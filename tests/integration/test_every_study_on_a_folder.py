@@ -1,5 +1,7 @@
 """Every study on a folder of one's own: 40 classes of 6 pictures, drawn here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,8 @@ def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
     assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
     measured = {"optim.lr": 1e-3, "training.steps": 50}
     assert not any("in general" in said for said in study_of(asked("sec_eta", root, **measured)).notes)
+    searched = study_of(replace(asked("sec_eta", root), tune={"optim.lr": (1e-3, 1e-2)})).notes
+    assert any(said.startswith("training.steps is that of small networks in general") for said in searched)
 
 
 @pytest.mark.parametrize(
