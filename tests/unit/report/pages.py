@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -54,6 +55,7 @@ class Reader(HTMLParser):
         self.here.pieces.append(data)
 
 
+@cache
 def read(html: str) -> Element:
     reader = Reader()
     reader.feed(html)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,29 @@ def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> t
 
 def page_of(head: PageHead, sections: Sequence[Section]) -> str:
     """Return the HTML of any page: head, sections with a title, and the folded appendix."""
+    script = _part("page.js")
+    titled = [section for section in sections if section.title]
+    page: str = _template().render(
+        head=head,
+        answer=head.answer,
+        shown=[section for section in titled if not section.appendix],
+        appendix=[section for section in titled if section.appendix],
+        css=_css(_part("page.css")),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    return page
+
+
+def _part(name: str) -> str:
+    return files("tune_dml.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    """Compile the page's template once: it takes as long as a third of a small report."""
     from jinja2 import Environment, StrictUndefined
 
-    here = files("tune_dml.report.page")
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -97,18 +118,7 @@ def page_of(head: PageHead, sections: Sequence[Section]) -> str:
     environment.filters.update(
         code=_with_code, shortened=_shortened, rows=_rows, first_word=lambda text: text.partition(" ")[0]
     )
-    template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
-    script = here.joinpath("page.js").read_text(encoding="utf-8")
-    titled = [section for section in sections if section.title]
-    return template.render(
-        head=head,
-        answer=head.answer,
-        shown=[section for section in titled if not section.appendix],
-        appendix=[section for section in titled if section.appendix],
-        css=_css(here.joinpath("page.css").read_text(encoding="utf-8")),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
+    return environment.from_string(_part("page.html"))
 
 
 def _css(text: str) -> str:
