@@ -85,10 +85,16 @@ def _own_working_directory(_working_directories, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def cache_dir(tmp_path_factory) -> Path:
-    """Decoded data sets, shared by all processes of the run."""
+def of_the_run(tmp_path_factory) -> Path:
+    """A folder of all processes of the run."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "decoded"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def cache_dir(of_the_run) -> Path:
+    """Decoded data sets, shared by all processes of the run."""
+    folder = of_the_run / "decoded"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -153,13 +159,17 @@ def command_line(capsys, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def new_database(tmp_path_factory):
-    """Copies an MLflow store without any run into a folder; MLflow takes seconds to make its tables."""
+def new_database(of_the_run):
+    """Copies an MLflow store without any run into a folder; MLflow takes seconds to make its tables, once a run."""
+    from filelock import FileLock
+
     from tune_dml.tracking.client import open_client, quiet_mlflow
 
-    source = tmp_path_factory.mktemp("database")
-    with quiet_mlflow():
-        open_client(f"sqlite:///{source}/mlflow.db")
+    source = of_the_run / "database"
+    with FileLock(f"{source}.lock"), quiet_mlflow():
+        if not source.exists():
+            source.mkdir()
+            open_client(f"sqlite:///{source}/mlflow.db")
 
     def copied(folder) -> str:
         for file in source.glob("mlflow.db*"):

@@ -18,7 +18,8 @@ class Batch:
 
     def __init__(self, embeddings, labels):
         unit = embeddings / embeddings.norm(dim=1, keepdim=True)
-        self.S = unit @ unit.T
+        rows = (unit @ unit.T).unbind()  # one step back for all entries; each S[i, j] of a tensor would be its own
+        self.S = {(i, j): cosine for i, row in enumerate(rows) for j, cosine in enumerate(row.unbind())}
         self.y = labels.tolist()
         self.B = len(self.y)
         self.zero = 0 * embeddings.sum()

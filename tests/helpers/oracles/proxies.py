@@ -19,9 +19,9 @@ def unit(vectors):
 
 def lse(terms, *, one=False):
     """log Σ e^x, or log(1 + Σ e^x); plain except for the shift by the largest term."""
-    terms = [*terms, torch.zeros((), dtype=torch.float64)] if one else list(terms)
-    top = max(float(term.detach()) for term in terms)
-    return top + sum(torch.exp(term - top) for term in terms).log()
+    terms = torch.stack([*terms, torch.zeros((), dtype=torch.float64)] if one else list(terms))
+    top = terms.max().item()
+    return top + torch.exp(terms - top).sum().log()
 
 
 class Batch:
@@ -30,13 +30,13 @@ class Batch:
     def __init__(self, embeddings, labels, proxies, gamma=1.0):
         self.y = labels.tolist()
         self.B, self.C, self.K = len(self.y), proxies.shape[0], proxies.shape[1]
-        self.fh, self.wh = unit(embeddings), unit(proxies)
+        self.fh, self.wh = unit(embeddings).unbind(), [own.unbind() for own in unit(proxies)]
         self.S = [[self.pooled(i, c, gamma) for c in range(self.C)] for i in range(self.B)]
 
     def pooled(self, i, c, gamma):
-        s = [self.fh[i] @ self.wh[c, k] for k in range(self.K)]
-        total = lse([value / gamma for value in s])
-        return sum(torch.exp(value / gamma - total) * value for value in s)
+        s = torch.stack(self.wh[c]) @ self.fh[i]
+        weights = torch.exp(s / gamma - s.max() / gamma)
+        return (weights * s).sum() / weights.sum()
 
     def regularizer(self):
         if self.K == 1:
@@ -45,7 +45,7 @@ class Batch:
         for c in range(self.C):
             for s in range(self.K):
                 for t in range(s):
-                    total = total + torch.sqrt(2 - 2 * self.wh[c, s] @ self.wh[c, t] + 1e-5)
+                    total = total + torch.sqrt(2 - 2 * self.wh[c][s] @ self.wh[c][t] + 1e-5)
         return total / (self.C * self.K * (self.K - 1))
 
 
@@ -58,7 +58,7 @@ def proxy_nca(embeddings, labels, *, proxies, scale=3.0, include_positive=False)
     batch = Batch(embeddings, labels, proxies)
     total = 0.0
     for i, y in enumerate(batch.y):
-        D2 = [(scale * batch.fh[i] - scale * batch.wh[c, 0]).square().sum() for c in range(batch.C)]
+        D2 = [(scale * batch.fh[i] - scale * batch.wh[c][0]).square().sum() for c in range(batch.C)]
         total = total + D2[y] + lse([-D2[c] for c in range(batch.C) if include_positive or c != y])
     return total / batch.B
 
@@ -68,7 +68,7 @@ def proxy_nca_pp(embeddings, labels, *, proxies, temperature):
     batch = Batch(embeddings, labels, proxies)
     total = 0.0
     for i, y in enumerate(batch.y):
-        D2 = [(batch.fh[i] - batch.wh[c, 0]).square().sum() / temperature for c in range(batch.C)]
+        D2 = [(batch.fh[i] - batch.wh[c][0]).square().sum() / temperature for c in range(batch.C)]
         total = total + D2[y] + lse([-D2[c] for c in range(batch.C)])
     return total / batch.B
 

@@ -31,10 +31,10 @@ KNOBS = {
     "hap2s": [{}, {"gamma": 0.05, "margin": 0}],
     "dro_topk": [
         {"k": 5, "base": "binomial"},
-        {"k": 30, "denominator": "nonzero"},
-        *({"k": k} for k in (1, 60, 10**6)),
+        {"k": 20, "denominator": "nonzero"},
+        *({"k": k} for k in (1, 30, 10**6)),
     ],
-    "dro_topk_pn": [{"k": 2}, {"k": 8, "base": "binomial"}, {"k": 40}, {"k": 10**6}],
+    "dro_topk_pn": [{"k": 2}, {"k": 8, "base": "binomial"}, {"k": 24}, {"k": 10**6}],
     "dro_kl": [
         *({"gamma": 0.5}, {"gamma": 0.01, "base": "binomial"}, {"gamma": 0.1, "drop_zeros": True}),
         *({"gamma": 0.1, "weights": "expm1"}, {"gamma": 0.3, "samples": 20}),
@@ -60,15 +60,15 @@ KNOBS = {
     ],
     "proxy_nca_pp": [{}, {"temperature": 1.0}],
 }
-CASES = [(name, knobs) for name in ORACLES for knobs in KNOBS.get(name, [LOSSES[name].example])]
-BALANCED, UNEQUAL = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4]
+CASES = {name: KNOBS.get(name, [LOSSES[name].example]) for name in ORACLES}
+BALANCED, UNEQUAL = [0, 0, 0, 1, 1, 1, 2, 2, 2], [0, 0, 0, 0, 1, 1, 2, 3, 3, 4]
 LABELS = {
     "balanced": BALANCED,
-    "shuffled": [2, 0, 1, 3, 0, 2, 1, 3, 2, 0, 1, 3],
+    "shuffled": [2, 0, 1, 0, 2, 1],
     "unequal": UNEQUAL,
     "classes missing": [4, 4, 4, 4, 1, 1, 0],
     "two": [0, 0, 1, 1],
-    "two views": [0, 1, 2, 3, 4, 0, 1, 2, 3, 4],
+    "two views": [0, 1, 2, 3, 0, 1, 2, 3],
     "single class": [3, 3, 3, 3],
     "all unique": [0, 1, 2, 3],
     "one sample": [3],
@@ -93,8 +93,8 @@ def oracle(name, knobs, loss, embeddings, labels):
     return ORACLES[name](embeddings, labels, **resolved, **dict(loss.named_parameters())) + 0 * embeddings.sum()
 
 
-def equals_the_naive_loop(name, knobs, labels):
-    loss, embeddings, labels = setting(name, knobs, labels)
+def equals_the_naive_loop(name, knobs, batch):
+    loss, embeddings, labels = setting(name, knobs, LABELS[batch])
     value, expected = loss(embeddings, labels), oracle(name, knobs, loss, embeddings, labels)
     torch.testing.assert_close(value, expected, rtol=1e-11, atol=1e-13)
     pulls = zip(gradients(value, loss, embeddings), gradients(expected, loss, embeddings), strict=True)
@@ -102,22 +102,24 @@ def equals_the_naive_loop(name, knobs, labels):
         torch.testing.assert_close(pull, wanted, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_value_and_gradients_equal_the_naive_loop(name, knobs):
-    assert (
-        failing({batch: partial(equals_the_naive_loop, name, knobs, labels) for batch, labels in LABELS.items()}) == []
-    )
+def each_case(check, name, *cases):
+    """What fails of a loss, with each of its knobs and each case."""
+    calls = {(str(knobs), *case): partial(check, name, knobs, *case) for knobs in CASES[name] for case in cases}
+    return failing({" ".join(map(str, key)): call for key, call in calls.items()})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradients_equal_the_naive_loop(name):
+    assert each_case(equals_the_naive_loop, name, *((labels,) for labels in LABELS)) == []
 
 
 @pytest.mark.parametrize("name", [name for name in ORACLES if not issubclass(LOSSES[name], ProxyLoss)])
 def test_labels_of_pairs_are_any_whole_numbers(name):
-    knobs = KNOBS.get(name, (LOSSES[name].example,))[0]
-    loss, embeddings, labels = setting(name, knobs, [5, 5, -1, -1, 9, 9, 100, 100])
-    torch.testing.assert_close(loss(embeddings, labels), oracle(name, knobs, loss, embeddings, labels))
+    loss, embeddings, labels = setting(name, CASES[name][0], [5, 5, -1, -1, 9, 9, 100, 100])
+    torch.testing.assert_close(loss(embeddings, labels), oracle(name, CASES[name][0], loss, embeddings, labels))
 
 
-@pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_float32_agrees_with_float64(name, knobs):
+def agrees_with_float64(name, knobs):
     loss, embeddings, labels = setting(name, knobs, UNEQUAL)
     single, narrow, _ = setting(name, knobs, UNEQUAL, torch.float32)
     exact, value = loss(embeddings, labels), single(narrow, labels)
@@ -129,9 +131,18 @@ def test_float32_agrees_with_float64(name, knobs):
         torch.testing.assert_close(pull.double(), wanted, rtol=1e-3, atol=2e-5 * max(1.0, wanted.abs().max().item()))
 
 
-@pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_the_balanced_batch_exercises_every_loss(name, knobs):
+@pytest.mark.parametrize("name", CASES)
+def test_float32_agrees_with_float64(name):
+    assert each_case(agrees_with_float64, name, ()) == []
+
+
+def is_exercised(name, knobs):
     loss, embeddings, labels = setting(name, knobs, BALANCED)
     value = loss(embeddings, labels)
     assert abs(value) > 1e-3
     assert all(gradient.abs().max() > 1e-4 for gradient in gradients(value, loss, embeddings))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_balanced_batch_exercises_every_loss(name):
+    assert each_case(is_exercised, name, ()) == []
