@@ -36,7 +36,7 @@ TESTS = [
 ]
 LIBRARIES = [
     *("torch", "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.cluster", "pydantic", "typer", "rich"),
-    *("pytest", "hypothesis", "sqlalchemy", "optuna", "yaml", "jinja2"),
+    *("pytest", "sqlalchemy", "optuna", "yaml", "jinja2"),
 ]
 GOAL = 0.9
 WHILE_IMPORTING = "import"

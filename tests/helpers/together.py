@@ -2,6 +2,9 @@
 
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
 
 
 def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
@@ -18,3 +21,16 @@ def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
             traceback.print_exception(error)
             names.append(name)
     return names
+
+
+def drawn(times: int) -> Callable[[Callable[[np.random.Generator], object]], Callable[[], None]]:
+    """A test with this many random inputs: it draws them from its argument, and the seeds that fail are named."""
+
+    def decorated(check: Callable[[np.random.Generator], object]) -> Callable[[], None]:
+        def test() -> None:
+            draws = {f"seed {seed}": partial(check, np.random.default_rng(seed)) for seed in range(times)}
+            assert failing(draws) == []
+
+        return test
+
+    return decorated

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.together import drawn
 from helpers.trials import TASKS, config_of, learner_of, run
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trainables.data.alterations import relabelled, thinned
 from trainables.errors import ConfigError
@@ -17,12 +16,10 @@ def _labels(counts):
     return np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    counts=st.lists(st.integers(1, 5), min_size=12, max_size=40), seed=st.integers(0, 5), fraction=st.floats(0.05, 0.5)
-)
-def test_identity_60_parts_are_disjoint_in_classes_and_cover_everything(counts, seed, fraction):
-    counts = [max(2, n) if i % 2 else n for i, n in enumerate(counts)]
+@drawn(60)
+def test_identity_60_parts_are_disjoint_in_classes_and_cover_everything(random):
+    seed, fraction = int(random.integers(6)), random.uniform(0.05, 0.5)
+    counts = [max(2, n) if i % 2 else n for i, n in enumerate(random.integers(1, 6, random.integers(12, 41)).tolist())]
     labels = _labels(counts)
     test_classes = range(len(counts) // 2, len(counts))
     split = class_disjoint_split(labels, test_classes, seed=seed, validation_fraction=fraction)

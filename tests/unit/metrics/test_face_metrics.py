@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from helpers.together import drawn
 
 from trainables.errors import ConfigError
 from trainables.metrics import rank_1_with_distractors, verification_metrics
@@ -113,10 +112,9 @@ def naive_rank_1(probes, labels, strangers) -> float:
     return 100 * hits / trials
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.integers(2, 25), st.integers(1, 5), st.integers(1, 30), st.integers(0, 1000))
-def test_rank_1_equals_loops(count, persons, distractors, seed):
-    rng = np.random.default_rng(seed)
+@drawn(40)
+def test_rank_1_equals_loops(rng):
+    count, persons, distractors = rng.integers([2, 1, 1], [26, 6, 31]).tolist()
     labels = rng.integers(0, persons, count)
     labels[:2] = 0
     probes = rng.integers(0, 3, (count, 3)) + np.array([1.0, 0, 0])  # ties and duplicates

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import retrieval_oracles as oracles
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from helpers.together import drawn
 
 from trainables.errors import ConfigError
 from trainables.metrics import RETRIEVAL_METRICS, families, retrieval, retrieval_metrics, search
@@ -26,32 +25,28 @@ def blobs(sizes, dim=8, noise=1.2, dtype=np.float64):
 
 
 VARIED = [1, 1, 2, 2, 3, 3, 4, 5, 9, 30, 60]
-TIES = st.sampled_from(["pessimistic", "optimistic"])
-FLOATS = st.sampled_from([np.float32, np.float64])
+TIES = ["pessimistic", "optimistic"]
+FLOATS = [np.float32, np.float64]
 
 
-def grid_vectors(count, dim):
-    """Vectors of -1, 0, 1: many duplicates, exact ties and zeros."""
-    row = st.lists(st.integers(-1, 1), min_size=dim, max_size=dim)
-    vectors = st.lists(row, min_size=count, max_size=count)
-    return vectors.map(lambda rows: np.array(rows, dtype=np.float64).reshape(count, dim))
+def labelled(random, classes=None, dim=None):
+    """Vectors of -1, 0, 1: many duplicates, exact ties and zeros; a third of the batches is small."""
+    count, dim = random.integers(1, random.choice([6, 41, 41])), dim or random.integers(1, 6)
+    highest = random.integers(0, count + 1) if classes is None else classes
+    return random.integers(-1, 2, (count, dim)).astype(np.float64), random.integers(0, highest + 1, count)
 
 
-@st.composite
-def labelled(draw, classes=None, dim=None):
-    count, dim = draw(st.integers(1, 40)), dim or draw(st.integers(1, 5))
-    highest = draw(st.integers(0, count)) if classes is None else classes
-    labels = draw(st.lists(st.integers(0, highest), min_size=count, max_size=count))
-    return draw(grid_vectors(count, dim)), np.array(labels)
+def paired(random):
+    """The same, and some class has two."""
+    while True:
+        vectors, labels = labelled(random)
+        if np.bincount(labels).max() > 1:
+            return vectors, labels
 
 
-PAIRED = labelled().filter(lambda data: np.bincount(data[1]).max() > 1)
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(labelled(), TIES, FLOATS)
-def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
-    vectors, labels = data
+@drawn(60)
+def test_equals_sorted_loops_under_ties_and_duplicates(random):
+    (vectors, labels), ties, dtype = labelled(random), random.choice(TIES), random.choice(FLOATS)
     lists = oracles.relevance_lists(vectors, labels, ties=ties)
     if not lists:
         with pytest.raises(ConfigError, match="at least one query"):
@@ -63,9 +58,10 @@ def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
     assert got["queries"] + got["queries_without_match"] == len(labels)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(labelled(classes=4, dim=3), labelled(classes=6, dim=3), TIES, FLOATS)
-def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
+@drawn(50)
+def test_query_gallery_equals_sorted_loops(random):
+    query, gallery = labelled(random, classes=4, dim=3), labelled(random, classes=6, dim=3)
+    ties, dtype = random.choice(TIES), random.choice(FLOATS)
     lists = oracles.relevance_lists(*query, gallery, ties)
     if not lists:
         return
@@ -75,17 +71,11 @@ def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
     assert got["queries_without_match"] == len(query[1]) - len(lists)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(
-    PAIRED,
-    FLOATS,
-    st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 80), st.integers(1, 12)),
-    st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 100)),
-)
-def test_blocked_equals_unblocked(data, dtype, lengths, choices):
-    vectors, labels = data
-    tile, run, entries, step = lengths
-    compared, sparse, picked = choices
+@drawn(30)
+def test_blocked_equals_unblocked(random):
+    (vectors, labels), dtype = paired(random), random.choice(FLOATS)
+    tile, run, entries, step = random.integers(1, [13, 6, 81, 13]).tolist()
+    compared, sparse, picked = random.integers(0, [5, 9, 101]).tolist()
     whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrieval, "_tile_length", lambda *_: tile)
@@ -205,11 +195,9 @@ def test_identity_52_worked_example_of_the_multi_proxy_anchor_paper(shown):
     assert tuple(round(got[key], 1) for key in keys) == TABLE_3[shown]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(PAIRED, TIES)
-def test_identities_53_to_55_order_among_metrics(data, ties):
-    vectors, labels = data
-    got = retrieval_metrics(vectors, labels, range(1, 12), ties=ties)
+@drawn(60)
+def test_identities_53_to_55_order_among_metrics(random):
+    got = retrieval_metrics(*paired(random), range(1, 12), ties=random.choice(TIES))
     assert got["ndcg_at_1"] == got["recall_at_1"] == got["precision_at_1"] == got["map_at_1"]
     recalls = [got[f"recall_at_{k}"] for k in range(1, 12)]
     assert recalls == sorted(recalls)
@@ -270,12 +258,10 @@ def test_identity_59_rotation_and_row_scaling_change_nothing(scale):
     assert_same(single, retrieval_metrics(vectors, labels, KS), 1e-12)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(PAIRED, st.randoms(use_true_random=False))
-def test_order_of_rows_and_names_of_classes_do_not_matter(data, random):
-    vectors, labels = data
-    order = list(range(len(labels)))
-    random.shuffle(order)
+@drawn(40)
+def test_order_of_rows_and_names_of_classes_do_not_matter(random):
+    vectors, labels = paired(random)
+    order = random.permutation(len(labels))
     renamed = (7 - 3 * labels)[order]
     assert_same(retrieval_metrics(vectors[order], renamed), retrieval_metrics(vectors, labels), 1e-12)
 

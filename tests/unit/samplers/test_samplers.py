@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from helpers.together import drawn
 
 from trainables.errors import ConfigError
 from trainables.samplers import SAMPLERS, build_sampler, local, sampler_problems, whole_batch
@@ -14,14 +13,10 @@ def _labels(counts):
     return np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    counts=st.lists(st.integers(1, 7), min_size=4, max_size=20),
-    m=st.integers(1, 5),
-    step=st.integers(0, 10**9),
-    seed=st.integers(0, 2**31),
-)
-def test_m_per_class_is_balanced(counts, m, step, seed):
+@drawn(60)
+def test_m_per_class_is_balanced(random):
+    counts, m = random.integers(1, 8, random.integers(4, 21)).tolist(), int(random.integers(1, 6))
+    step, seed = random.integers(0, [10**9, 2**31]).tolist()
     labels = _labels(counts)
     batch = build_sampler("m_per_class", labels, 4 * m, instances_per_class=m, seed=seed).batch(step)
     drawn = labels[batch]
@@ -44,9 +39,9 @@ def test_a_batch_depends_on_seed_and_step_alone(name):
     assert not np.array_equal(other.batch(0), one.batch(0))
 
 
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 60), size=st.integers(1, 60), seed=st.integers(0, 100), epoch=st.integers(0, 50))
-def test_random_covers_an_epoch_without_repeats(n, size, seed, epoch):
+@drawn(40)
+def test_random_covers_an_epoch_without_repeats(random):
+    n, size, seed, epoch = random.integers([1, 1, 0, 0], [61, 61, 101, 51]).tolist()
     size = min(size, n)
     sampler = build_sampler("random", np.zeros(n), size, seed=seed)
     steps = sampler.steps_per_epoch
@@ -62,7 +57,8 @@ def test_epochs_are_shuffled_differently():
     assert not np.array_equal(sampler.batch(0), sampler.batch(1))
 
 
-@given(size=st.integers(0, 50), world=st.integers(1, 9))
+@pytest.mark.parametrize("world", range(1, 10))
+@pytest.mark.parametrize("size", [0, 1, 8, 50])
 def test_ranks_partition_the_batch_in_order(size, world):
     batch = np.random.default_rng(0).permutation(size)
     parts = [local(batch, rank, world) for rank in range(world)]
