@@ -194,7 +194,7 @@ def confirmed_cells(results):
 def test_an_arm_gains_nothing_by_having_more_cells():
     """Six equal arms of 1 to 6 equal cells: their best means rise with the number of cells, and no arm is called better."""
     random = np.random.default_rng(3)
-    drawn = [at_best([random.normal(size=(cells, 6)) for cells in range(1, 7)]) for _ in range(300)]
+    drawn = [at_best([random.normal(size=(cells, 6)) for cells in range(1, 7)]) for _ in range(100)]
     means = np.mean([found.values.mean(1) for found in drawn], 0)
     assert means[-1] > 0.4
     assert np.mean([(found.tuned.pairs().low > 0).any() for found in drawn]) <= 0.05

@@ -73,7 +73,7 @@ def test_it_can_be_taken_at_its_word():
     """Of cells said to be the best with a probability around p, about p are; cells as far apart as noise lets tell."""
     random = np.random.default_rng(5)
     said, was = [], []
-    for _ in range(300):
+    for _ in range(150):
         truth = 1.5 * random.normal(size=6)
         values = truth[:, None] + random.normal(size=(6, 4)) + 3 * random.normal(size=4)
         said.append(p_best(values, draws=500))
@@ -81,7 +81,7 @@ def test_it_can_be_taken_at_its_word():
     probability, best = np.concatenate(said), np.concatenate(was)
     for low, high in ((0.0, 0.1), (0.1, 0.4), (0.4, 0.8), (0.8, 1.01)):
         among = (probability >= low) & (probability < high)
-        assert among.sum() > 50
+        assert among.sum() > 25
         spread = np.sqrt(0.25 / among.sum())
         assert best[among].mean() == pytest.approx(probability[among].mean(), abs=3 * spread)
 
@@ -118,20 +118,24 @@ def test_one_cell_has_no_difference():
 
 
 @pytest.mark.parametrize(
-    ("cells", "seeds", "shared"), slow_after(1, [(6, 3, 3.0), (1, 3, 1.0), (6, 10, 1.0), (18, 5, 1.0)])
+    ("cells", "seeds", "shared", "sweeps"),
+    slow_after(
+        1, [(6, 3, 3.0, 200), *((*case, 600) for case in [(6, 3, 3.0), (1, 3, 1.0), (6, 10, 1.0), (18, 5, 1.0)])]
+    ),
 )
-def test_intervals_cover_the_truth(cells, seeds, shared):
-    """600 sweeps whose cells rise and fall together by `shared` and alone by 1; Monte Carlo error 0.9 points."""
+def test_intervals_cover_the_truth(cells, seeds, shared, sweeps):
+    """Cells rise and fall together by `shared` and alone by 1; 200 sweeps miss a coverage below 85 % once in 100 times."""
     rng = np.random.default_rng(2)
     alone, summed = [], []
-    for _ in range(600):
+    for _ in range(sweeps):
         first = trial_spread(shared * rng.normal(size=(1, seeds)) + rng.normal(size=(cells, seeds)))
         second = trial_spread(0.5 * rng.normal(size=(1, seeds)) + 0.5 * rng.normal(size=(cells, seeds)))
         alone.append(first.low <= math.hypot(shared, 1) <= first.high)
         total = together([first, second])
         summed.append(total.low <= math.sqrt(shared**2 + 1.5) <= total.high)
-    assert 0.925 <= np.mean(alone) <= 0.985
-    assert 0.925 <= np.mean(summed) <= 0.985
+    error = 2.8 * math.sqrt(0.95 * 0.05 / sweeps)
+    assert 0.95 - error <= np.mean(alone) <= 0.96 + error
+    assert 0.95 - error <= np.mean(summed) <= 0.96 + error
 
 
 def tables(generator, levels, seeds, noise, *, turned=False):

@@ -45,7 +45,7 @@ def test_seeds_take_the_noise_out_of_the_shares():
     """Naively a knob that does nothing explains 13 % here."""
     rng = np.random.default_rng(1)
     shares = []
-    for _ in range(100):
+    for _ in range(40):
         values = (3 * SECOND)[..., None] + 2 * rng.normal(size=(5, 4, 5))
         found = importance_of_grid(values)
         assert not found.problem
@@ -56,14 +56,17 @@ def test_seeds_take_the_noise_out_of_the_shares():
 @pytest.mark.parametrize(
     ("surface", "seeds"), slow_after(1, [(2 * FIRST * (1 + SECOND), 5), (3 * SECOND, 3), (2 * FIRST + 2 * SECOND, 5)])
 )
-@pytest.mark.parametrize("slope", slow_after(1, [3.0, 0.0]))
-def test_intervals_of_a_grid_hold_at_once(surface, seeds, slope):
-    """Wrong in at most 5 % of 150 sweeps, within Monte Carlo error; also where seeds react differently to a knob."""
+@pytest.mark.parametrize(("slope", "sweeps"), slow_after(1, [(3.0, 60), (3.0, 150), (0.0, 150)]))
+def test_intervals_of_a_grid_hold_at_once(surface, seeds, slope, sweeps):
+    """Wrong in at most 5 %, within Monte Carlo error; also where seeds react differently to a knob.
+
+    60 sweeps notice intervals that are wrong in 20 % with a probability of 99 %.
+    """
     rng = np.random.default_rng(2)
     truth, _ = _shapley_effects(surface, 2)
     truth = truth / truth.sum()
     wrong = []
-    for _ in range(150):
+    for _ in range(sweeps):
         reaction = slope * FIRST[..., None] * rng.normal(size=seeds)
         found = importance_of_grid(surface[..., None] + rng.normal(size=(5, 4, seeds)) + reaction)
         missed = (truth < found.low - 1e-9) | (truth > found.high + 1e-9)
@@ -73,7 +76,7 @@ def test_intervals_of_a_grid_hold_at_once(surface, seeds, slope):
 
 def test_noise_alone_is_refused_on_a_grid():
     rng = np.random.default_rng(3)
-    claimed = [not importance_of_grid(rng.normal(size=(5, 4, 3))).problem for _ in range(200)]
+    claimed = [not importance_of_grid(rng.normal(size=(5, 4, 3))).problem for _ in range(100)]
     assert np.mean(claimed) <= 0.05
     assert importance_of_grid(rng.normal(size=(5, 4, 1))).problem == "one seed gives no noise estimate"
 
@@ -135,12 +138,13 @@ def p_values(curve, times, **options):
     ids=["a cliff of the other", "nothing acts", "a narrow peak of the other"],
 )
 def test_an_idle_knob_has_an_effect_in_at_most_5_of_100_searches(curve):
-    found = p_values(curve, 120) <= 0.05
-    assert found.mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 120)
+    """Sixty searches notice an effect in a quarter of them with a probability of 99 %."""
+    found = p_values(curve, 60) <= 0.05
+    assert found.mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 60)
 
 
 def test_it_finds_a_slope_beside_a_cliff_of_another_knob():
-    assert (p_values(lambda x: 12 * x[:, 0] - 12 * (x[:, 1] > 0.7), 40, cells=24) <= 0.05).mean() > 0.8
+    assert (p_values(lambda x: 12 * x[:, 0] - 12 * (x[:, 1] > 0.7), 20, cells=24) <= 0.05).mean() > 0.8
 
 
 def test_it_names_the_range_that_differs_and_by_how_much():

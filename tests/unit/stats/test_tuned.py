@@ -162,7 +162,7 @@ def test_no_difference_of_the_margin_is_called_small(noisy: int | None) -> None:
 @pytest.mark.parametrize(("sign", "count"), slow_after(1, [(1, 10), (-1, 10), (1, 20)]))
 def test_the_best_of_many_equal_baselines_beats_no_cell_by_luck(sign: int, count: int) -> None:
     wrong, found = [], []
-    for values in drawn([0] * (2 * count), 6, 80 if count < 20 else 30):
+    for values in drawn([0] * (2 * count), 6, 40 if count < 20 else 30):
         labels = [f"c{row}" for row in range(count, 2 * count)]
         rows = compare_all_with_best_of(table_of(sign * values), labels, sign=sign)
         assert len(rows) == count
