@@ -1,8 +1,10 @@
 """Many small cases as one test: all are tried, and each that fails is named."""
 
+import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,25 @@ def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
             traceback.print_exception(error)
             names.append(name)
     return names
+
+
+def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """`pytest.mark.parametrize` as one test, for cases that take milliseconds and only read their fixtures."""
+    keys = names.split(", ")
+    cases = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
+
+    def decorated(check: Callable[..., object]) -> Callable[..., None]:
+        def test(**fixtures: Any) -> None:
+            calls = {str(tuple(case.values())): partial(check, **case, **fixtures) for case in cases}
+            assert len(calls) == len(cases) > 0
+            assert failing(calls) == []
+
+        shown = inspect.signature(check).parameters.values()
+        test.__signature__ = inspect.Signature([given for given in shown if given.name not in keys])  # type: ignore[attr-defined]
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorated
 
 
 def drawn(times: int) -> Callable[[Callable[[np.random.Generator], object]], Callable[[], None]]:

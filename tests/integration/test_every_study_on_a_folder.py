@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers.together import for_each
 from PIL import Image
 
 from trainables.context import FolderContext
@@ -47,7 +48,7 @@ def planned(name, root, cache_dir):
     return prepare(asked(name, root), cache_dir=cache_dir).plan
 
 
-@pytest.mark.parametrize("name", spaces())
+@for_each("name", spaces())
 def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
     plan = planned(name, root, cache_dir)
     assert {cell.arm for cell in plan.cells} == {arm.name for arm in spaces()[name].every_arm}
@@ -57,7 +58,7 @@ def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
     assert all(len(names) == 1 for names in arms.values())
 
 
-@pytest.mark.parametrize("name", spaces())
+@for_each("name", spaces())
 def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root):
     study = study_of(asked(name, root))
     here, glyphs = make_plan(study), make_plan(study_of(Request(name, seeds=1)))

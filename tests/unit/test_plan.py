@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from helpers import toys
+from helpers.together import for_each
 
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols, recipes, spaces
@@ -168,12 +169,12 @@ def method_settings(plan):
     }
 
 
-@pytest.mark.parametrize("space", RETRIEVAL)
+@for_each("space", RETRIEVAL)
 def test_a_study_has_the_same_methods_on_glyphs_and_on_a_folder(space):
     assert method_settings(planned(space, "image_folder")) == method_settings(planned(space, "glyphs"))
 
 
-@pytest.mark.parametrize("space", RETRIEVAL)
+@for_each("space", RETRIEVAL)
 def test_all_arms_of_a_study_have_cells_of_their_own_on_a_folder(space):
     plan = planned(space, "image_folder")
     assert {cell.arm for cell in plan.cells} == {arm.name for arm in plan.arms}

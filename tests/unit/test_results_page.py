@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from helpers.together import for_each
 
 from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
@@ -151,7 +152,7 @@ def test_there_are_results_and_they_are_small():
     assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < LARGEST
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@for_each("name", FOLDERS)
 def test_a_result_is_whole(name):
     folder = RESULTS / name
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -165,7 +166,7 @@ def test_a_result_is_whole(name):
     Verdicts.model_validate_json((folder / "verdicts.json").read_text(), strict=True)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@for_each("name", FOLDERS)
 def test_table_and_verdicts_hold_the_same_cells_each_with_all_seeds(name):
     body, table = verdicts(name), pandas.read_csv(RESULTS / name / "table.csv")
     assert list(table["cell"]) == [cell["label"] for cell in body["cells"]]
@@ -178,7 +179,7 @@ def test_table_and_verdicts_hold_the_same_cells_each_with_all_seeds(name):
     assert all(ended.count(cell["label"]) == len(body["seeds"]) for cell in body["cells"])
 
 
-@pytest.mark.parametrize("name", ON_GLYPHS)
+@for_each("name", ON_GLYPHS)
 def test_its_cells_are_those_of_the_command_in_its_readme(name):
     body = verdicts(name)
     command = re.search(r"tune-dml sweep (\S+) --dataset glyphs --seeds \d+", readme(name))

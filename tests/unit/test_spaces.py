@@ -5,6 +5,7 @@ import math
 import pkgutil
 
 import pytest
+from helpers.together import for_each
 
 import search_spaces
 from trainables.errors import ConfigError
@@ -19,14 +20,14 @@ from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.space import METHOD, Grid, Knob, Protocol, Space, Stated, Tie
 
-PAIRS = [(name, protocol.dataset) for name, space in spaces().items() for protocol in space.protocols]
+PAIRS = {(name, protocol.dataset): None for name, space in spaces().items() for protocol in space.protocols}
 
 
 def plan_of(name, dataset, **options):
     return make_plan(study_of(Request(name, dataset, seeds=1, name=name, **options)))
 
 
-@pytest.mark.parametrize(("name", "dataset"), PAIRS)
+@for_each("name, dataset", PAIRS)
 def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset):
     space, plan = spaces()[name], plan_of(name, dataset)
     expected = 0
@@ -39,7 +40,7 @@ def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset
             assert cell.settings[knob.path] in knob.domain.values
 
 
-@pytest.mark.parametrize("name", spaces())
+@for_each("name", spaces())
 def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set_and_loss(name):
     space = spaces()[name]
     for protocols_of in (space.protocols, *(arm.protocols for arm in space.arms if arm.protocols)):
@@ -48,7 +49,7 @@ def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set
         assert space.default_dataset in {dataset for dataset, _ in pairs}
 
 
-@pytest.mark.parametrize("name", spaces())
+@for_each("name", spaces())
 def test_every_printed_number_of_a_space_is_known_and_lies_where_it_looks(name):
     space = spaces()[name]
     arms = {arm.name: arm for arm in space.every_arm}
@@ -70,7 +71,7 @@ def test_every_printed_number_of_a_space_is_known_and_lies_where_it_looks(name):
         assert any(printed <= grid for grid in grids), (published.table, published.methods, printed)
 
 
-@pytest.mark.parametrize("name", protocols())
+@for_each("name", protocols())
 def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
     protocol = protocols()[name]
     layers = method_layers(protocol, next(iter(protocol.methods), None))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.together import for_each
 
 from search_spaces.fidelity import SHEETS
 from search_spaces.papers import BIRDS_CARS
@@ -52,7 +53,7 @@ def paper_of(citation):
     return next(paper for paper in papers().values() if paper.title == citation.title)
 
 
-@pytest.mark.parametrize("name", spaces())
+@for_each("name", spaces())
 def test_a_space_cites_places_that_its_paper_has(name):
     citation = spaces()[name].citation
     if citation is not None:
@@ -62,7 +63,7 @@ def test_a_space_cites_places_that_its_paper_has(name):
         assert citation.location.startswith(("supplement", "rebuttal")) == ("" not in paper.parts)
 
 
-@pytest.mark.parametrize("name", protocols())
+@for_each("name", protocols())
 def test_a_protocol_cites_places_that_its_paper_has(name):
     for source in set(protocols()[name].sources.values()):
         kind, _, rest = source.partition(": ")
@@ -353,7 +354,7 @@ def wrong(decision: Decision, settings) -> bool:
     return decision.verdict == "differs" and decision.settings != {} and holds(decision, settings)
 
 
-@pytest.mark.parametrize("name", SHEET_OF)
+@for_each("name", SHEET_OF)
 def test_ours_is_what_the_sheet_says_of_it(name):
     assert [item for item in decisions_about(name) if wrong(item, RESOLVED[name])] == []
 

@@ -1,6 +1,7 @@
 """The protocol follows the loss, can be chosen by name, and is never silently one that was meant for other losses."""
 
 import pytest
+from helpers.together import for_each
 from helpers.toys import space_of
 
 from trainables.errors import ConfigError
@@ -87,7 +88,7 @@ def test_arms_each_take_the_protocol_of_their_own_loss():
     )
 
 
-@pytest.mark.parametrize("name", protocols())
+@for_each("name", protocols())
 def test_every_protocol_can_be_reached_and_names_losses_that_exist(name):
     protocol = protocols()[name]
     assert set(protocol.methods) <= set(methods_of("loss"))
