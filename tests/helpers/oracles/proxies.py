@@ -31,12 +31,9 @@ class Batch:
         self.y = labels.tolist()
         self.B, self.C, self.K = len(self.y), proxies.shape[0], proxies.shape[1]
         self.fh, self.wh = unit(embeddings).unbind(), [own.unbind() for own in unit(proxies)]
-        self.S = [[self.pooled(i, c, gamma) for c in range(self.C)] for i in range(self.B)]
-
-    def pooled(self, i, c, gamma):
-        s = torch.stack(self.wh[c]) @ self.fh[i]
-        weights = torch.exp(s / gamma - s.max() / gamma)
-        return (weights * s).sum() / weights.sum()
+        s = torch.einsum("id,ckd->ick", unit(embeddings), unit(proxies))
+        weights = torch.exp(s / gamma - s.amax(2, keepdim=True) / gamma)
+        self.S = [row.unbind() for row in (weights * s).sum(2) / weights.sum(2)]
 
     def regularizer(self):
         if self.K == 1:

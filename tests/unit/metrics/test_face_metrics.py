@@ -25,7 +25,7 @@ def naive_verification(first, second, same, folds, far):
     for a, b in zip(first, second, strict=True):
         ends = zip(a / np.sqrt(a @ a), b / np.sqrt(b @ b), strict=True)
         distances.append(float(sum((x - y) ** 2 for x, y in ends)))
-    n = len(distances)
+    n, distances = len(distances), np.array(distances)
     sizes = [n // folds + (i < n % folds) for i in range(folds)]
     accuracies, tars, fars, start = [], [], [], 0
     for size in sizes:
@@ -34,7 +34,7 @@ def naive_verification(first, second, same, folds, far):
         start += size
 
         def accuracy(threshold, members):
-            return sum((distances[i] < threshold) == same[i] for i in members) / len(members)
+            return np.sum((distances[members] < threshold) == same[members]) / len(members)
 
         candidates = [j / 100 for j in range(400)]
         best = max(candidates, key=lambda t: accuracy(t, train))  # the first of the best
