@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tune_dml.planning.request import Request
 ROOT = Path(__file__).parents[2]
 
 
+@cache
 def generator(name="generate"):
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)

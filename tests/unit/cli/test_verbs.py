@@ -207,7 +207,7 @@ def test_an_error_of_the_system_that_names_no_file_is_one_line(command_line, mon
     def fail():
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(cli, "application", lambda: lambda prog_name: fail())
+    monkeypatch.setattr(cli, "application", lambda verb: lambda prog_name: fail())
     assert command_line("spaces")[::2] == (1, f"{place}: {os.strerror(number)}\n")
 
 
