@@ -98,14 +98,14 @@ def test_verdicts_say_what_was_planted():
 
 
 def test_a_verdict_holds_at_once_over_the_whole_page():
-    """Of 40 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
+    """Of 100 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
     wrong = 0
-    for number in range(40):
+    for number in range(100):
         for one in judged_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):
             if any(effect.low > 0 or effect.high < 0 for effect in one.verdict.effects):
                 wrong += 1
                 break
-    assert wrong <= 6  # 5 % of 40, and three Monte Carlo standard errors; of every value by itself it is most of them
+    assert wrong <= 11  # 5 % of 100, and three Monte Carlo standard errors
 
 
 def test_a_step_of_one_query_under_every_seed_is_no_certain_effect():
