@@ -96,7 +96,9 @@ def supervise(words: Sequence[str]) -> int:
             return code or 1
         if driver.was_told:
             break  # a signal ended it, though not in order
-        budgets = _budgets_left(_given(asked), folder, began, time.time())  # `words` may state what an earlier driver left
+        budgets = _budgets_left(
+            _given(asked), folder, began, time.time()
+        )  # `words` may state what an earlier driver left
         spent = any(left <= 0 for left in budgets.values())
         closing = "its budget is spent, closing the session" if spent else "closing the session"
         then = "continuing where it stopped" if attempt < _ATTEMPTS and not spent else closing
