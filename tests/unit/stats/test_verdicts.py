@@ -326,6 +326,9 @@ def test_equal_means_are_still_two_values() -> None:
         ([0.1, 0.3, 0.5], "low", "linear", KnobDomain(0), (0.0,)),
         ([0.5, 0.9], "high", "linear", KnobDomain(0, 1), (1.0,)),
         ([0.5, 0.9, 1.0], "high", "linear", KnobDomain(0, 1), ()),
+        ([320, 480, 640], "high", "log", KnobDomain(1, integer=True), (853.0, 1137.0)),
+        ([320, 480, 640], "high", "log", KnobDomain(1, 1000, integer=True), (853.0, 1000.0)),
+        ([48, 72], "high", "log", KnobDomain(8, integer=True, multiple_of=8), (112.0, 176.0)),
     ],
 )
 def test_extension(values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]) -> None:

@@ -19,6 +19,7 @@ rows are averages over a grid, `crossed` has the cells, and all statements about
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -224,12 +225,19 @@ def extension(
     bound = domain.low if side == "low" else domain.high
     added: list[float] = []
     for _ in range(2):
-        value = edge * (edge / inner) if scale == "log" and inner > 0 < edge else edge + (edge - inner)
-        if not domain.allows(value):
-            value = bound if domain.allows(bound) else (edge + bound) / 2
-        value = float(f"{value:.2g}") if not domain.integer else float(round(value))
+        further = edge * (edge / inner) if scale == "log" and inner > 0 < edge else edge + (edge - inner)
+        value = _rounded(further, domain)
+        if not domain.allows(value) and math.isfinite(bound):
+            value = bound if domain.allows(bound) else _rounded((edge + bound) / 2, domain)
         if value == edge or not domain.allows(value):
             break
         added.append(value)
         edge, inner = value, edge
     return tuple(added)
+
+
+def _rounded(value: float, domain: KnobDomain) -> float:
+    """Return a value of two digits, of a whole-number knob the nearest that its rules allow between its bounds."""
+    if domain.integer:
+        return float(domain.multiple_of * round(value / domain.multiple_of))
+    return float(f"{value:.2g}")
