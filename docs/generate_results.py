@@ -291,7 +291,7 @@ def _page(study: Study) -> str:
         for f in (_judge(claim, (study,)),)
     ]
     answer = "\n".join(f"> {sentence}" for sentence in body["answer"]["sentences"])
-    said = "\n".join(f"- {sentence}" for sentence in body["sentences"])
+    said = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(body["sentences"]))
     judged = "## Claims\n\n" + "\n".join(claims) + "\n\n" if claims else ""
     return (
         f"# {study.name} on {study.data}: {space.title}\n\n"
