@@ -98,7 +98,7 @@ def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
 
 def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
     """Of 2 worker-hours one trial has taken one and a half, of 100,000 seconds 5,400 have gone: the next driver gets the rest."""
-    monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, 6400.0, 6400.0, *[99_999.0] * 9]).__next__)
+    monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, *[99_999.0] * 9]).__next__)
     resources = {"workers": 1, "gpus_per_worker": 0.0}
     lines = [
         {"kind": "ended", "time": 10.0, "key": "before", "body": {"status": "finished"}},

@@ -268,8 +268,8 @@ def test_verdicts_are_shown_of_what_has_been_looked_at(command_line, tmp_path):
 
 
 def test_bars_end_in_python_where_they_end_in_the_report(tmp_path):
-    sweep = write_sweep(tmp_path / "high", means=dict.fromkeys((0.01, 0.1, 0.5), 99.9), sd=0.3, histories=False)
-    bars = tune_dml.load_sweep("high", storage=tmp_path).curve()
+    write_sweep(tmp_path / "high", means=dict.fromkeys((0.01, 0.1, 0.5), 99.9), sd=0.3, histories=False)
+    bars = (sweep := tune_dml.load_sweep("high", storage=tmp_path)).curve()
     written = json.loads(tune_dml.write_report(sweep, tmp_path / "out").verdicts.read_text())["cells"]
     assert sorted(bars["high"]) == sorted(cell["high"] for cell in written)
     assert max(bars["high"]) == 100.0
