@@ -52,9 +52,8 @@ def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if unknown := [key for key in kwargs if key not in signature.parameters]:
             remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
-        given = signature.bind(*args, **kwargs).arguments
         hints = get_type_hints(function, localns={"ReportFiles": object})  # loaded when a report is written
-        raise_if_any(keyword_problems(hints, given))
+        raise_if_any(keyword_problems(hints, signature.bind(*args, **kwargs).arguments))
         return function(*args, **kwargs)
 
     return checked
@@ -138,13 +137,12 @@ def run_sweep(
         ConfigError: The request is wrong. Lists every problem; no worker has started.
 
     Example:
-        >>> import tune_dml
-        >>> sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)  # doctest: +SKIP
+        >>> sweep = run_sweep("sec_rho", dataset="glyphs", seeds=3)  # doctest: +SKIP
         >>> sweep.best()  # doctest: +SKIP
 
         Errors name the argument, and the nearest valid name:
 
-        >>> tune_dml.run_sweep("sec_rho", dataset="glyfs")
+        >>> run_sweep("sec_rho", dataset="glyfs")
         Traceback (most recent call last):
         trainables.errors.ConfigError: dataset: unknown data set 'glyfs'. Did you mean 'glyphs'?
     """
