@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -373,8 +374,8 @@ def shown():
     where = ("sec_rho", Path("/shared/sweeps/sec_rho"))
     return {
         "job.sh": sweep_script(profile, *where),
-        "array/job.sh": collect_script(profile, *where),
-        "array/array.sh": array_script(profile, *where),
+        "array/job.sh": collect_script(replace(profile, nodes=1), *where),
+        "array/array.sh": array_script(replace(profile, nodes=1), *where),
         "slurm.toml": TEMPLATE,
     }
 

@@ -4,7 +4,7 @@
 #SBATCH --job-name=tune-dml-sec_rho
 #SBATCH --output=/shared/sweeps/sec_rho/slurm/%A_%a.log
 #SBATCH --open-mode=append
-#SBATCH --nodes=2
+#SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=8
 #SBATCH --partition=gpu

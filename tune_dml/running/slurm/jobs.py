@@ -28,6 +28,7 @@ from filelock import FileLock
 from trainables.errors import ConfigError, Problem
 from trainables.files import write_whole
 from tune_dml.record.origin.several_jobs import BUDGET_FROM
+from tune_dml.text import counted
 
 JOB_NAME = "tune-dml-"
 """Prefix of a job's name, before the sweep's."""
@@ -94,7 +95,7 @@ class Job:
         """Return `job 12 is pending (Priority)`, or `array 12: 40 tasks running`."""
         why = f" ({self.reason})" if self.reason not in {"", "None", "(null)"} else ""
         if self.tasks > 1 or "_" in self.id:
-            return f"array {self.id.partition('_')[0]}: {self.tasks} tasks {self.state.lower()}{why}"
+            return f"array {self.id.partition('_')[0]}: {counted(self.tasks, 'task')} {self.state.lower()}{why}"
         return f"job {self.id} is {self.state.lower()}{why}"
 
 
