@@ -110,7 +110,7 @@ def _rates_at_far(
 ) -> tuple[float, float]:
     """Return true and false accept rates of the pairs `here` at the threshold for `far` of the others; NaN for no pairs."""
     others = np.sort(distance[~here & ~positive])
-    allowed = int(far * len(others) + 1e-9)  # 0.29 * 100 is 28.999...
+    allowed = min(int(far * len(others) + 1e-9), len(others) - 1)  # 0.29 * 100 is 28.999...
     threshold = others[allowed]  # `allowed` of them are nearer, or fewer when distances tie
     accepted = distance < threshold
     rates = [accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)]

@@ -60,6 +60,11 @@ def test_verification_equals_loops(count, folds, noise, far):
     assert len(got.thresholds) == folds
 
 
+def test_a_false_accept_rate_of_almost_1_is_that_of_all_different_pairs_but_one():
+    almost, most = (verification_metrics(*pairs(40, 1.0), folds=2, far=far) for far in (1 - 1e-12, 0.99))
+    assert almost == most
+
+
 def test_verification_of_well_separated_pairs_is_perfect_and_ignores_length():
     first, second, same = pairs(200, 0.01, dim=32)
     got = verification_metrics(torch.from_numpy(first) * 7, torch.from_numpy(second) / 9, torch.from_numpy(same))

@@ -100,6 +100,7 @@ def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     (knob,) = analyse(results).knobs
     assert not knob.unused
     assert section(results, "alike") is None
+    assert not [command for command in summary(results).commands if " confirm " in command]
     wide = analyse(results, margin=20.0)
     assert wide.knobs[0].sensitivity.verdict == "insensitive"
     equal = "its 5 values gave exactly the same validation R@1 under every seed. Check that it is used."

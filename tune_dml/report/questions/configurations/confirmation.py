@@ -107,8 +107,9 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.incomplete or len(analysis.cells) < 2:
         return ()
-    if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)):
-        return ()
+    values = analysis.table.values
+    if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)) or (values == values[0]).all():
+        return ()  # there is nothing to choose
     winner, baseline = best[0].label, analysis.baseline
     ahead = _ahead(analysis, winner)
     if ahead is not None and not ahead.worth_it:
