@@ -100,7 +100,6 @@ def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     (knob,) = analyse(results).knobs
     assert not knob.unused
     assert section(results, "alike") is None
-    assert not [command for command in summary(results).commands if " confirm " in command]
     wide = analyse(results, margin=20.0)
     assert wide.knobs[0].sensitivity.verdict == "insensitive"
     equal = "its 5 values gave exactly the same validation R@1 under every seed. Check that it is used."
@@ -114,3 +113,10 @@ def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):
     results = replace(results, trials=tuple(trials))
     assert analyse(results).knobs[0].unused
     assert summary(results).answer.sentences[0].startswith("rho changes nothing on glyphs: its 4 values")
+
+
+def test_no_confirmation_is_advised_among_equal_figures(tmp_path):
+    space = rho_space(baseline=None, published=())
+    equal = write_sweep(tmp_path / "toy", space=space, baseline=None, sd=0, means=dict.fromkeys((0.1, 0.5, 1.0), 60.0))
+    alone = replace(equal, trials=tuple(replace(t, metrics={METRIC: 50.0 + t.seed}) for t in equal.trials))
+    assert not [command for command in summary(alone).commands if " confirm " in command]
