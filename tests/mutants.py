@@ -2,9 +2,10 @@
 
     python tests/mutants.py [--count 300] [--seed 0] [--jobs 2] [PATH ...]
 
-The unit tests of all areas run once under a tracer that notes which test runs which lines. Each mutant is then judged
-by the tests that run its statement, fastest first, in a child of a process that has already imported the libraries. A
-failing test or a timeout catches the mutant. Survivors are printed with their line. The exit code is 1 if fewer than
+The unit tests of all areas run once under a tracer that notes which file of tests runs which lines; of one file, because
+tests share what its fixtures and caches hold. Each mutant is then judged by the tests of the files that run its
+statement, the fastest file first, in a child of a process that has already imported the libraries. A failing test or a
+timeout catches the mutant. Survivors are printed with their line. The exit code is 1 if fewer than
 90 % are caught.
 """
 
@@ -126,7 +127,7 @@ def mutant(file: Path, index: int) -> Mutant:
 
 
 class Tracer:
-    """A pytest plugin that notes the lines of the areas that each test runs, and how long each test takes."""
+    """A pytest plugin that notes the lines of the areas that each file of tests runs, and how long each test takes."""
 
     def __init__(self) -> None:
         self.lines: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -147,12 +148,27 @@ class Tracer:
         return self._line
 
     def pytest_runtest_logstart(self, nodeid):
-        self._now = nodeid
+        if self._now != (file := _file_of(nodeid)):
+            _clear_caches()
+        self._now = file
         self._events.clear()
         sys.settrace(self._call)
 
     def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] += report.duration
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _clear_caches() -> None:
+    """Forget what functions of the project remember, so that each file of tests runs their lines again."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in {"tune_dml", "trainables", "search_spaces"}:
+            for value in list(vars(module).values()):
+                if callable(clear := getattr(value, "cache_clear", None)):
+                    clear()
 
 
 def _run_pytest(tests: list[str], *plugins: object, output: str = os.devnull, options: tuple[str, ...] = ()) -> int:
@@ -178,25 +194,32 @@ def _collect_lines(tests: list[str], written: Path) -> int:
 
 
 class Coverage:
-    """Which tests run a statement."""
+    """Which files of tests run a statement."""
 
     def __init__(self, file: Path) -> None:
         stored = json.loads(file.read_text(encoding="utf-8"))
         self.seconds: dict[str, float] = stored["seconds"]
-        self._tests: dict[tuple[str, int], set[str]] = defaultdict(set)
-        self._of_file: dict[str, set[str]] = defaultdict(set)
-        for test, lines in stored["lines"].items():
+        self._files: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self._of_module: dict[str, set[str]] = defaultdict(set)
+        for file, lines in stored["lines"].items():
             for name, line in lines:
-                self._tests[name, line].add(test)
-                self._of_file[name].add(test)
+                self._files[name, line].add(file)
+                self._of_module[name].add(file)
+        self._total: Counter[str] = Counter()
+        for test, seconds in self.seconds.items():
+            self._total[_file_of(test)] += seconds  # type: ignore[assignment]
 
     def tests(self, changed: Mutant) -> list[str]:
-        """Return the tests that run the statement, fastest first; of one that runs on import, all tests of its file."""
+        """Return the tests of the files that run the statement, the fastest file first.
+
+        Of a statement that runs on import, those of all files that run its module.
+        """
         name = str(changed.file)
-        found = set().union(*(self._tests[name, line] for line in changed.lines))
+        found = set().union(*(self._files[name, line] for line in changed.lines))
         if WHILE_IMPORTING in found:
-            found = self._of_file[name] if len(self._of_file[name]) > 1 else set(self.seconds)
-        return sorted(found - {WHILE_IMPORTING}, key=lambda test: (self.seconds.get(test, 0.0), test))
+            found = self._of_module[name] if len(self._of_module[name]) > 1 else set(self._total)
+        tests = [test for test in self.seconds if _file_of(test) in found]
+        return sorted(tests, key=lambda test: (self._total[_file_of(test)], test))
 
 
 def _judge(changed: Mutant, tests: list[str], limit: int) -> int:
