@@ -290,3 +290,9 @@ def test_keys_of_other_programs_are_answered_with_ours(file):
     said = [str(problem) for problem in refused.value.problems]
     remedies = ("leave it out", "`stopping: asha`", "`tune: [optim.lr]`", "`run_cap`")
     assert all(remedy in line for remedy, line in zip(remedies, said, strict=True))
+
+
+def test_a_knob_is_called_by_its_last_word_unless_another_one_is_or_it_is_a_name(file):
+    ones = ", ".join(f"{path}: {{values: [1, 2]}}" for path in ("loss.scale", "data.fold", "model.fold"))
+    request = read_sweep_file(file(f"parameters: {{loss.name: {{values: [ms, npair]}}, {ones}}}\n"))
+    assert [knob.symbol for knob in request.space.knobs] == ["loss.name", "scale", "data.fold", "model.fold"]

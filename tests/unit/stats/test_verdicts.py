@@ -102,6 +102,9 @@ def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:
     assert good.high == pytest.approx(0.6, abs=0.05)
     assert fit_parabola(sweep(np.sin(25 * x).tolist(), sd=0.01), x).verdict == "no parabola"
     assert fit_parabola(sweep([1, 2, 1]), x[:3]).verdict == "no parabola"
+    holed = np.column_stack([values := sweep((-20 * (x - 0.6) ** 2).tolist()), values[:, 0]])
+    holed[2, -1] = np.nan  # a seed that one value lacks does not count
+    assert fit_parabola(holed, x) == good
 
 
 CURVES = {
@@ -144,6 +147,7 @@ def test_agreement_is_an_equivalence_test() -> None:
     values = sweep([60, 62, 64], n=10, sd=0.2)
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
     assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.2).verdict == "matches"
+    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.0).verdict == "matches"
     assert judge_equivalence(quiet, [55, 62, 64], 1.0, run_sd=0.2).verdict == "higher"
     assert judge_equivalence(quiet, [65, 67, 69], 1.0, run_sd=0.2).verdict == "lower"
     assert judge_equivalence(quiet, [55, 62, 69], 1.0, run_sd=0.2).verdict == "mixed"
