@@ -109,7 +109,7 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     assert view["selectedColumns"][:2] == ["params.`regularizer.rho`", "metrics.`mean`"]
     query = (view["searchFilter"], view["orderByKey"])
     found = after.client.search_runs([parent.info.experiment_id], query[0], order_by=[f"{query[1]} DESC"])
-    assert [run.data.tags["level"] for run in found] == ["cell"] * 6
+    assert [run.data.tags["level"] for run in found] == ["cell"] * 4
     assert all(run.inputs.dataset_inputs for run in after.children)
     tracker().stop()
     assert StoredRuns(uri, "demo").parents[0].data.tags["mlflow.note.content"] == note
