@@ -39,6 +39,7 @@ _NOT_IDENTITY = frozenset(
 # Sources of randomness that can have their own seed; null follows the trial's.
 Source = Literal["init", "order", "split"]
 SOURCES: tuple[Source, ...] = get_args(Source)
+SEED_LIMIT = 2**63  # torch takes seeds below it
 FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
 # Later settings with their neutral values, which a cell's identity leaves out, so that older cells keep theirs.
@@ -309,13 +310,15 @@ class SeedsConfig(ConfigSection):
     """Seeds of single sources of randomness, in place of the trial's seed."""
 
     init: Annotated[
-        int | None, Field(ge=0, lt=2**63, description="seed of initial weights, and of the network's draws in training")
+        int | None,
+        Field(ge=0, lt=SEED_LIMIT, description="seed of initial weights, and of the network's draws in training"),
     ] = None
     order: Annotated[
-        int | None, Field(ge=0, lt=2**63, description="seed of batches, augmentation and the loss's random choices")
+        int | None,
+        Field(ge=0, lt=SEED_LIMIT, description="seed of batches, augmentation and the loss's random choices"),
     ] = None
     split: Annotated[
-        int | None, Field(ge=0, lt=2**63, description="seed of the validation split, and of pairs drawn from it")
+        int | None, Field(ge=0, lt=SEED_LIMIT, description="seed of the validation split, and of pairs drawn from it")
     ] = None
 
 
@@ -334,7 +337,7 @@ class TrialConfig(ConfigSection):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     seeds: SeedsConfig = SeedsConfig()
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
 
     def seed_of(self, source: Source) -> int:
         """Return the seed of one source of randomness: its own, else the trial's."""

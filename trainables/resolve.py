@@ -17,7 +17,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainables.config import SECTIONS, ConfigSection, MethodSection, TrainingConfig, TrialConfig, Value, flat_names
+from trainables.config import (
+    SECTIONS,
+    SEED_LIMIT,
+    ConfigSection,
+    MethodSection,
+    TrainingConfig,
+    TrialConfig,
+    Value,
+    flat_names,
+)
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
 from trainables.option_names import option_names
@@ -162,7 +171,7 @@ class Layered:
             if section is not None:
                 sound[name] = section
         seed = self.others.get("seed", 0)
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEED_LIMIT:
             problems.append(Problem("seed", "must be a whole number from 0, below 2^63", seed))
             seed = 0
         problems += [self._unknown(path) for path in self.others if path != "seed"]

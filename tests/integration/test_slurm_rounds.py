@@ -133,7 +133,7 @@ def test_hours_are_those_of_a_command_and_a_spent_budget_collects_the_last_array
     said = arrays.collect(expected=130)
     assert "stopped after 1.00 of 1 hours, resumable" in said
     assert sum(end is not None for end in arrays.ends()) == 4
-    arrays.submit("resume", "rows")  # another command has budgets of its own
+    arrays.submit("resume", "rows")  # without a budget: those of the first command do not apply
     arrays.collect()
 
 

@@ -157,7 +157,7 @@ def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue,
     ("before", "goes_on"), [({}, True), ({"TUNE_DML_JOBS": "99", "SLURM_RESTART_COUNT": "1"}, False)]
 )
 def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
-    """Jobs that were queued again count, and so do those that depended on another; a new job begins to count anew."""
+    """Requeued and dependent jobs count towards the limit; a new submission starts at 1."""
     step = fake / "bin" / "srun"
     step.write_text("#!/bin/bash\nexit 130\n")
     (fake / "bin" / "sbatch").write_text(

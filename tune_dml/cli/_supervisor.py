@@ -251,7 +251,7 @@ def _command(verb: str) -> Any:
 
     from tune_dml.cli import application
 
-    known = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    known = typer.main.get_command(application(verb)).commands  # type: ignore[attr-defined]
     if verb not in known:
         rule = "the program's modules are gone while it runs"
         raise ConfigError(Problem("tune-dml", rule, None, "Install it again; then run `tune-dml resume SWEEP`."))

@@ -94,7 +94,10 @@ class TrialLog:
         """Return the messages that no job has collected yet."""
         messages: list[JsonRow] = []
         for message in self.read():
-            messages = [] if "collected" in message else [*messages, message]
+            if "collected" in message:
+                messages.clear()
+            else:
+                messages.append(message)
         return messages
 
     @property
