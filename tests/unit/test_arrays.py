@@ -173,3 +173,16 @@ def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.Job("7_", "RUNNING", "None", 12)])
     with pytest.raises(ConfigError, match=r"array 7: 12 tasks running.*tune-dml cancel slurm toy"):
         jobs.raise_if_jobs_are_open(tmp_path / "toy")
+
+
+def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkeypatch):
+    from tune_dml.planning.request import Resources
+    from tune_dml.running.cluster.cluster import resource_problems
+    from tune_dml.running.trials.gpu_sharing import resolve_gpus
+
+    monkeypatch.setattr("tune_dml.running.cluster.cluster.visible_gpus", lambda: 0)
+    assert resolve_gpus(Resources(), None).gpus_per_worker == 0
+    assert resource_problems(Resources(gpus_per_worker=1.0))
+    monkeypatch.setenv("TUNE_DML_TASK_GPUS", "4")
+    assert resolve_gpus(Resources(), None).gpus_per_worker == 1
+    assert resource_problems(Resources(gpus_per_worker=1.0)) == []

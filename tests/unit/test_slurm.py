@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.cli._slurm import _gpus_of
 from tune_dml.running.slurm import jobs
 from tune_dml.running.slurm.collecting import _lost
 from tune_dml.running.slurm.jobs import Submission
@@ -103,7 +102,8 @@ def test_flags_override_the_profile_and_add_lines():
 
 
 def test_gpus_per_node():
-    assert [_gpus_of(text) for text in ("", "gpu", "gpu:4", "gpu:a100:2", "shard:3,gpu:1")] == [0, 1, 4, 2, 1]
+    written = ("", "gpu", "gpu:4", "gpu:a100:2", "shard:3,gpu:1")
+    assert [Profile(gres=text).gpus for text in written] == [0, 1, 4, 2, 1]
 
 
 @pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
@@ -114,10 +114,19 @@ def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
     )  # fmt: skip
     text = write(profile, "eta1", tmp_path / "a b" / "eta1")
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    for line in ("#SBATCH --partition=gpu", "#SBATCH --gres=gpu:4", "#SBATCH --constraint=a100", "module load python"):
+    for line in ("#SBATCH --partition=gpu", "#SBATCH --constraint=a100", "module load python"):
         assert f"\n{line}\n" in text
+    assert ("#SBATCH --gres=gpu:4" in text) == (write is not collect_script)
     assert "apptainer exec --nv /shared/it.sif python -m tune_dml.running.slurm" in text
     assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
+
+
+def test_the_job_that_collects_an_array_may_wait_in_another_queue():
+    text = collect_script(Profile(partition="gpu", collect=("--partition=cpu", "--time=10")), "eta1", Path("/s/eta1"))
+    assert [line for line in text.splitlines() if "partition" in line] == [
+        "#SBATCH --partition=gpu",
+        "#SBATCH --partition=cpu",  # SLURM takes the last one
+    ]
 
 
 def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
@@ -312,6 +321,12 @@ def test_a_task_of_an_array_has_one_node(fake, command_line, monkeypatch, words,
     monkeypatch.setenv("XDG_CONFIG_HOME", str(fake / "config"))
     _, out, err = command_line("submit", "slurm", *words, "--print", "--", "resume", "eta1", "--storage", fake)
     assert said in out + err
+
+
+def test_trials_of_an_arrays_task_do_not_share_a_gpu(fake, command_line):
+    words = ("sweep", "sec_rho", "--gpus-per-worker", "0.5", "--storage", fake / "sweeps")
+    _, _, err = command_line("submit", "slurm", "--array", "--print", "--", *words)
+    assert "do not share a GPU" in err
 
 
 def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections():

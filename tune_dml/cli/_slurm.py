@@ -101,7 +101,7 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
         profile = replace(profile, nodes=1)  # a task has one; the flag was refused
     most = most_tasks() if group and not options.print_only else MOST_TASKS
     submission = Submission(
-        command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most
+        command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most, profile.gpus
     )
     scripts = _scripts(profile, submission)
     ceiling = _ceiling(profile, command, group)
@@ -177,6 +177,9 @@ def _refuse_array(command: Any, options: SlurmOptions) -> None:
     if (command.given.get("workers") or 1) != 1:
         rule = "a trial of an array trains with one worker"
         problems.append(Problem("--workers", rule, command.given["workers"], "Leave --array out."))
+    if 0 < (share := command.given.get("gpus_per_worker") or 0) < 1:
+        rule = "trials of a task run one after the other, and do not share a GPU"
+        problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or leave --array out."))
     if command.given.get("stopping"):
         rule = "trials of an array are not stopped early: they do not see each other"
         problems.append(Problem("--stopping", rule, command.given["stopping"], "Leave --array out."))
@@ -188,7 +191,7 @@ def _refuse_array(command: Any, options: SlurmOptions) -> None:
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
     """Return a sentence with the largest possible cost."""
-    gpus = _gpus_of(profile.gres)
+    gpus = profile.gpus
     unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
     wide = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {each} {unit}{'s' if each != 1 else ''}"
     seconds = profile.seconds()
@@ -280,16 +283,6 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     for line in done or [f"{name}: no job waits or runs"]:
         typer.echo(line)
     typer.echo(f"  go on: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
-
-
-def _gpus_of(gres: str) -> int:
-    """Return the GPUs per node of `gpu:4`, `gpu:a100:4` or `gpu`."""
-    total = 0
-    for part in gres.split(","):
-        name, *rest = part.partition("(")[0].split(":")
-        if name == "gpu":
-            total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
-    return total
 
 
 @dataclass(frozen=True)

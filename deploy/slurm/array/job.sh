@@ -8,7 +8,6 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=8
 #SBATCH --partition=gpu
-#SBATCH --gres=gpu:4
 #SBATCH --time=04:00:00
 #SBATCH --requeue
 

@@ -8,6 +8,8 @@ BUDGET_FROM = "TUNE_DML_BUDGET_FROM"
 """Seconds since the epoch from which the command's budgets count, over all its jobs."""
 ARRAY_GROUP = "TUNE_DML_ARRAY_GROUP"
 """Trials per task, if the session's trials run as tasks of an array."""
+TASK_GPUS = "TUNE_DML_TASK_GPUS"
+"""GPUs of each of these tasks; the job that collects their results needs none itself."""
 
 
 def goes_on_by_itself() -> bool:

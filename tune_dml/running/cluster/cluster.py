@@ -16,6 +16,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_place, spelled
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
+from tune_dml.record.origin.several_jobs import TASK_GPUS
 from tune_dml.running.cluster.autoscaler_limits import autoscaler_nodes
 from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.cluster.start_checks import not_started, start_problems
@@ -122,9 +123,10 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
 
 
 def local_capacity() -> Capacity:
-    """Return the capacity that a local Ray would have."""
+    """Return the capacity that a local Ray would have, or that of a task if the trials run as tasks of an array."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Capacity(({"CPU": float(cpus), "GPU": float(visible_gpus())},))
+    gpus = max(visible_gpus(), int(os.environ.get(TASK_GPUS, "0")))
+    return Capacity(({"CPU": float(cpus), "GPU": float(gpus)},))
 
 
 def capacity_at(address: str | None, origin: str = "default") -> Capacity:

@@ -69,6 +69,8 @@ class Submission:
     """Trials per task of an array; 0 runs a Ray over the allocation instead."""
     tasks: int = MOST_TASKS
     """Largest number of tasks in an array."""
+    gpus: int = 0
+    """GPUs of each task of an array."""
 
     @property
     def place(self) -> Path:

@@ -27,7 +27,7 @@ from typing import BinaryIO
 from trainables.files import write_whole
 from tune_dml.record.ledger import read_history
 from tune_dml.record.origin.commands import SUBMITTED_TO
-from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
+from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM, TASK_GPUS
 from tune_dml.record.state import read_state
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
@@ -247,7 +247,7 @@ def _has_progressed(folder: Path, began: float) -> bool:
 def run_collector(folder: Path) -> int:
     """Collect the results of an array and prepare the next round; return ROUND_FOLLOWS if there is one."""
     submission = read_submission(folder)
-    environment = {**_environment(submission), ARRAY_GROUP: str(submission.group)}
+    environment = {**_environment(submission), ARRAY_GROUP: str(submission.group), TASK_GPUS: str(submission.gpus)}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
     array = submission.place / "array"
     array.unlink(missing_ok=True)

@@ -31,6 +31,7 @@ TEMPLATE = """\
 # cpus_per_task = 8                  # per node
 # mem = "64G"                        # per node
 # sbatch = ["--constraint=a100"]     # further lines #SBATCH
+# collect = ["--partition=cpu"]      # lines of the job that collects the results of an array: it asks for no gres
 
 # prologue = ["module load python/3.11", "source ~/venv/bin/activate"]    # lines of the script before the sweep
 # container = "apptainer exec --nv /shared/images/tune_dml.sif"           # goes before each command on a node
@@ -57,6 +58,7 @@ class Profile:
     cpus_per_task: int = 1
     mem: str = ""
     sbatch: tuple[str, ...] = ()
+    collect: tuple[str, ...] = ()
     prologue: tuple[str, ...] = ()
     container: str = ""
     srun: tuple[str, ...] = ()
@@ -71,6 +73,16 @@ class Profile:
         more = given.get("sbatch") or ()
         assert isinstance(more, list | tuple)  # noqa: S101
         return replace(self, **flags, sbatch=(*self.sbatch, *map(_without_prefix, more)))  # type: ignore[arg-type]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs per node that `gres` asks for: `gpu:4`, `gpu:a100:4` or `gpu`."""
+        total = 0
+        for part in self.gres.split(","):
+            name, *rest = part.partition("(")[0].split(":")
+            if name == "gpu":
+                total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
+        return total
 
     def seconds(self) -> int | None:
         """Return the seconds of `time`; None without one."""
@@ -90,11 +102,12 @@ class Profile:
             value = getattr(self, name)
             if value and not _PLAIN.fullmatch(value):
                 yield Problem(f"{place} {name}", "must be one word without shell characters", value)
-        for line in self.sbatch:
-            if not line.startswith("-") or "\n" in line:
-                yield Problem(f"{place} sbatch", "must be an option of sbatch", line, "Example: --constraint=a100.")
-            elif re.match(r"--(signal|output|open-mode|job-name|array|ntasks)|-[oJan]\b", line):
-                yield Problem(f"{place} sbatch", "the script sets this option itself", line, "Leave it out.")
+        for name, lines in (("sbatch", self.sbatch), ("collect", self.collect)):
+            for line in lines:
+                if not line.startswith("-") or "\n" in line:
+                    yield Problem(f"{place} {name}", "must be an option of sbatch", line, "Example: --constraint=a100.")
+                elif re.match(r"--(signal|output|open-mode|job-name|array|ntasks)|-[oJan]\b", line):
+                    yield Problem(f"{place} {name}", "the script sets this option itself", line, "Leave it out.")
         if not self.temp.startswith("/") or len(os.fsencode(self.temp)) + _RAYS_PART > _SOCKET:
             rule = f"must be an absolute path of at most {_SOCKET - _RAYS_PART} bytes: Ray's sockets lie below it"
             yield Problem(f"{place} temp", rule, self.temp, "Example: /tmp.")
@@ -144,7 +157,7 @@ def read_profile(path: Path) -> Profile:
             remedy = f"Did you mean {meant[0]}?" if meant else f"Known: {', '.join(kinds)}."
             problems.append(Problem(f"{path} {name}", "unknown key", value, remedy))
         elif kind is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
-            values[name] = tuple(map(_without_prefix, value) if name == "sbatch" else value)
+            values[name] = tuple(map(_without_prefix, value) if name in {"sbatch", "collect"} else value)
         elif type(value) is kind:
             values[name] = value
         else:

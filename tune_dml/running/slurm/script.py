@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tune_dml.running.slurm.jobs import JOB_NAME
@@ -105,7 +106,8 @@ def collect_script(profile: Profile, name: str, folder: Path) -> str:
         script=script,
         sbatch=_SBATCH,
     )
-    return head(profile, name, folder, "%j", signals=False) + body
+    modest = replace(profile, gres="", sbatch=(*profile.sbatch, *profile.collect))
+    return head(modest, name, folder, "%j", signals=False) + body
 
 
 def array_script(profile: Profile, name: str, folder: Path) -> str:
