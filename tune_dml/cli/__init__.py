@@ -99,7 +99,9 @@ def application(verb: str | None = None) -> typer.Typer:
             app.add_typer(command, name=name)
         else:
             examples, bare = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(command) or "")[0], _SHORT, placeholder=" ...")
+            short = textwrap.shorten(
+                re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0], _SHORT, placeholder=" ..."
+            )
             app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(command)
     app.callback(invoke_without_command=True)(_whole)
     return app

@@ -44,7 +44,7 @@ def atlas(
     session: Session,
     ending: Ending,
 ) -> None:
-    """Vary every numeric knob of every loss around its default, and judge all of them at one error level."""
+    """Vary every numeric knob of every loss around its default; judge all of them at one error level."""
     from trainables.errors import Problem, raise_if_any
     from tune_dml.planning.request import margin_problems
 

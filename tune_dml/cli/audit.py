@@ -52,7 +52,7 @@ def audit(
     session: Session,
     ending: Ending,
 ) -> None:
-    """Screen all settings in which a run differs from a protocol, and name those that change its result."""
+    """Find the settings that keep a run from a protocol's result; all that differ are screened at once."""
     from tune_dml.campaigns.audit import AuditRequest, plan_audit, run_audit
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)

@@ -25,7 +25,7 @@ def confirm(
     session: Session,
     ending: Ending,
 ) -> None:
-    """Measure the best cells and the baseline again, on fresh seeds that did not choose them."""
+    """Measure the best cells and the baseline on fresh seeds; these did not choose the cells."""
     from tune_dml import operations
     from tune_dml.cli.report import close
 

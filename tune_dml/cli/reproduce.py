@@ -42,7 +42,7 @@ def reproduce(
     session: Session,
     ending: Ending,
 ) -> None:
-    """Run the sweep behind a published table, and write that table with our results beside it."""
+    """Run the sweep behind a published table; write that table with our results beside it."""
     from tune_dml.planning.reproduction import printed_table
     from tune_dml.report.published.reproduction import reproduce as compare
     from tune_dml.report.published.reproduction import write_reproduction

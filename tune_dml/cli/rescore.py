@@ -32,7 +32,7 @@ def rescore(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Compute further metrics from stored embeddings, without training; test metrics stay sealed.
+    """Compute further metrics from stored embeddings; nothing is trained, and test metrics stay sealed.
 
     The sweep must have run with `--set evaluation.keep=embeddings`.
     """

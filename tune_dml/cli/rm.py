@@ -19,7 +19,7 @@ tune-dml rm old --yes
 
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
-    """Remove a sweep and everything it left on disk or in object storage; its runs in MLflow stay. Refused while it runs."""
+    """Remove a sweep and all its files, in object storage too; its runs in MLflow stay. Refused while it runs."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger

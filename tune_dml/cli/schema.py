@@ -29,7 +29,7 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the JSON schema of a sweep file, or of what a verb prints with --json."""
+    """Print the JSON schema of sweep files; with a verb, of what it prints with --json."""
     found = _schema_of(of)
     path = absolute(output)
     if path is not None:

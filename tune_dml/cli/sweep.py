@@ -26,7 +26,7 @@ tune-dml sweep sec_rho --until-decided --max-seeds 30
 def sweep(
     request: Request, *, own: OwnCommand, racing: Racing, resources: Resources, session: Session, ending: Ending
 ) -> None:
-    """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
+    """Run a sweep, write its report and print the verdicts; on Ray Tune, with every trial in MLflow."""
     from tune_dml.cli.report import close
 
     done = run_shown(requested(request, own), session, racing, resources, ending)

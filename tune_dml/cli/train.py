@@ -33,7 +33,7 @@ BARE_SHOWS_HELP = True
 
 @verb
 def train(
-    trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")] = None,
+    trial: Annotated[str | None, typer.Argument(metavar="TRIAL", help="The id of a trial to run again.")] = None,
     *,
     settings: Mapping[str, Value],
     dataset: Annotated[

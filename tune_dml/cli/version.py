@@ -7,7 +7,7 @@ import typer
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, verb
 
-ORDER = 120
+ORDER = 150
 
 
 @verb
