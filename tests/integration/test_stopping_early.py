@@ -84,7 +84,7 @@ def test_cells_that_are_behind_stop_and_stay_stopped(
         (["--stopping", "pbt"], "--stopping: population-based training changes a knob while a trial trains"),
         (
             ["--stopping", "asha"],
-            "training.eval_every: the first rung is a ninth of the training, step 4 of 40, and is no",
+            "training.eval_every: must be at most 4: trials are first compared at a ninth of their 40 steps, but got",
         ),
         (["--stopping", "asha", "--set", "training.eval_every=4", "--until-decided"], "--until-decided: a race"),
         (["--stopping", "asha", "--set", "training.epochs=2"], "--stopping: compares cells at the same steps"),

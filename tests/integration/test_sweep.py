@@ -141,7 +141,7 @@ class TestAGrid:
             ledger.write(
                 event_of("ended", trial.key, status="failed", kind="out_of_memory", reason="out of memory", metrics={})
             )
-        with pytest.raises(ConfigError, match="micro_batch: must be at least 1"):
+        with pytest.raises(ConfigError, match=r"^micro_batch: must be at least 1, but got 0\.$"):
             tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=0, **here)
         again = tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=7, **here).results
         assert {each.key: each.micro_batch for each in again.trials if each.micro_batch} == {trial.key: 7}

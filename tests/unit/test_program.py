@@ -128,7 +128,8 @@ BAD = {
     "no metric": ("import tune_dml; tune_dml.log(accuracy=1)", ("failed", f"{NONE} Did you mean 'accuracy'?")),
     "silent": ("", ("failed", f"{NONE} It reported nothing.")),
     "nan": (
-        "import tune_dml, time; tune_dml.log(step=4, **{'val/accuracy': float('nan')}); time.sleep(60)",
+        "import tune_dml, time; nan = float('nan')\n"
+        "tune_dml.log({'test/accuracy': nan, 'val/accuracy': nan}, step=4); time.sleep(60)",
         ("diverged", "val/accuracy is nan at step 4"),
     ),
     "huge": (
@@ -156,8 +157,10 @@ class TestBadPrograms:
     @pytest.mark.parametrize("kind", BAD)
     def test_each_ends_with_one_line(self, kind, tmp_path):
         script, (status, reason) = BAD[kind]
-        end = Ran(tmp_path, script).end
+        ran = Ran(tmp_path, script)
+        end = ran.end
         assert (end.status, end.reason) == (status, reason)
+        assert not ran.notes
         assert "\n" not in end.reason
 
     def test_a_time_limit_ends_a_hang(self, tmp_path):
@@ -186,7 +189,7 @@ class TestBadPrograms:
         )
         ran = Ran(tmp_path, script)
         assert ran.end.status == "finished"
-        assert ran.notes == ["it left 1 processes running; they were ended"]
+        assert ran.notes == ["it left 1 process running, which was ended"]
         assert is_gone(int((tmp_path / "child").read_text()))
 
     def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):

@@ -111,6 +111,8 @@ def test_curves_beside_a_short_protocol_do_not_say_that_longer_training_changes_
         "matters, but twice the steps of glyphs/triplet add about 3 points of R@1."
     )
     assert training(gain=0.0)[0].figures[0].sentence.endswith("longer training would hardly change the answer.")
+    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 50.0, 52.0, 49.5))
+    assert training(gain=0.0)[0].figures[0].sentence.endswith(" lost 2.50 points.")
     assert not any(isinstance(block, Fold) for block in most.body)
     assert [type(block) for block in second.body] == [Fold]  # the curves of the knob that moves the metric less
 

@@ -92,6 +92,31 @@ def test_one_seed_gives_no_gain(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("means", "said"),
+    [
+        ((60.0, 60.0, 60.0), "None of 2 methods is better than A; none is worse; all 2 are undecided."),
+        ((60.0, 90.0, 90.0), "Both methods are better than A (B +"),
+    ],
+)
+def test_methods_that_add_nothing_by_name_are_counted_as_methods(tmp_path, means, said):
+    three = (
+        Arm("A", {"loss.margin": 0.1}),
+        *(Arm(x, {"loss.margin": m}, against=("A",)) for x, m in (("B", 0.2), ("C", 0.3))),
+    )
+    means = dict(zip("ABC", means, strict=True))
+    results = write_sweep(
+        tmp_path / "toy",
+        space=space_of(arms=three),
+        means=means,
+        sd=3.0,
+        dataset="digits",
+        histories=False,
+        evidence=False,
+    )
+    assert found(results)[1].headline.startswith(said)
+
+
 def test_a_space_without_contrasts_is_not_asked(tmp_path):
     plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
     space = space_of(arms=plain)

@@ -29,7 +29,15 @@ def test_a_lost_seed_widens_its_value_and_erases_nothing(tmp_path: Path) -> None
     cell = next(cell for cell in lost.data["cells"] if cell["label"] == "rho=0.01")
     assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
     assert cell["against_baseline"]["verdict"] == "better"
-    assert "Without a result: rho=0.01 (seed 1 failed: no disk). Each value keeps its other seeds" in lost.text
+    assert "Without a result: rho=0.01 (seed 1 failed: no disk). A value with other seeds keeps them" in lost.text
+
+
+def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path: Path) -> None:
+    failures = {(f"rho={rho}", seed): ("failed", "no disk") for rho in (0.9, 1) for seed in range(3)}
+    found = judged(tmp_path, failures=failures)
+    assert "Without a result: rho=0.9, rho=1" in found.text
+    assert "keeps them" not in found.text
+    assert "6 of 18 trials failed, among them all of rho = 0.9 and 1." in found.files.summary.answer.sentences
 
 
 def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
@@ -160,6 +168,12 @@ def test_a_stopped_cell_is_in_no_table_and_errors_count_the_comparisons_that_wer
     assert [cell.stopped for cell in analysis.cells] == [None, None, None, 200, 200, 200]
 
 
+def test_a_baseline_without_a_rival_is_compared_with_nothing(tmp_path):
+    failures = {(f"rho={rho:g}", seed): ("failed", "no disk") for rho in STEEP for seed in range(5)}
+    said = summary(of(tmp_path, failures=failures, search=None)).verdicts[-1]
+    assert said == "Nothing can be compared with no SEC: no other value has results."
+
+
 def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
     flat = dict.fromkeys((0.01, 0.1, 0.5, 0.9, 1.0), 68.0)
     (knob,) = analyse(of(tmp_path, failures=STOPPED, means=flat, sd=0.01)).knobs
@@ -188,6 +202,8 @@ def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):
     assert "of the 2 that finished training" in verdicts
     assert "This mean is optimistic" in verdicts
     assert all(knob.isolated.problem for knob in analyse(stopped).knobs)
+    assert "Among the 0" not in verdicts
+    assert "have no final result" not in verdicts
     assert not any("significantly" in sentence for sentence in found.answer.sentences)
 
 
@@ -195,6 +211,12 @@ def test_where_one_value_finished_nothing_is_compared(tmp_path):
     failures = {(f"rho={rho}", seed): BEHIND for rho in (0.1, 0.5, 0.9, 1) for seed in range(5)}
     found = summary(of(tmp_path, failures=failures, baseline=None, space=rho_space(baseline=None)))
     assert "Nothing can be said about rho on glyphs: only one value has results." in found.answer.sentences
+    assert found.verdicts[0] == "It is undecided whether rho matters: only one value has results."
+    assert (
+        summary(of(tmp_path / "against", failures=failures))
+        .verdicts[-1]
+        .endswith("better at rho=0.01; 4 others were stopped early and not compared.")
+    )
 
 
 def test_lost_trials_enter_no_statement_on_training_or_seeds(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def mine(*knobs, **changes):
 @pytest.mark.parametrize(
     ("space", "means", "options", "said"),
     [
-        (mine(SCHEDULE), {"constant": 65.0, "epoch_ramp": 66.0, "linear": 70.0}, {}, "schedule matters"),
+        (mine(SCHEDULE), {"constant": 65.0, "epoch_ramp": 66.0, "linear": 70.0}, {}, "Dots: one seed each."),
         (mine(FLAG), {True: 65.0, False: 70.0}, {}, "nesterov matters"),
         (mine(ETA), {0.0: 60.0, 0.5: 66.0, 1.0: 61.0}, {}, "interior"),
         (mine(LR), {1e-3: 70.0}, {}, "only one value has results"),
@@ -317,6 +317,7 @@ def test_sweeps_without_any_result_say_so(tmp_path):
     assert "no value has results" in files.summary.verdicts[0]
     assert "18 failed" in files.html.read_text()
     assert "no trial has a result" in files.html.read_text()
+    assert "settings of the other knobs" not in files.html.read_text()
     waiting = write_sweep(tmp_path / "waiting", missing=every)
     files = write_report(waiting, tmp_path / "b")
     assert "0 of 18 trials finished" in files.html.read_text()

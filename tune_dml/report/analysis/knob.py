@@ -138,10 +138,11 @@ class KnobAnalysis:
 
     @property
     def among(self) -> str:
-        """`Among the 2 of 9 values that finished training: `; empty if all did."""
-        if not self.stopped:
+        """`Among the 2 of 9 values that finished training: `; empty if all did, or if they cannot be compared."""
+        finished = len(self.points) - len(self.stopped)
+        if not self.stopped or self.isolated.problem or finished < 2:
             return ""
-        return f"Among the {len(self.points) - len(self.stopped)} of {len(self.points)} values that finished training: "
+        return f"Among the {finished} of {len(self.points)} values that finished training: "
 
     def level(self, label: str) -> Value:
         """Return the knob's value of a label."""

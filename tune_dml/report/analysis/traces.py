@@ -191,8 +191,7 @@ def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence
     }
     seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)  # the first of the fullest
     if seed is None or not by_seed[seed]:
-        why = "No trial has a histogram of norms or a sheet of pictures: none finished, or they ran before these were stored."
-        return Pair((), None, (why,))
+        return Pair((), None, ())
     shown = {side.label for side in by_seed[seed]}
     absent = [
         f"{cell.label}, seed {seed}, has nothing to show: its trial did not finish, or ran before this was stored."

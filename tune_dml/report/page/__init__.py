@@ -54,7 +54,8 @@ def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
     """Return the HTML page of a sweep."""
     results, plan = analysis.results, analysis.results.plan
     kicker = f"Sensitivity report: sweep {plan.name} on {plan.dataset}"
-    footer = f"Plan {plan.identity()}, data {plan.data_digest[:12]}, protocol version {plan.protocol_version}."
+    data = f", data {plan.data_digest[:12]}" if plan.data_digest else ""
+    footer = f"Plan {plan.identity()}{data}, protocol version {plan.protocol_version}."
     if results.imported is not None:
         kicker = f"Sensitivity report of {results.imported.source}"
         footer = f"Read from {results.imported.source}; trained elsewhere."

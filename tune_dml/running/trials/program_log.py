@@ -81,7 +81,7 @@ class ProgramLog:
         if self._row and step > self.step:
             self.flush()
         self.step = max(step, self.step)
-        for given, value in row.items():
+        for given, value in sorted(row.items(), key=lambda item: _RENAMED.get(item[0], item[0]) != self.metric):
             name = _RENAMED.get(given, given)
             if given == "step" or (number := self._number(name, value)) is None or self._goes_back(name, step):
                 continue
@@ -157,7 +157,7 @@ class ProgramLog:
     def _not_finite(self, name: str, number: float) -> None:
         if name == self.metric:
             self.broken = self.broken or f"{name} is {number} at step {self.step}"
-        else:
+        elif not self.broken:  # a diverged trial has its reason
             self._once(name, f"{name} is {number} at step {self.step}; such values are left out")
 
     def _once(self, about: str, text: str) -> None:

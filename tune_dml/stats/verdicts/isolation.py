@@ -112,7 +112,7 @@ def isolate(
 
 def _over(used: int, tried: int) -> str:
     """Return a clause that says at how many settings of the other scientific knobs values are compared."""
-    if used == tried:
+    if used == tried or not used:
         return _AVERAGED if used > 1 else ""
     have = f"of {tried} settings of the other knobs where every value has a number"
     return f"averaged over the {used} {have}" if used > 1 else f"at the one {have}"

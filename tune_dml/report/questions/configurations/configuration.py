@@ -225,8 +225,10 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
     text += f" {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not select it"
     if best.gain is not None and best.label != baseline:
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
-        better = "better" if best.gain.mean > 0 else "worse"
-        text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
+        better = f"{metric.amount(abs(best.gain.mean))} {'better' if best.gain.mean > 0 else 'worse'} than {baseline}"
+        if metric.rough(best.gain.mean) == metric.rough(0.0):
+            better = f"no better than {baseline}"
+        text += f", {better} (gain {ends})"
     tied = len(best.candidates)
     if tied == 1:
         text += ". It is significantly the best"
@@ -251,8 +253,8 @@ def _importance(knobs: Sequence[KnobAnalysis]) -> str:
         parts.append(f"{joined(acting)}: an effect is significant over all configurations, its size is undecided")
     if uncrossed:
         parts.append(
-            f"{joined(uncrossed)}: undecided, since no two values were tried with the same settings of the other knobs (a grid "
-            "would show it)"
+            f"{joined(uncrossed)}: undecided, since not all values were tried with the same settings of the other knobs (a "
+            "grid would show it)"
         )
     return f"Does the knob matter{average}? {'; '.join(parts)}."
 

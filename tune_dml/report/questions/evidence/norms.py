@@ -14,13 +14,11 @@ from tune_dml.report.section import Block, Figure, FigureView, Fold, Section, Te
 
 @question(order=430, reads_traces=True)
 def norms(analysis: Analysis) -> Section | None:
-    """Show histograms of both cells, the same images over training, and how far they turned."""
-    if analysis.results.imported is not None:
-        return None
+    """Show histograms of both cells, the same images over training, and how far they turned; None if none was stored."""
     pair = analysis.pair
-    body: list[Block] = [Text(text) for text in pair.missing]
-    if pair.sides:
-        body = [*body, Text(_sentence(pair)), Fold("Their distribution", (_figure(pair),))]
+    if not pair.sides:
+        return None
+    body: list[Block] = [*map(Text, pair.missing), Text(_sentence(pair)), Fold("Their distribution", (_figure(pair),))]
     return Section("norms", "How long are the embeddings?", "Norms", tuple(body))
 
 

@@ -25,9 +25,9 @@ _Row = tuple[Tile | None, ...]
 @question(order=440, reads_traces=True)
 def retrieval_sheets(analysis: Analysis) -> Section | None:
     """Show rows of both sheets with text alternatives, and feature maps if recorded."""
-    if analysis.results.imported is not None or not _are_drawn(analysis):
-        return None
     pair = analysis.pair
+    if not pair.sides or not _are_drawn(analysis):
+        return None
     chosen = _chosen(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
     missing = [

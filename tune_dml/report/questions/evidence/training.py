@@ -106,7 +106,13 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
     gaining = _gaining(analysis, changes)
     if not gaining:
         gains, _ = short_protocols(analysis)
-        longer = f", but {twice_the_steps(gains)}" if gains else ": longer training would hardly change the answer"
+        lost = [change for change in changes if -analysis.sign * change.size > analysis.margin]
+        worst = max(lost, key=lambda change: abs(change.size), default=None)
+        longer = ": longer training would hardly change the answer"
+        if gains:
+            longer = f", but {twice_the_steps(gains)}"
+        elif worst is not None:
+            longer = f", but {worst.label} lost {metric.amount(abs(worst.size))}"
         return (
             f"Over {period} of training, no value gained more than {metric.amount(analysis.margin)}, the smallest difference "
             f"that matters{longer}."

@@ -254,7 +254,8 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str
     parts = []
     if any(math.isfinite(item.low) for arm in shown.arms for item in arm.levels):
         what = "simultaneous interval" if shown.baseline else "comparison bar: values whose bars do not overlap differ"
-        parts.append(f"Thin lines: one seed each. Thick: mean with {level} {what}.")
+        small, large = ("Thin lines", "Thick") if shown.connected else ("Dots", "Diamonds")
+        parts.append(f"{small}: one seed each. {large}: mean with {level} {what}.")
     elif knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs vary.")
     elif any(point.seeds for point in knob.points):

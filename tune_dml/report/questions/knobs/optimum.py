@@ -162,7 +162,7 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
-    if knob.stopped:
+    if knob.stopped and not knob.isolated.problem:
         reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no final result"
         return BestValue("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
     if sensitivity.verdict != "sensitive":

@@ -342,7 +342,8 @@ def _lost(knob: KnobAnalysis) -> str:
     if not labels:
         return ""
     parts = [f"{_listed(names)} ({reason})" for reason, names in labels.items()]
-    widened = " Each value keeps its other seeds, with wider intervals." if any(p.seeds for p in knob.points) else ""
+    partly = any(point.failures and point.seeds for point in knob.points)
+    widened = " A value with other seeds keeps them, with wider intervals." if partly else ""
     return f"Without a result: {'; '.join(parts)}.{widened}"
 
 

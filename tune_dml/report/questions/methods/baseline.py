@@ -75,10 +75,13 @@ def _verdict_badge(rows: Sequence[BaselineDifference]) -> str:
 
 
 def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
-    if max((row.n for row in rows), default=0) < 2:
-        return f"Undecided against {name}: one seed gives no noise estimate."
-    labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
     what = _compared(analysis)
+    if not rows:
+        return f"Nothing can be compared with {name}: no other {what} has results."
+    if max(row.n for row in rows) < 2:
+        why = "one seed gives no noise estimate" if len(analysis.seeds) < 2 else f"no {what} shares two seeds with it"
+        return f"Undecided against {name}: {why}."
+    labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
@@ -88,7 +91,7 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
 
 
 def _listed(labels: Sequence[str], every: int, what: str) -> str:
-    if len(labels) == every:
+    if len(labels) == every > 1:
         return f"at every {what}" if every < 3 else f"at all {every} {what}s"
     return f"at {joined(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} {what}s"
 

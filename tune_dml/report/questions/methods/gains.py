@@ -166,8 +166,9 @@ def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]
     """Return `SEC improves 2 of 5 methods (Triplet +1.20, TML +1.00); it worsens none; 3 are undecided`."""
     up, down = _of(rows, "gains"), _of(rows, "loses")
     within, unsure = _of(rows, "within the margin"), _of(rows, "open")
-    share = f"all {len(rows)}" if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)}"
-    head = f"{added} improves {share} methods" if added else f"{share.capitalize()} {_are(up)} better than {against}"
+    every = "both methods" if len(rows) == 2 else f"all {len(rows)} methods"
+    share = every if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)} methods"
+    head = f"{added} improves {share}" if added else f"{share.capitalize()} {_are(up)} better than {against}"
     parts = [head + _listed(analysis, up, added)]
     if len(up) < len(rows):
         named = f"{len(down) or 'none'}{_listed(analysis, down, added)}"
@@ -176,12 +177,12 @@ def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]
         differ = "differs" if len(within) == 1 else "differ"
         parts.append(f"{len(within)} {differ} by less than {analysis.metric.rough(analysis.margin)}")
     if unsure:
-        parts.append(f"{len(unsure)} {_are(unsure)} undecided")
+        parts.append(f"{'all ' if 1 < len(unsure) == len(rows) else ''}{len(unsure)} {_are(unsure)} undecided")
     return "; ".join(parts) + "."
 
 
 def _are(rows: Sequence[ArmGain]) -> str:
-    return "is" if len(rows) == 1 else "are"
+    return "is" if len(rows) < 2 else "are"
 
 
 def _listed(analysis: Analysis, rows: Sequence[ArmGain], added: str) -> str:

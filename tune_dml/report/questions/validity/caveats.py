@@ -119,9 +119,13 @@ def frozen_backbone(analysis: Analysis) -> Section | None:
 @question(order=298)
 def lost(analysis: Analysis) -> Section | None:
     """Say which values diverge, and how many trials failed."""
-    parts = [_diverging(analysis.knobs[0] if len(analysis.knobs) == 1 else None, analysis.cells)]
-    failed = analysis.counts.get("failed", 0)
-    parts.append(f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed." if failed else "")
+    knob = analysis.knobs[0] if len(analysis.knobs) == 1 else None
+    parts = [_diverging(knob, analysis.cells)]
+    if failed := analysis.counts.get("failed", 0):
+        text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed"
+        always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
+        among = f", among them all of {_names(knob, always)}" if 0 < len(always) < len(analysis.cells) else ""
+        parts.append(f"{text}{among}.")
     return _said(" ".join(filter(None, parts))) if any(parts) else None
 
 
