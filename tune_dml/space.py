@@ -77,7 +77,7 @@ class Knob:
     def label(self) -> str:
         """The axis title: symbol and path."""
         unit = f" [{self.unit}]" if self.unit else ""
-        return (f"{self.symbol} ({self.path})" if self.symbol else self.path) + unit
+        return (f"{self.symbol} ({self.path})" if self.symbol not in {"", self.path} else self.path) + unit
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,8 @@ def test_without_a_baseline_the_score_is_measured_again(tmp_path):
     section = _answer(results)
     assert section.data["confirmation"].verdict == "measured again"
     assert "has validation R@1 74.6" in section.verdicts[0]
+    assert section.headline.startswith("On 5 fresh seeds, rho = 0.01 reaches 74.6")
+    assert section.headline.endswith(" on those that selected it).")
     assert [table.name for table in section.tables] == ["confirmation", "confirmation-trials"]
 
 

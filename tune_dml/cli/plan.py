@@ -88,8 +88,8 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     cost = _probed(plan, resources, session, concurrent) if probe else None
     cost, power = cost or _cost(plan, stored, concurrent), _power(plan, stored)
     return Preview(
-        plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus, _free_bytes(session.sweeps),
-        in_use="".join(map(str, in_use)),
+        plan, (*checked.cautions, *checked.notes), done, cost, power, checked.kept_bytes, resources.gpus,
+        _free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
     )  # fmt: skip
 
 

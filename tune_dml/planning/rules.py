@@ -11,6 +11,7 @@ from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
+from tune_dml.text import joined
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -51,7 +52,8 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
     listed = [arm for arm in arms if search.method == "grid" or arm.baseline]
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
     if ranges:
-        rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
+        are = "is a range" if len(ranges) == 1 else "are ranges"
+        rule = f"a grid needs listed values, but {joined(list(ranges))} {are}"
         remedy = f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values."
         problems.append(option_problem("search", rule, None, remedy))
     if search.method == "grid" and search.num_samples:

@@ -94,11 +94,13 @@ def test_one_value_without_a_baseline_is_refused(cache_dir):
         prepare(Request(space_of(ONE), "digits"), cache_dir=cache_dir)
 
 
-def test_one_value_of_several_knobs_and_one_seed_are_notes(cache_dir):
+def test_one_value_of_several_knobs_and_one_seed_are_cautions_that_are_not_recorded(cache_dir):
     space = space_of(ONE, Knob("optim.lr", Grid((1e-3, 1e-2))))
-    notes = prepare(Request(space, "digits", seeds=1), cache_dir=cache_dir).notes
-    assert "loss.margin has one value: nothing can be compared along it" in notes
-    assert any("no verdict is possible" in note for note in notes)
+    checked = prepare(Request(space, "digits", seeds=1), cache_dir=cache_dir)
+    value, seed = checked.cautions
+    assert value == "loss.margin has one value: nothing can be compared along it"
+    assert "no verdict is possible" in seed
+    assert not {value, seed} & set(checked.notes)
     notes = prepare(Request(space_of(RHO), "digits", seeds=2), cache_dir=cache_dir).notes
     assert not [note for note in notes if "one value" in note or "one seed" in note]
 

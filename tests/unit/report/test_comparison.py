@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.toys import FLAT, STEEP, write_sweep
+from helpers.toys import ETA, FLAT, STEEP, rho_space, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml.report.several import (
@@ -145,6 +145,7 @@ def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
     study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
     assert "the noise of one of them is unknown" in study.transfers[0].refusal
     assert any("is unknown with one seed" in sentence for sentence in study_sentences(study))
+    assert any("1 of 5 values has a mean so close" in sentence for sentence in study_sentences(study))
 
 
 def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):
@@ -155,9 +156,19 @@ def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):
     assert found.mistunability.low < blind < found.mistunability.high
 
 
-def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
-    from helpers.toys import ETA, rho_space
+def test_equal_means_are_called_equal(half, tmp_path):
+    settings = {"regularizer.eta": 1.0}
+    alike = write_sweep(tmp_path / "alike", cell_settings=settings, histories=False, evidence=False)
+    said = comparison_sentences(compare_sweeps([half, alike]))
+    assert said == ("alike and half have equal means at all 6 shared points.",)
 
+
+def test_a_study_names_goals_that_differ(steep, tmp_path):
+    with pytest.raises(ConfigError, match=r"recall_at_1 \(maximize\) of steep, but got 'val/recall_at_1 \(minimize\)'"):
+        analyse_study([steep, sweep(tmp_path / "other", space=rho_space(goal="minimize"))])
+
+
+def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
     other = sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
     with pytest.raises(ConfigError, match=r"share a knob; those of steep are regularizer\.rho"):
         analyse_study([steep, other])

@@ -30,6 +30,28 @@ def test_values_that_always_diverge_are_named_and_their_trials_are_drawn(tmp_pat
     assert all(label in figure.draw(False).document() for label in labels)
 
 
+def test_a_value_that_diverges_at_every_setting_of_the_other_knob_is_named_alone(tmp_path):
+    rates = Knob("optim.lr", Grid((0.1, 1e12), scale="log"), symbol="lr")
+    means = {(rho, lr): 60.0 for rho in (0.1, 0.5, 0.9) for lr in (0.1, 1e12)}
+    lost = {
+        (f"rho={rho}, lr=1e+12", seed): ("diverged", "the loss is nan") for rho in (0.1, 0.5, 0.9) for seed in (0, 1)
+    }
+    rho = Knob("regularizer.rho", Grid((0.1, 0.5, 0.9)), symbol="rho")
+    options = {"means": means, "baseline": None, "seeds": (0, 1), "histories": False, "evidence": False}
+    every = write_sweep(tmp_path / "all", space=space_of(rho, rates), failures=lost, **options)
+    assert "lr = 1e+12 always diverges." in summary(every).answer.sentences
+    lost.pop(("rho=0.5, lr=1e+12", 1))
+    some = write_sweep(tmp_path / "some", space=space_of(rho, rates), failures=lost, **options)
+    said = summary(some).answer.sentences
+    assert (
+        "rho = 0.1, lr = 1e+12; and rho = 0.9, lr = 1e+12 always diverge; rho = 0.5, lr = 1e+12 diverges in 1 of 2 trials."
+    ) in said
+
+
+def test_a_knob_whose_symbol_is_its_path_is_named_once():
+    assert Knob("lr", Grid((0.1, 1.0)), symbol="lr").label == "lr"
+
+
 def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
     series = [
         Series("a", "base", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),

@@ -106,6 +106,9 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
         r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0", found.text
     )
     assert "undecided whether m matters: no effect is significant (permutation test" in found.text
+    assert "undecided where the optimum of lr lies: the size of its effect is undecided" in " ".join(
+        found.files.summary.verdicts
+    )
     sure = "lr matters significantly most" in found.text
     assert (
         sure == (shares["lr"]["low"] > shares["m"]["high"]) != ("It is undecided which knob matters most" in found.text)
@@ -138,6 +141,9 @@ def test_a_crossed_nuisance_knob_is_tuned_for_each_value_and_all_seeds_judge(tmp
     assert found.knob["sensitivity"]["verdict"] == "sensitive"
     assert "against every setting of the other" in found.knob["sensitivity"]["algorithm"]
     assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == set(range(6))
+    (against,) = (text for text in found.files.summary.verdicts if text.startswith("Against no SEC"))
+    assert "configurations" in against
+    assert "value" not in against
 
 
 def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_path: Path) -> None:

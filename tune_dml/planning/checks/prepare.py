@@ -43,6 +43,8 @@ class CheckedPlan:
     plan: Plan
     notes: tuple[str, ...] = ()
     """Notes for the user: protocols, data, dropped settings."""
+    cautions: tuple[str, ...] = ()
+    """Limits of these values and seeds. The sweep does not record them, since more values and seeds lift them."""
     kept_bytes: int | None = 0
     """Size of the files that each trial keeps on request; None until the pictures are decoded."""
 
@@ -100,14 +102,15 @@ def prepare(
         trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)
         if problems := [*problems, *trial.problems]:
             raise ConfigError(problems)
-        return CheckedPlan(replace(plan, data_digest=digest), (*notes, *trial.notes), trial.kept_bytes)
+        plan = replace(plan, data_digest=digest)
+        return CheckedPlan(plan, (*notes, *trial.notes), _cautions(plan), trial.kept_bytes)
 
 
 def _checked_program(plan: Plan, notes: Sequence[str], others: Sequence[Problem]) -> CheckedPlan:
     """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
     wrong = metric_problems(plan.metric, plan.space.place("metric") if plan.space.origin else option_place("metric"))
     raise_if_any([*_comparison_problems(plan), *wrong, *others])
-    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _UNKNOWN))
+    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _UNKNOWN), _cautions(plan))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
@@ -163,7 +166,17 @@ def _cut_batches(plan: Plan) -> list[str]:
 
 
 def _comparison_notes(plan: Plan) -> list[str]:
-    """Note what the planned cells and seeds cannot show."""
+    """Note seeds that vary less than all, and arms that share cells."""
+    notes = []
+    held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
+    if held:
+        named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
+        notes.append(f"the same for every seed: {named}; verdicts hold only for these")
+    return notes + _shared_cells(plan) if plan.space.arms else notes
+
+
+def _cautions(plan: Plan) -> tuple[str, ...]:
+    """Return what the planned values and seeds cannot show."""
     listed = [
         (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
     ]
@@ -171,16 +184,13 @@ def _comparison_notes(plan: Plan) -> list[str]:
     for path, domain in listed:
         values.setdefault(path, set()).update(map(str, domain))
     single = [path for path, known in values.items() if len(known) == 1]
-    notes = [f"{path} has one value: nothing can be compared along it" for path in single]
-    held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
-    if held:
-        named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
-        notes.append(f"the same for every seed: {named}; verdicts hold only for these")
-    notes += _shared_cells(plan) if plan.space.arms else []
+    cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
     if len(plan.seeds) == 1 and len(own_seeds) == 1:
-        notes.append(f"one seed gives no estimate of noise: no verdict is possible; use {spelled('seeds', 3)} or more")
-    return notes
+        cautions.append(
+            f"one seed gives no estimate of noise: no verdict is possible; use {spelled('seeds', 3)} or more"
+        )
+    return tuple(cautions)
 
 
 def _stopping_notes(plan: Plan) -> list[str]:

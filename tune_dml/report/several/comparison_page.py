@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tune_dml.report.drawing.charts import Whisker
@@ -55,6 +56,8 @@ def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference
     widest = max(rows, key=lambda row: abs(row.difference))
     most = f"the largest difference is {with_unit(metric, metric.signed(widest.difference))} at {widest.point}"
     of = counted(len(rows), "shared point")
+    if all(math.isclose(row.difference, 0.0, abs_tol=1e-9) for row in rows):
+        return f"{name} and {first} have equal means at {'the' if len(rows) == 1 else 'all'} {of}."
     if not better and not worse:
         return f"{name} differs significantly from {first} at none of {of}; {most}."
     parts = [f"{word} at {count}" for word, count in (("better", better), ("worse", worse)) if count]

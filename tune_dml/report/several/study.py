@@ -105,8 +105,9 @@ def analyse_study(results: Sequence[Results], margin: float | None = None) -> St
     for other in others:
         mine, theirs = first.plan, other.plan
         if (mine.metric, mine.space.goal) != (theirs.metric, theirs.space.goal):
-            rule = f"the sweeps of a study are judged by one metric, {mine.metric} of {first.name}"
-            problems.append(Problem(f"SWEEP {other.name}", rule, theirs.metric, "Report it by itself."))
+            goal, own = (f"{plan.metric} ({plan.space.goal})" for plan in (mine, theirs))
+            rule = f"the sweeps of a study share metric and goal, {goal} of {first.name}"
+            problems.append(Problem(f"SWEEP {other.name}", rule, own, "Report it by itself."))
         paths = {knob.path for knob in mine.space.knobs}
         if not paths & {knob.path for knob in theirs.space.knobs}:
             rule = f"the sweeps of a study share a knob; those of {first.name} are {', '.join(sorted(paths))}"

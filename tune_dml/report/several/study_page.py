@@ -65,9 +65,8 @@ def _gained(study: StudyAnalysis, item: Tuning) -> str:
         parts.append(f"a random value of {item.knob} loses {loss} ({_ends(study, blind)})")
     if not parts:
         parts = [f"the gain of tuning {item.knob} is unknown with one seed"]
-    near = (
-        f"{item.tolerant} of {item.values} values have a mean so close to the best that the difference does not matter"
-    )
+    have = "has" if item.tolerant == 1 else "have"
+    near = f"{item.tolerant} of {item.values} values {have} a mean so close to the best that the difference does not matter"
     return f"{item.sweep}: {'; '.join(parts)}; {near}."
 
 

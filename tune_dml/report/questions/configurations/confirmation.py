@@ -216,9 +216,14 @@ def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
 
 
 def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
-    """State the verdict; empty if fresh seeds give none against a baseline."""
+    """State the verdict, or the winner's mean without a baseline; empty if fresh seeds give none."""
     baseline, winner = outcome.cells[0].label, outcome.winner
-    gain = next(cell.gain for cell in outcome.cells if cell.label == winner)
+    found = next(cell for cell in outcome.cells if cell.label == winner)
+    gain, metric = found.gain, analysis.metric
+    if outcome.verdict == "measured again" and found.fresh.n:
+        now, before = metric.number(found.fresh.mean), metric.number(found.selection.mean)
+        seeds = counted(found.fresh.n, "fresh seed")
+        return f"On {seeds}, {spaced(winner)} reaches {now} ({before} on those that selected it)."
     if gain is None or not math.isfinite(gain.low):
         return ""
     if outcome.verdict == "undecided":

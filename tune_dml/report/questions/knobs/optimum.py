@@ -170,6 +170,8 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
         reason = (
             "no two values differ by an amount that matters"
             if flat
+            else "the size of its effect is undecided"
+            if sensitivity.effect
             else f"it is undecided whether {knob.symbol} matters"
         )
         return BestValue(

@@ -98,7 +98,9 @@ def _listed(labels: Sequence[str], every: int, what: str) -> str:
 
 def _compared(analysis: Analysis) -> str:
     """Return the noun for what is compared: values of one knob, configurations of several, methods without any."""
-    return ("method", "value")[len(analysis.knobs)] if len(analysis.knobs) < 2 else "configuration"
+    if not analysis.knobs:
+        return "method"
+    return "value" if len(analysis.knobs) == 1 and analysis.knobs[0].cells else "configuration"
 
 
 def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> Table:

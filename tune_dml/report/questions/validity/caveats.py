@@ -8,9 +8,9 @@ from dataclasses import replace
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.analysis.traces import Change, histories_of
-from tune_dml.report.naming import floor_name, floors_of, spaced
+from tune_dml.report.naming import floor_name, floors_of, spaced, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
@@ -119,18 +119,18 @@ def frozen_backbone(analysis: Analysis) -> Section | None:
 @question(order=298)
 def lost(analysis: Analysis) -> Section | None:
     """Say which values diverge, and how many trials failed."""
-    knob = analysis.knobs[0] if len(analysis.knobs) == 1 else None
-    parts = [_diverging(knob, analysis.cells)]
+    parts = [_diverging(analysis)]
     if failed := analysis.counts.get("failed", 0):
         text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed"
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
-        among = f", among them all of {_names(knob, always)}" if 0 < len(always) < len(analysis.cells) else ""
+        among = f", among them all of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
         parts.append(f"{text}{among}.")
     return _said(" ".join(filter(None, parts))) if any(parts) else None
 
 
-def _diverging(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
+def _diverging(analysis: Analysis) -> str:
     """Return `lr = 1000 and 1e12 always diverge; lr = 100 diverges in 1 of 3 trials.`; collapsed trials aside."""
+    cells = analysis.cells
     counts = {
         cell.label: sum(t.status == "diverged" for t, _ in cell.failures) - len(_collapsed_of(cell)) for cell in cells
     }
@@ -138,22 +138,27 @@ def _diverging(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
     rest = [cell for cell in cells if counts[cell.label] and cell not in always]
     parts = []
     if always:
-        verb = "always diverges" if len(always) == 1 else "always diverge"
-        parts.append(f"{_names(knob, always)} {verb}")
-    if len(rest) == 1:
-        parts.append(f"{_names(knob, rest)} diverges in {counts[rest[0].label]} of {len(rest[0].trials)} trials")
-    elif rest:
-        parts.append(f"{_names(knob, rest)} diverge in some trials")
+        named, count = _names(analysis, always)
+        parts.append(f"{named} always {'diverges' if count == 1 else 'diverge'}")
+    if rest:
+        named, count = _names(analysis, rest)
+        lost, trials = sum(counts[cell.label] for cell in rest), sum(len(cell.trials) for cell in rest)
+        verb = f"diverges in {lost} of {trials} trials" if count == 1 else "diverge in some trials"
+        parts.append(f"{named} {verb}")
     return f"{'; '.join(parts)}." if parts else ""
 
 
-def _names(knob: KnobAnalysis | None, cells: Sequence[CellAnalysis]) -> str:
+def _names(analysis: Analysis, cells: Sequence[CellAnalysis]) -> tuple[str, int]:
+    """Return cells in words, and how many things the words name: `lr = 1 and 10` if all cells of these values are meant."""
+    for knob in {knob.path: knob for arm in analysis.arms for knob in arm.knobs}.values():
+        values = {level_key(cell.cell.knobs[knob.path]): cell for cell in cells if knob.path in cell.cell.knobs}
+        alike = [cell for cell in analysis.cells if level_key(cell.cell.knobs.get(knob.path)) in values]
+        if alike == list(cells) and len(values) <= _MOST_NAMED:
+            shown = [value_text(cell.cell.knobs[knob.path]) for cell in values.values()]
+            return f"{symbol_of(knob)} = {joined(shown)}", len(values)
     if len(cells) > _MOST_NAMED:
-        return f"{len(cells)} configurations"
-    labels = [cell.label for cell in cells]
-    if knob is None or not set(labels) <= set(knob.labels):
-        return joined(list(map(spaced, labels)))
-    return f"{knob.symbol} = {joined([value_text(knob.level(label)) for label in labels])}"
+        return f"{len(cells)} configurations", len(cells)
+    return joined([spaced(cell.label) for cell in cells]), len(cells)
 
 
 def _said(sentence: str) -> Section:
