@@ -6,6 +6,7 @@ import importlib.util
 import pkgutil
 import re
 import shlex
+import subprocess
 import sys
 from fnmatch import fnmatch
 from functools import cache
@@ -253,6 +254,9 @@ def test_a_script_of_the_docs_trains(title, tmp_path):
     ran = Ran(tmp_path, SCRIPTS[title], metric, KNOBS[title])
     assert ran.end.status == "finished", ran.end
     assert 0.6 < ran.end.metrics[metric] <= 1
+    (tmp_path / "alone.py").write_text(SCRIPTS[title])
+    alone = subprocess.run([sys.executable, "alone.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert metric in alone.stdout, alone.stderr
 
 
 def test_each_script_of_the_docs_is_tried():

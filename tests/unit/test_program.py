@@ -129,7 +129,8 @@ BAD = {
     "silent": ("", ("failed", f"{NONE} It reported nothing.")),
     "nan": (
         "import tune_dml, time; nan = float('nan')\n"
-        "tune_dml.log({'test/accuracy': nan, 'val/accuracy': nan}, step=4); time.sleep(60)",
+        "tune_dml.log({'val/accuracy': 1}, step=1); tune_dml.log({'test/accuracy': nan, 'val/accuracy': nan}, step=4)\n"
+        "tune_dml.log({'val/accuracy': 1}, step=5); tune_dml.log({'val/accuracy': 1}, step=6); time.sleep(60)",
         ("diverged", "val/accuracy is nan at step 4"),
     ),
     "huge": (
@@ -161,6 +162,7 @@ class TestBadPrograms:
         end = ran.end
         assert (end.status, end.reason) == (status, reason)
         assert not ran.notes
+        assert [row["step"] for row in ran.rows if "val/accuracy" in row] == [1] * (kind == "nan")
         assert "\n" not in end.reason
 
     def test_a_time_limit_ends_a_hang(self, tmp_path):

@@ -105,7 +105,7 @@ def study_of(request: Request) -> Study:
     part = None if space.program else training_part(dataset, settings)
     space, fitted = fitting_space(space, part, settings)
     study = Study(
-        name=request.name or _name(space, dataset, [str(request.vary)] if held else []),
+        name=_name(space, dataset, [str(request.vary)] if held else []) if request.name is None else request.name,
         space=space,
         dataset=dataset,
         seeds=seeds,

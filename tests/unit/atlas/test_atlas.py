@@ -146,6 +146,14 @@ def test_the_page_answers_in_its_first_sentence(tmp_path):
     assert abs(rows[0]["effect"]) < 0.5
 
 
+def test_a_gain_of_recall_is_at_most_all_of_it(tmp_path):
+    rows = table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=40.0)
+    knobs = judged_knobs(rows[rows["seed"] < 2], 1.0)
+    assert knobs[0].verdict.tunability.high > 100
+    assert atlas_sentences(knobs, 1.0)[0].endswith("0 do not matter within the tested range, 1 is undecided.")
+    assert "0.00 to 100.00" in write_atlas(knobs, 1.0, tmp_path)[0].read_text()
+
+
 def test_a_replay_is_the_atlas_at_its_points_and_between_them_a_line():
     rows = table({"margin": {0.1: 2.0, 0.4: -3.0, 0.8: math.inf}})
     surface = replay.surfaces(rows)["glyphs", "triplet"]

@@ -65,6 +65,7 @@ plan sec_rho --gpus 1
 plan sec_rho --seed 3
 submit cluster.yaml sweep sec_rho --storage /s
 plan sec_rho --name ../x
+plan sec_rho --name=
 plan sec_rho --dataset image_folder
 plan sec_rho --dataset image_folder --data-root nowhere
 plan sec_rho --dataset digits --data-root nowhere

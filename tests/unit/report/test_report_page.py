@@ -304,6 +304,7 @@ def test_any_sweep_renders(tmp_path, space, means, options, said):
     files = write_report(results, tmp_path / "report")
     text = read(files.html.read_text()).text
     assert said in text
+    assert "borrows 0 degrees" not in text
     assert "nan" not in re.sub(r"[a-z]*nan[a-z]+", "", text.lower())
 
 

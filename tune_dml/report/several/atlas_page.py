@@ -26,11 +26,15 @@ def atlas_sentences(knobs: Sequence[JudgedKnob], margin: float) -> tuple[str, ..
     metric = metric_name(f"val/{METRIC}")
     words = Counter(word for one in knobs for word in one.verdict.word.split(", "))
     losses, datasets = {one.loss for one in knobs}, {one.dataset for one in knobs}
-    first = (
-        f"Of {counted(len(knobs), 'knob')} of {counted(len(losses), 'loss') if len(losses) == 1 else f'{len(losses)} losses'} on "
-        f"{joined(sorted(datasets))}, {words['tunable']} gain significantly by tuning, {words['sensitive']} have a value that "
-        f"costs significantly more than {metric.rough(margin)}, {words['insensitive']} do neither within the range."
-    )
+    verbs = {
+        "tunable": ("gains", "gain", "significantly by tuning"),
+        "sensitive": ("has", "have", f"a value that costs significantly more than {metric.rough(margin)}"),
+        "insensitive": ("does", "do", "not matter within the tested range"),
+        "undecided": ("is", "are", "undecided"),
+    }
+    parts = [f"{words[word]} {one if words[word] == 1 else many} {what}" for word, (one, many, what) in verbs.items()]
+    of = counted(len(losses), "loss") if len(losses) == 1 else f"{len(losses)} losses"
+    first = f"Of {counted(len(knobs), 'knob')} of {of} on {joined(sorted(datasets))}, {', '.join(parts)}."
     best = sorted(knobs, key=lambda one: -one.verdict.tunability.low)[:3]
     gains = [
         f"{one.loss}'s {one.knob} ({one.dataset}): {value_text(one.verdict.values[one.verdict.best])} for "
@@ -112,8 +116,8 @@ def _gains(knobs: Sequence[JudgedKnob]) -> Section:
 
 
 def _interval(metric: MetricName, one: Estimate) -> tuple[TableCell, TableCell]:
-    finite = math.isfinite(one.low) and math.isfinite(one.high)
-    return value_cell(round(one.value, 2)), text_cell(metric.interval(max(one.low, 0.0), one.high) if finite else "-")
+    ends = metric.interval(*metric.change_ends(max(one.low, 0.0), one.high))
+    return value_cell(round(one.value, 2)), text_cell(ends or "-")
 
 
 def _verdicts(knobs: Sequence[JudgedKnob]) -> Section:

@@ -73,6 +73,8 @@ class ProgramLog:
         Figures may count their steps differently, as batches and epochs do: one of a lower step counts at the present
         step, unless the figure itself goes back.
         """
+        if self.broken:  # the program may write until it is ended
+            return
         if self._earlier:
             self._go_on_at(row.get("step"))
         step = self._step_of(row)

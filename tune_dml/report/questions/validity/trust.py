@@ -174,7 +174,8 @@ def _noise(knob: KnobAnalysis) -> str:
     verdict = knob.sensitivity
     if verdict.noise is None:
         return ""
-    borrowed = f"each pair borrows {verdict.prior_df:.2g} degrees of freedom from the others"
+    degrees = f"{verdict.prior_df:.2g} degrees of freedom"
+    borrowed = f"each pair borrows {degrees} from the others" if verdict.prior_df else "no pair borrows from the others"
     if not math.isfinite(verdict.epsilon):
         return f"two seeds cannot show whether all values are equally noisy; {borrowed}"
     if len(verdict.labels) < 3:
