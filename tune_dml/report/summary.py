@@ -71,7 +71,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
     def best_of(cells: Sequence[CellAnalysis]) -> str:
         if not cells:
-            return "no configuration has a result"
+            return "no configuration has a result" if analysis.baseline is None else "only the baseline has a result"
         baseline, text = analysis.baseline, scored(cells[0])
         leads = baseline is not None and analysis.sign * (baseline.mean - cells[0].mean) >= 0
         return f"the baseline; of the others {text}" if leads else text

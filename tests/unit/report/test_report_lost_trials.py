@@ -34,10 +34,15 @@ def test_a_lost_seed_widens_its_value_and_erases_nothing(tmp_path: Path) -> None
 
 def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path: Path) -> None:
     failures = {(f"rho={rho}", seed): ("failed", "no disk") for rho in (0.9, 1) for seed in range(3)}
+    failures["rho=1", 2] = ("failed", "no network")
     found = judged(tmp_path, failures=failures)
-    assert "Without a result: rho=0.9, rho=1" in found.text
+    assert (
+        "Without a result: rho=0.9 (seeds 0, 1 and 2 failed: no disk); rho=1 (seeds 0 and 1 failed: no disk; seed 2 failed: "
+        "no network)."
+    ) in found.text
     assert "keeps them" not in found.text
-    assert "6 of 18 trials failed, among them all of rho = 0.9 and 1." in found.files.summary.answer.sentences
+    said = found.files.summary.answer.sentences
+    assert "6 of 18 trials failed (most often: no disk), among them all of rho = 0.9 and 1." in said
 
 
 def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
@@ -170,8 +175,9 @@ def test_a_stopped_cell_is_in_no_table_and_errors_count_the_comparisons_that_wer
 
 def test_a_baseline_without_a_rival_is_compared_with_nothing(tmp_path):
     failures = {(f"rho={rho:g}", seed): ("failed", "no disk") for rho in STEEP for seed in range(5)}
-    said = summary(of(tmp_path, failures=failures, search=None)).verdicts[-1]
-    assert said == "Nothing can be compared with no SEC: no other value has results."
+    said = summary(of(tmp_path, failures=failures, search=None))
+    assert said.verdicts[-1] == "Nothing can be compared with no SEC: no other value has results."
+    assert said.answer.facts[0] == ("Best configuration", "only the baseline has a result")
 
 
 def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):

@@ -336,8 +336,13 @@ def _limit(metric: MetricName, largest: Difference) -> str:
 def _lost(knob: KnobAnalysis) -> str:
     labels: dict[str, list[str]] = {}
     for point in knob.points:
-        if point.failures:
-            reason = "; ".join(f"seed {seed} {why}" for seed, _, why in point.failures)
+        seeds: dict[str, dict[str, None]] = {}
+        for seed, _, why in point.failures:
+            seeds.setdefault(why, {})[str(seed)] = None
+        if seeds:
+            reason = "; ".join(
+                f"{'seed' if len(s) == 1 else 'seeds'} {joined(list(s))} {why}" for why, s in seeds.items()
+            )
             labels.setdefault(reason, []).append(point.label)
     if not labels:
         return ""

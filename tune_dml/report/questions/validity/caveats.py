@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,13 +15,15 @@ from tune_dml.report.naming import floor_name, floors_of, spaced, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
-from tune_dml.text import counted, joined, value_text
+from tune_dml.text import counted, joined, shortened, value_text
 
 LAST = 0.25
 """Share of training, at its end, in which a metric should no longer improve."""
 _MOST_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first: the terminal waits for it."""
 _MOST_NAMED = 4
+_LONGEST = 100
+"""Maximum number of characters of a reason in the answer."""
 _BEFORE_MORE_OF_THE_SAME = 55
 """Urgency of longer training: before wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"
@@ -118,10 +121,13 @@ def frozen_backbone(analysis: Analysis) -> Section | None:
 
 @question(order=298)
 def lost(analysis: Analysis) -> Section | None:
-    """Say which values diverge, and how many trials failed."""
+    """Say which values diverge, how many trials failed, and why."""
     parts = [_diverging(analysis)]
     if failed := analysis.counts.get("failed", 0):
-        text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed"
+        reasons = Counter(shortened(t.reason, _LONGEST) for t in analysis.results.trials if t.status == "failed")
+        ((reason, _),) = reasons.most_common(1)
+        why = f" ({'' if len(reasons) == 1 else 'most often: '}{reason})" if reason else ""
+        text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed{why}"
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
         among = f", among them all of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
         parts.append(f"{text}{among}.")
