@@ -48,6 +48,27 @@ def test_the_best_is_one_of_those_that_are_named(tmp_path: Path) -> None:
     assert [label for label, _ in optimum["behind"]] == [f"rho={value:g}" for value in means]
 
 
+@pytest.mark.parametrize(
+    ("means", "verdict", "headline"),
+    [
+        ({"linear": 60.0, "constant": 73.0, "epoch_ramp": 66.0}, "found", ["The best schedule is constant."]),
+        (
+            {"linear": 60.0, "constant": 73.0, "epoch_ramp": 72.9},
+            "undecided",
+            ["The best schedule is constant or epoch_ramp."],
+        ),
+        ({"linear": 73.0, "constant": 73.05, "epoch_ramp": 73.1}, "none", []),
+    ],
+)
+def test_the_best_of_values_without_an_order_is_named(tmp_path: Path, means, verdict, headline) -> None:
+    knob = Knob("regularizer.schedule", Grid(tuple(means), scale="category"), symbol="schedule")
+    found = judged(tmp_path, space=space_of(knob), means=means, baseline=None, seeds=range(6), sd=0.2)
+    optimum = found.knob["optimum"]
+    assert (optimum["verdict"], optimum["within"], optimum["extend"]) == (verdict, [], [])
+    assert "Which schedule is the best?" in found.text
+    assert [line for line in found.files.summary.answer.sentences if "best schedule" in line] == headline
+
+
 def test_a_parabola_is_a_suggestion_and_no_verdict(tmp_path: Path) -> None:
     domain = tuple(np.linspace(0.1, 0.9, 9).round(2).tolist())
     knob = Knob("loss.margin", Grid(domain), symbol="m")

@@ -79,7 +79,7 @@ class Sensitivity(_Open):
 class Optimum(_Open):
     """Where is the best value?"""
 
-    verdict: Literal["interior", "edge", "undecided", "none"]
+    verdict: Literal["interior", "edge", "found", "undecided", "none"]
     reason: str
     best: str
     side: Literal["low", "high", ""]

@@ -196,7 +196,7 @@ def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
     beaten = np.atleast_1d((bounds.times(analysis.sign).low > 0).any(0)).tolist()
     worse = {cells[label] for label, lost in zip(knob.sensitivity.labels, beaten, strict=True) if lost}
     best = locate_optimum(analysis, knob)
-    if best is not None and best.candidates:
+    if best.candidates:
         worse |= {cells[label] for label in knob.sensitivity.labels if label not in best.candidates}
     return worse
 

@@ -1,4 +1,4 @@
-"""Is the best value inside the tested range, or at its edge? With a command that extends the range."""
+"""Is the best value inside the tested range, or at its edge? Which one is it, if the values are names?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _MOST_BARS = 20
 class BestValue:
     """Position of the best value, and the values to add."""
 
-    verdict: Literal["interior", "edge", "undecided", "none"]
+    verdict: Literal["interior", "edge", "found", "undecided", "none"]
+    """`found`: one value of an unordered knob is significantly better than every other."""
     reason: str
     best: str
     """The value with the best mean; empty if there is none."""
@@ -53,14 +54,13 @@ class BestValue:
 
 
 @knob_question(order=210, unanswered={"optimum": None})
-def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Locate the best value; None if the values have no order. An edge that can be extended is a finding.
+def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
+    """Locate the best value. An edge that can be extended is a finding.
 
     If the values cannot be compared, the section has no title and the page omits it.
     """
     verdict = locate_optimum(analysis, knob)
-    if verdict is None:
-        return None
+    asked = f"Where is the best {knob.symbol}?" if _is_ordered(knob) else f"Which {knob.symbol} is the best?"
     sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
     chances = _best_probabilities(analysis, knob)
     figures = (_figure(knob, verdict, chances),) if chances else ()
@@ -77,10 +77,10 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
-        "" if knob.isolated.problem else f"Where is the best {knob.symbol}?",
+        "" if knob.isolated.problem else asked,
         "Optimum",
         (*body, _table(analysis, knob, verdict)),
-        Card(_verdict_badge(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
+        Card(_verdict_badge(verdict), verdict.verdict, asked, sentence),
         (sentence,),
         findings=(sentence,) if open_edge else (),
         headline=_headline(knob, verdict),
@@ -105,16 +105,19 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
         return f"The best {knob.symbol} is {best}, the {bound} value that trained."
     if verdict.verdict == "interior" and len(verdict.candidates) == 1:
         return f"The best {knob.symbol} is {value_text(knob.level(verdict.best))}, inside the tested range."
-    if verdict.verdict == "interior" or verdict.candidates:
+    if verdict.verdict in {"interior", "found"} or verdict.candidates:
         values = [value_text(knob.level(label)) for label in verdict.candidates]
+        if len(values) == 1 and verdict.verdict == "found":
+            return f"The best {knob.symbol} is {values[0]}."
         if 1 < len(values) <= 4:
             return f"The best {knob.symbol} is {', '.join(values[:-1])} or {values[-1]}."
     return ""
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
-    tried = numbers_of(knob, knob.isolated.table.labels)
-    if not verdict.extend or (0 in verdict.extend and min(tried) > 0):  # 0 switches a knob off, or collapses
+    if not verdict.extend:
+        return ()
+    if 0 in verdict.extend and min(numbers_of(knob, knob.isolated.table.labels)) > 0:  # 0 switches off, or collapses
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35
@@ -155,10 +158,12 @@ def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]
     )  # fmt: skip
 
 
-def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
-    """Judge where the best value of a knob lies; None if its values have no order."""
-    if not knob.numeric or knob.knob.domain.scale == "category":
-        return None
+def _is_ordered(knob: KnobAnalysis) -> bool:
+    return knob.numeric and knob.knob.domain.scale != "category"
+
+
+def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
+    """Judge which value of a knob is the best, and where it lies in the tested range if the values have an order."""
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
@@ -177,21 +182,29 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue | None:
         return BestValue(
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
+    places = numbers_of(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
     judged = judge_best(
-        knob.better.values, numbers_of(knob, table.labels), analysis.margin, alpha=sensitivity.alpha,
+        knob.better.values, places, analysis.margin, alpha=sensitivity.alpha,
         raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(analysis, knob),
         crossed=knob.isolated.crossed, tuned=knob.isolated.tuned,
     )  # fmt: skip
-    side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
     best = max(candidates or trained, key=lambda label: analysis.sign * knob.isolated.means[label])
+    behind = tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained)
+    if not _is_ordered(knob):
+        found, reason = len(candidates) == 1, "every other value is significantly worse"
+        return BestValue(
+            "found" if found else "undecided", reason if found else f"{len(candidates)} values may be the best", best,
+            "", tuple(candidates), (), behind, False, False, (), sensitivity.alpha,
+        )  # fmt: skip
+    side = _side(judged.place)
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
     extend = () if diverges or not beyond else values_beyond(analysis, knob, beyond)
     return BestValue(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
         judged.reason, best, side, tuple(candidates), tuple(within),
-        tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained),
+        behind,
         natural_bound=bool(side) and not diverges and not extend,
         ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
     )  # fmt: skip
@@ -248,6 +261,10 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
             beyond = "It is the bound of the knob, so the range cannot be extended."
         return f"The optimum of {symbol} is at the edge: {verdict.reason} ({verdict.best}). {beyond}"
     named = _named(verdict)
+    if verdict.verdict == "found":
+        return f"The best {symbol} is {value_text(knob.level(verdict.best))}: {verdict.reason}."
+    if not _is_ordered(knob):
+        return f"It is undecided which {symbol} is the best: {verdict.reason}. {named if verdict.candidates else ''}".rstrip()
     if verdict.verdict == "interior":
         return f"The optimum of {symbol} is inside the tested range: {verdict.reason}. {named}"
     if not verdict.candidates:
@@ -269,9 +286,9 @@ def _named(verdict: BestValue) -> str:
 def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
     """Fit a parabola through the values that trained; None if they are too few."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
-    values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
-    if len(values) < 5 or knob.axis == "ordered" or knob.stopped:
+    if len(rows) < 5 or knob.axis == "ordered" or knob.stopped:
         return None
+    values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
     table = analysis.sign * knob.isolated.table.values[rows]
     return fit_parabola(
