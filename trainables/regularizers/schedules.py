@@ -49,10 +49,9 @@ def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: fl
     >>> [eta_at("linear", 1.0, step=step, total_steps=100) for step in (0, 50, 99)]
     [0.0, 0.5, 0.99]
     """
-    rule = SCHEDULES.get(schedule)
-    if rule is None or eta < 0 or step < 0 or total_steps < 1 or epochs <= 0:
-        raise ConfigError(_misuses(schedule, eta, step, total_steps, epochs))
-    return rule(eta, step, total_steps, epochs)
+    if problems := _misuses(schedule, eta, step, total_steps, epochs):
+        raise ConfigError(problems)
+    return SCHEDULES[schedule](eta, step, total_steps, epochs)
 
 
 def schedule_problems(schedule: str, *, epochs: float) -> list[Problem]:

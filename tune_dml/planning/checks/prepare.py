@@ -214,7 +214,7 @@ def _shared_cells(plan: Plan) -> list[str]:
         grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
         planned = sum(cell.arm == arm.name for cell in plan.cells)
         missing = math.prod(grids) - planned
-        if missing > 0 and (planned or plan.search.method == "grid"):
+        if missing > 0 and planned:
             notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
     return notes
 

@@ -63,8 +63,7 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
 
 def _common_step(values: Sequence[float]) -> float:
     """Return the largest step of which all differences are multiples (Euclid's algorithm); 0 if all are equal."""
-    least = min(values, default=0.0)
-    same = _SAME * max(map(abs, values), default=0.0)
+    least, same = min(values), _SAME * max(map(abs, values))
     step = 0.0
     for value in set(values):
         other = value - least

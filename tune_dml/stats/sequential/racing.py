@@ -289,4 +289,4 @@ def replay(
 
 def next_look(seeds: int) -> int:
     """Return the seeds at the next look; blocks grow by a quarter, so that late looks spend little error."""
-    return max(FIRST_LOOK, seeds + 1, round(1.25 * seeds))
+    return max(FIRST_LOOK, round(1.25 * seeds))

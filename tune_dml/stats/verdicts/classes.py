@@ -132,9 +132,8 @@ def _mcnemar(first: int, second: int) -> float:
 
 
 def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
-    """Return count / (count - 1) times the sum of squares; infinite for a count of one."""
-    squares = (sums**2).sum(-1)
-    return np.asarray(np.where(count > 1, squares * count / np.maximum(count - 1, 1), np.inf))
+    """Return count / (count - 1) times the sum of squares; of no use for a count of one."""
+    return np.asarray((sums**2).sum(-1) * count / np.maximum(count - 1, 1))
 
 
 def _quantile(alpha: float, df: float) -> float:
