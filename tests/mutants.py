@@ -29,11 +29,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-AREAS = ["tune_dml/stats", "trainables/metrics", "trainables/losses", "trainables/regularizers", "tune_dml/planning"]
+AREAS = [
+    *("tune_dml/stats", "tune_dml/planning", "trainables/metrics", "trainables/losses", "trainables/regularizers"),
+    "trainables/samplers",
+]
 TESTS = [
-    *("tests/unit/stats", "tests/unit/race", "tests/unit/metrics", "tests/unit/losses"),
-    *("tests/unit/regularizers", "tests/unit/planning"),
-    *("tests/unit/test_looks.py", "tests/unit/test_plan.py", "tests/unit/test_confirmation.py"),
+    *("tests/unit/stats", "tests/unit/race", "tests/unit/metrics", "tests/unit/losses", "tests/unit/regularizers"),
+    *("tests/unit/samplers", "tests/unit/planning", "tests/unit/atlas", "tests/contracts/test_losses.py"),
+    *("tests/unit/test_confirmation.py", "tests/unit/test_hostile_input.py", "tests/unit/test_looks.py"),
+    *("tests/unit/test_plan.py", "tests/unit/test_proposals.py", "tests/unit/test_retrieval.py"),
+    *("tests/unit/test_spaces.py", "tests/unit/test_stopping.py"),
+    *("tests/unit/test_studies.py", "tests/unit/test_vary.py", "tests/unit/cli/test_init.py"),
+    *("tests/unit/test_docs.py", "tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
 ]
 LIBRARIES = [
     *("torch", "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.cluster", "pydantic", "typer", "rich"),
@@ -47,6 +54,10 @@ _OPERATORS = {
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+_ARBITRARY = {"default_rng", "Random", "manual_seed", "lru_cache"}  # any seed will do, and any size of a cache
+_DECLARATIONS = {"strict", "stacklevel", "stable"}  # zip's check of what the code ensures; torch sorts stably on a CPU
+_NEGLIGIBLE = 1e-6
+_ENOUGH_ROUNDS = 10  # an iteration of so many has converged
 _NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "maximum": "minimum", "minimum": "maximum"}
 
 
@@ -69,19 +80,33 @@ def mutate(node: ast.AST) -> bool:
     return True
 
 
+def _without_effect(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node whose change no test can see, or that only say how the code is checked."""
+    for field in ("annotation", "returns"):
+        if isinstance(part := getattr(node, field, None), ast.AST):
+            yield part
+    if isinstance(node, ast.ClassDef):  # frozen, eq, slots: promises to readers and type checkers
+        yield from (each for each in node.decorator_list if ast.unparse(each).startswith("dataclass"))
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called in _ARBITRARY:
+            yield from (*node.args, *(each.value for each in node.keywords))
+        yield from (each.value for each in node.keywords if each.arg in _DECLARATIONS)
+    if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < abs(node.value) <= _NEGLIGIBLE:
+        yield node  # a guard against rounding or division by zero: twice as much is one, too
+    if isinstance(node, ast.For) and ast.unparse(node.target) == "_":
+        yield from (
+            each for each in ast.walk(node.iter) if isinstance(each, ast.Constant) and each.value >= _ENOUGH_ROUNDS
+        )
+
+
 def places(tree: ast.Module) -> list[int]:
-    """Return the positions, in the order of `ast.walk`, of the nodes that can be mutated; annotations are left out."""
-    annotations = {
-        id(part)
-        for node in ast.walk(tree)
-        for field in ("annotation", "returns")
-        if isinstance(root := getattr(node, field, None), ast.AST)
-        for part in ast.walk(root)
-    }
+    """Return the positions, in the order of `ast.walk`, of the nodes that can be mutated with effect."""
+    skipped = {id(part) for node in ast.walk(tree) for root in _without_effect(node) for part in ast.walk(root)}
     return [
         index
         for index, node in enumerate(ast.walk(tree))
-        if id(node) not in annotations
+        if id(node) not in skipped
         and mutate(copy.copy(node) if not isinstance(node, ast.Compare) else copy.deepcopy(node))
     ]
 
