@@ -12,7 +12,7 @@ from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.reducers import AvgNonZeroReducer
 
 from trainables.losses import build_loss
-from trainables.losses.parts.uncertainty import ChiSquared
+from trainables.losses.parts.uncertainty import ChiSquared, entropy
 from trainables.testing import CLASSES, DIMENSION, REGULAR, batch
 
 TWO_VIEWS = (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)
@@ -170,3 +170,10 @@ def test_the_figure_is_drawn_the_same_every_time(study, tmp_path):
         drawn.append(re.sub(r'(#|id=")p[0-9a-f]{10}', r"\1", (tmp_path / name).read_text()))
     assert drawn[0] == drawn[1]
     assert drawn[0].count("<path") > 50
+
+
+def test_entropy_is_the_mean_over_groups_with_pairs():
+    p = torch.tensor([[0.25, 0.25, 0.5], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=torch.float64)
+    assert entropy(p).item() == pytest.approx(1.25 * math.log(2))
+    assert entropy(0.3 * p).item() == pytest.approx(1.25 * math.log(2))
+    assert entropy(0 * p).item() == 0

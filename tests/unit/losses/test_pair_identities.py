@@ -228,6 +228,14 @@ def test_knobs_outside_their_domain_are_refused_with_their_place(name, knobs):
     assert places == [f"loss.{wrong}"]
 
 
+@pytest.mark.parametrize(("threshold", "limit"), [(-1.5, -1.0), (1.5, 1.0)])
+def test_pairs_that_never_have_a_loss_are_refused_with_their_limit(threshold, limit):
+    with pytest.raises(ConfigError) as error:
+        build_loss("margin_all", threshold=threshold, margin=0.5)
+    assert [problem.value for problem in error.value.problems] == [limit]
+    assert build_loss("margin_all", threshold=threshold, margin=0.6)
+
+
 @pytest.mark.parametrize("labels", [[0, 1, 2] * 2, [0, 0, 0, 1, 1, 2], [0, 0, 0, 0, 1, 2]])
 def test_nt_xent_equals_pml_for_any_labels(labels):
     same(build_loss("nt_xent", temperature=0.2), losses.NTXentLoss(temperature=0.2), raw(6), torch.tensor(labels))

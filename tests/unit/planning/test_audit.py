@@ -9,7 +9,7 @@ from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.campaigns.audit import AuditRequest, plan_audit
 from tune_dml.catalogue import protocols
-from tune_dml.planning.audit import Audit
+from tune_dml.planning.audit import Audit, _listed
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.differences import differences, reference_config
 from tune_dml.planning.request import Request
@@ -67,6 +67,10 @@ def test_what_cannot_be_audited_is_said(tmp_path, text, against, words):
         names(tmp_path / "run.yaml", text, against)
 
 
+def test_the_reference_keeps_the_loss_that_its_protocol_names():
+    assert reference_config(protocols()["mpa/cub200"], "npair").loss.name == "mpa"
+
+
 def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
     (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
     request = AuditRequest(str(tmp_path / "run.yaml"), "glyphs/triplet", "objects", settings={"optim.lr": 1}, cell="x")
@@ -104,6 +108,13 @@ def test_each_run_of_the_design_is_a_cell_with_its_settings(audit, cache_dir):
             expected = factor.yours if level > 0 else factor.protocol
             assert {path: cell.settings.get(path) for path in expected} == dict(expected)
     assert len({cell.digest for cell in plan.cells}) == 24
+
+
+def test_a_difference_is_described_by_both_sides(audit):
+    described = {name: sides for name, *sides in map(audit.described, range(len(audit.factors)))}
+    assert described["model.embedding_dim"] == ["embedding_dim=2", "embedding_dim=16"]
+    assert _listed({}) == "-"
+    assert _listed({"optim.name": "sgd", "optim.nesterov": False}) == "name=sgd, nesterov=no"
 
 
 def test_suspects_are_measured_alone_and_together_on_fresh_seeds(audit, cache_dir):

@@ -193,6 +193,8 @@ def test_folders_that_are_no_classes_say_nothing():
     assert _label_shift(["b", "b", "a"], labels, ["a", "b"]) == [
         "2 of 3 pictures are labelled as another class than that of their folder"
     ]
+    (half,) = _label_shift(list("abcd"), np.array([1, 2, 2, 3]), "abcd")
+    assert half == "2 of 4 pictures are labelled as another class than that of their folder"
 
 
 SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 6}

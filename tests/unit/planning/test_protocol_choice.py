@@ -168,6 +168,11 @@ def test_what_cannot_be_tuned_is_said(tune, words):
     assert words in str(error.value)
 
 
+def test_nothing_is_tuned_in_a_study_without_a_protocol():
+    (problem,) = study_of(Request(space_of(LR), "cub200", protocol="sec/sop", tune={"optim.rate": ()})).problems
+    assert "is for sop" in str(problem)
+
+
 def test_a_range_keeps_its_search_when_a_setting_is_tuned_beside_it():
     space = space_of(Knob("loss.margin", Range(0.1, 1.0)), baseline=OFF)
     plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))

@@ -238,6 +238,7 @@ def test_identity_10_linear_ends_at_eta():
     assert at("linear", 0) == 0
     assert at("linear", 400) == 0.5
     assert at("linear", 1600) == 2.0
+    assert eta_at("linear", 2.0, step=400, total_steps=1600, epochs=0.5) == 0.5
 
 
 @drawn(100)

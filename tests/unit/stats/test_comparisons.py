@@ -168,3 +168,6 @@ def test_nuisance_settings_that_no_two_settings_of_the_other_knobs_share_are_not
         {(level, other, setting): [1, 2] for level in "xy" for other, setting in [(1, "a"), (1, "b"), (2, "c")]}
     )
     assert "a grid would compare them" in isolate(cells, {"x": "x", "y": "y"}, (0, 1)).problem
+    whole = {("x", other, setting): [1, 2] for other in (1, 2) for setting in "ab"}
+    lost = {("y", 1, "a"): [1, 2], ("y", 1, "b"): [], ("y", 2, "a"): [], ("y", 2, "b"): [1, 2]}
+    assert "a grid would compare them" in isolate(points({**whole, **lost}), {"x": "x", "y": "y"}, (0, 1)).problem

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers.costly import slow_after
 
-from tune_dml.stats.verdicts.importance import _shapley_effects, importance_of_grid, importance_of_search
+from tune_dml.stats.verdicts import importance
+from tune_dml.stats.verdicts.importance import _limited, _shapley_effects, importance_of_grid, importance_of_search
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
 FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
@@ -94,6 +95,23 @@ def test_a_search_over_noise_claims_nothing():
     found = [search(lambda points: 0 * points[:, 0], 20, seed) for seed in range(12)]
     assert all(one.problem for one in found)
     assert "predicts 0% of the variance" in found[0].problem or "needed" in found[0].problem
+
+
+def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
+    monkeypatch.setattr(importance, "_RESAMPLES", 2)
+    found = search(lambda points: -16 * (points[:, 1] - 0.6) ** 2, 20, 0)
+    assert not found.problem
+    assert found.low[0] == 0
+    assert found.low[1] > 0.3
+    assert found.high[1] == 1
+
+
+def test_limits_close_to_0_and_1_are_rounded():
+    share, none = np.array([0.05, 0.5, 0.95, 1.2]), np.zeros((4, 4))
+    found = _limited(share, np.array([0.02, 0.4, 0.85, 1.1]), np.array([0.08, 0.6, 0.93, 1.3]), none, 1.0)
+    assert found.share.tolist() == [0.05, 0.5, 0.95, 1.0]
+    assert found.low.tolist() == [0.0, 0.4, 0.85, 1.0]
+    assert found.high.tolist() == [0.08, 0.6, 1.0, 1.0]
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ def test_without_noise_the_effects_are_exact():
     pair = audit(lambda on: -4.0 * (on[1] and on[5]), np.random.default_rng(0), run_sd=1e-9)
     assert pair.named == (1, 5)
     assert pair.together.effect == pytest.approx(-4, abs=1e-6)
+    assert (pair.together.suspect, pair.together.named) == (True, True)
     assert [pair.effects[i].effect for i in (1, 5)] == pytest.approx([0, 0], abs=1e-6)
 
 
