@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tune_dml.stats import SeedTable, judge_best, judge_sensitivity
+from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of, judge_best, judge_sensitivity
 from tune_dml.stats.atlas import effects_of_values, judge_knob
 from tune_dml.stats.intervals.components import difference_spread, trial_spread
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, estimate_gains, interaction, main_effect
@@ -75,6 +75,7 @@ def _of_table(values, step):
     noise, tuned = fit_pairs(values, step), TunedLevels(values, rows, step)
     pairs = all_pairs(values, 0.04, noise)
     first = standing(values[:, :3], 1.5, 0.02, resolution=step)
+    raced = first.of(range(m), 1.5)
     return {
         "noise": noise,
         "pairs": pairs,
@@ -90,6 +91,12 @@ def _of_table(values, step):
         "sensitive, averaged": judge_sensitivity(
             table, 1.5, crossed=FullGrid(values, (0, 1) * (m // 2) + (0,) * (m % 2))
         ),
+        "sensitive, tuned": judge_sensitivity(table.without("abcdef"[1 : m - 1]), 1.5, tuned=tuned, sign=-1),
+        "sensitive, raced": judge_sensitivity(table, 1.5, raced=raced),
+        "place, raced": judge_best(values, range(m), 1.5, resolution=step, raced=raced),
+        "place, tuned": judge_best(values[:2], (1, 0), 1.5, tuned=tuned),
+        "with b": compare_all_with(table, "b", raced=raced),
+        "with the best of a and b": compare_all_with_best_of(table, "ab", sign=-1, raced=raced),
         "main effect": estimate_contrasts(values, main_effect(rows), 0.04, resolution=step),
         "alone": estimate_contrasts(values, main_effect(range(m)), 0.04, comparisons=1, resolution=step),
         "gains": estimate_gains(values, [(1, 0), (m - 1, 0)], [(0, 1)], 0.04, resolution=step),
@@ -151,9 +158,11 @@ def _of_plans():
 
 
 def _plain(found):
-    """Return a result as lists, numbers and words; numbers with six digits."""
+    """Return a result as lists, numbers and words; numbers with five digits."""
     if dataclasses.is_dataclass(found):
-        names = [field.name for field in dataclasses.fields(found) if field.name not in {"noise", "bounds", "tuned"}]
+        names = [
+            field.name for field in dataclasses.fields(found) if field.name not in {"noise", "differences", "tuned"}
+        ]
         properties = [name for name in dir(type(found)) if isinstance(getattr(type(found), name), property)]
         return {name: _plain(getattr(found, name)) for name in names + properties}
     if isinstance(found, dict):
@@ -162,7 +171,7 @@ def _plain(found):
         return [_plain(each) for each in found]
     if isinstance(found, np.ndarray | np.generic):
         return _plain(found.tolist())
-    return float(f"{found:.6g}") if isinstance(found, float) else found
+    return float(f"{found:.5g}") if isinstance(found, float) else found
 
 
 def _flat(found, name=""):
