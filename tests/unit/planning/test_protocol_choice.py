@@ -6,8 +6,11 @@ from helpers.toys import space_of
 
 from trainables.errors import ConfigError
 from trainables.registries import methods_of
+from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, protocols, spaces
 from tune_dml.planning.arms.protocol_choice import choose_protocol
+from tune_dml.planning.arms.recipes import method_layers
+from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -177,3 +180,20 @@ def test_a_range_keeps_its_search_when_a_setting_is_tuned_beside_it():
     space = space_of(Knob("loss.margin", Range(0.1, 1.0)), baseline=OFF)
     plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))
     assert [cell.baseline for cell in plan.cells] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ({"batch.sampler": "random"}, 30),
+        ({"batch.sampler": "random", "task.name": "contrastive"}, 60),
+        ({"batch.instances_per_class": 7}, 28),
+        ({"batch.instances_per_class": 16}, 48),
+        ({"batch.instances_per_class": 15}, 60),
+    ],
+)
+def test_a_batch_is_cut_to_whole_classes_or_to_the_pictures_that_are_drawn(settings, size):
+    layers = method_layers(
+        None, "npair", [Layer("mine", {"batch.batch_size": 60, **settings})], TrainingPart(4, 40, 30)
+    )
+    assert [layer.settings.get("batch.batch_size", size) for layer in layers][-1] == size

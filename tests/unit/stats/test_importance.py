@@ -98,8 +98,8 @@ def test_a_search_over_noise_claims_nothing():
 
 
 def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
-    monkeypatch.setattr(importance, "_RESAMPLES", 2)
-    found = search(lambda points: -16 * (points[:, 1] - 0.6) ** 2, 20, 0)
+    monkeypatch.setattr(importance, "_RESAMPLES", 1)
+    found = search(lambda points: -32 * (points[:, 1] - 0.6) ** 2, 16, 0)
     assert not found.problem
     assert found.low[0] == 0
     assert found.low[1] > 0.3
@@ -107,8 +107,9 @@ def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
 
 
 def test_limits_close_to_0_and_1_are_rounded():
-    share, none = np.array([0.05, 0.5, 0.95, 1.2]), np.zeros((4, 4))
-    found = _limited(share, np.array([0.02, 0.4, 0.85, 1.1]), np.array([0.08, 0.6, 0.93, 1.3]), none, 1.0)
+    share, pairs = np.array([0.05, 0.5, 0.95, 1.2]), np.array([-0.1, 0.5, 1.2])
+    found = _limited(share, np.array([0.02, 0.4, 0.85, 1.1]), np.array([0.08, 0.6, 0.93, 1.3]), pairs, 1.0)
+    assert found.pairs.tolist() == [0.0, 0.5, 1.0]
     assert found.share.tolist() == [0.05, 0.5, 0.95, 1.0]
     assert found.low.tolist() == [0.0, 0.4, 0.85, 1.0]
     assert found.high.tolist() == [0.08, 0.6, 1.0, 1.0]
