@@ -72,6 +72,12 @@ def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
             for value in values:
                 assert checked_knobs(LOSSES[loss], {**centres, name: value}, "loss")[1] == []
     assert not space.problems()
+    protocols = {arm.name: arm.protocols[0].name for arm in space.arms}
+    assert (protocols["triplet"], protocols["mpa"], protocols["dro_kl"]) == (
+        "glyphs/triplet",
+        "glyphs/proxy",
+        "glyphs/dro",
+    )
 
 
 def test_wrong_requests_are_refused():

@@ -95,6 +95,7 @@ def test_a_plan_from_before_arms_keeps_cells_keys_and_identity_and_can_be_extend
     assert plan.base_settings == body["base_settings"]
     assert plan.origins == body["origins"]
     assert plan.space.baseline == Arm("no SEC", {"regularizer.name": "none"}, knobs=())
+    assert [arm.name for arm in plan.arms] == ["no SEC", ""]
     assert plan.settings == {"optim.lr": 0.002}
     grown = plan.extended(values={"regularizer.rho": [0.5]}, seeds=[7])
     assert [cell.label for cell in grown.cells] == ["no SEC", "rho=0.1", "rho=1", "rho=0.5"]

@@ -137,6 +137,9 @@ def test_a_value_that_is_set_is_what_is_tuned_around():
         )
     )
     assert found[""]["optim.lr"] == (0.033, 0.1, 0.3)
+    fixed = space_of(Knob("loss.margin", Grid((0.1, 0.2))), fixed={"optim.lr": 0.1, "training.steps": 4})
+    study = study_of(Request(fixed, "digits", tune={"optim.lr": ()}))
+    assert study.space.fixed == {"training.steps": 4}
     whole = tuned(Request(space_of(LR), "digits", tune={"model.embedding_dim": ()}))
     assert whole[""]["model.embedding_dim"] == (5, 16, 48)
 
@@ -197,3 +200,14 @@ def test_a_batch_is_cut_to_whole_classes_or_to_the_pictures_that_are_drawn(setti
         None, "npair", [Layer("mine", {"batch.batch_size": 60, **settings})], TrainingPart(4, 40, 30)
     )
     assert [layer.settings.get("batch.batch_size", size) for layer in layers][-1] == size
+
+
+def test_a_k_is_scaled_to_the_pairs_of_the_batches_unless_the_user_sets_it():
+    fixed = {"loss.name": "dro_topk", "loss.k": 40, "batch.batch_size": 12, "batch.instances_per_class": 4}
+    space = space_of(LR, fixed=fixed, positive_pairs=36)
+    study = study_of(Request(space, "digits"))
+    assert study.space.fixed["loss.k"] == 20
+    assert "K counts pairs: 40 of 36 positive pairs in the printed batches are 20 of the 18 here" in study.notes
+    own = study_of(Request(space, "digits", settings={"loss.k": 8}))
+    assert own.space.fixed["loss.k"] == 40
+    assert not any(note.startswith("K counts") for note in own.notes)

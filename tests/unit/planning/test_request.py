@@ -9,13 +9,16 @@ from typing import get_type_hints
 
 import pytest
 from helpers.published_formats import image_folder
+from helpers.toys import plan_of, space_of
 
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
+from tune_dml.planning.checks.floors import floors_of
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 from tune_dml.planning.study import study_of
+from tune_dml.space import Grid, Knob
 
 OPERATIONS = {
     tune_dml.run_sweep: (Request, Racing, Session),
@@ -208,6 +211,19 @@ def test_a_plan_says_how_pictures_are_split_before_they_are_decoded(tmp_path):
     planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))
     assert planned.notes == decoded.notes
     assert any(note.startswith("Classes: 2 (10 pictures) for training") for note in planned.notes)
+
+
+def test_floors_are_those_of_retrieval(monkeypatch):
+    monkeypatch.setattr("trainables.tasks.floors.measure_floors", lambda config, *_, **__: {config.task.name: {}})
+    retrieval = plan_of(Knob("optim.lr", Grid((0.1,))))
+    assert floors_of(retrieval, None) == {"retrieval": {}}
+    other = {
+        "task.name": "contrastive",
+        "loss.name": "nt_xent",
+        "augment.name": "simclr",
+        "data.split": "shared_classes",
+    }
+    assert floors_of(plan_of(space=space_of(Knob("optim.lr", Grid((0.1,))), fixed=other)), None) == {}
 
 
 @pytest.mark.parametrize(

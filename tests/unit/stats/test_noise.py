@@ -80,8 +80,10 @@ def test_pairs_equal_the_loops(shape: tuple[int, int], holes: list[tuple[int, in
 def test_many_tables_equal_one_at_a_time() -> None:
     values = np.random.default_rng(0).normal(size=(4, 6, 4))
     values[1, 2, 3] = values[2, 0, :3] = np.nan
-    together = all_pairs(values)
+    together, effects = all_pairs(values), estimate_contrasts(values, main_effect([0, 0, 1, 1, 2, 2]))
     for one, table in enumerate(values):
+        alone = estimate_contrasts(table, main_effect([0, 0, 1, 1, 2, 2]))
+        np.testing.assert_allclose(effects.low[one], alone.low, rtol=1e-9)
         np.testing.assert_allclose(together.low[one], all_pairs(table).low, rtol=1e-9)
 
 

@@ -36,7 +36,7 @@ from tune_dml.stats.verdicts.best import compare_with_best
 from tune_dml.stats.verdicts.classes import reach_of
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
-from tune_dml.stats.verdicts.importance import importance_of_grid
+from tune_dml.stats.verdicts.importance import importance_of_grid, levels_a_knob
 from tune_dml.stats.verdicts.ranks import agree_in_rank
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 from tune_dml.stats.verdicts.selection import expected_best, score_of_best
@@ -96,7 +96,7 @@ def _of_table(values, step):
         "place, raced": judge_best(values, range(m), 1.5, resolution=step, raced=raced),
         "place, tuned": judge_best(values[:2], (1, 0), 1.5, tuned=tuned),
         "with b": compare_all_with(table, "b", raced=raced),
-        "with the best of a and b": compare_all_with_best_of(table, "ab", sign=-1, raced=raced),
+        "with the best": [compare_all_with_best_of(table, "ab", sign=sign, raced=raced) for sign in (-1, 1)],
         "main effect": estimate_contrasts(values, main_effect(rows), 0.04, resolution=step),
         "alone": estimate_contrasts(values, main_effect(range(m)), 0.04, comparisons=1, resolution=step),
         "gains": estimate_gains(values, [(1, 0), (m - 1, 0)], [(0, 1)], 0.04, resolution=step),
@@ -128,12 +128,14 @@ def _of_plans():
     counts = np.random.default_rng(6).integers(2, 9, (7, 3)).astype(float)
     hits = np.minimum(np.random.default_rng(7).integers(-2, 5, (7, 3)), counts)
     plan = {"levels": 4, "seeds": 6, "sd": 0.7, "margin": 1.0, "runs": 100}
-    places, curve = np.random.default_rng(8).random((24, 3)), np.linspace(0, 1, 5)
+    places, curve = np.random.default_rng(8).random((24, 3)), np.linspace(0, 1, 7)
     ends = np.random.default_rng(10).integers(0, 4, (9, 5))
     grid = _drawn(np.arange(12) ** 1.5, 4).reshape(3, 4, 4)
     return {
         "classes": [reach_of(hits[:, :s], counts[:, :s], (9, 2), alpha=0.04) for s in (1, 2, 3)],
         "classes, one absent": reach_of(hits, counts * (np.arange(7) > 0)[:, None], (2, 2), alpha=0.04),
+        "classes, two": reach_of(hits[:2], counts[:2], (2, 2), alpha=0.04),
+        "levels a knob": [levels_a_knob(knobs) for knobs in (1, 2, 3, 9)],
         "looks": [level_left(range(3, k), planned=5, grown=grown) for k in (4, 6, 9) for grown in ((), (1,))],
         "spent": [error_spent(looks, planned=4) for looks in ((), (3,), (3, 8))],
         "half width": [half_width(seeds=s, sd=0.7, cells=c) for s, c in ((1, 3), (2, 2), (2, 5), (6, 5))],
@@ -152,8 +154,8 @@ def _of_plans():
         "failed": Outcomes(np.where(ends > 1, NAN, 1.0), ends == 2, ends == 3).failed_in_succession,
         "expected best": [expected_best(TABLES["whole"][0][:, :s], k) for s in (2, 5) for k in (1, 2, 5)],
         "rank": agree_in_rank(grid[0], grid[1] + grid[2][::-1]),
-        "log parabola": fit_parabola(_drawn(-9 * (curve - 0.6) ** 2, 5, seed=9), 10**curve, scale="log"),
-        "linear parabola": fit_parabola(_drawn(-90 * (curve - 0.6) ** 2, 5, seed=9), curve),
+        "log parabola": fit_parabola(_drawn(-20 * (curve - 0.9) ** 2, 5, seed=9), 10**curve, scale="log"),
+        "linear parabola": fit_parabola(_drawn(-30 * (curve - 0.6) ** 2, 5, seed=10), curve),
     }  # fmt: skip
 
 
