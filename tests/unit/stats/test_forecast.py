@@ -15,6 +15,7 @@ from tune_dml.stats.forecast import (
     _choose,
     _continuations,
     _looks_ahead,
+    _means,
     best_is_known,
     forecast_fresh_seeds,
     forecast_seeds,
@@ -88,6 +89,19 @@ def test_means_that_differ_by_no_more_than_noise_are_drawn_together():
     observed = noisy([0] * 8, 4, seed=7).mean(1).std()
     assert spread[0] < 0.9 * np.hypot(observed, 0.25)
     assert spread[1] == pytest.approx(np.std(np.arange(0, 40, 5)), rel=0.05)
+
+
+@pytest.mark.parametrize("seen", [0.5, 4.0])
+def test_the_shrinkage_of_a_difference_is_that_of_a_half_cauchy_prior(seen):
+    runs, seeds, noise, scale = 8000, 5, 1.5, 0.8
+    root = np.broadcast_to(noise * np.eye(2), (runs, 2, 2))
+    drawn = _means(np.array([seen, -seen]) / np.sqrt(2), root, seeds, scale, np.random.default_rng(0))
+    variance, unit = noise**2 / seeds, np.hypot(scale, noise)
+    taus = unit * np.geomspace(0.01, 100, 4000)
+    total = taus**2 + variance
+    weight = np.exp(-(seen**2) / total / 2) / np.sqrt(total) / (1 + (taus / unit) ** 2) * taus  # times d log tau
+    kept = np.average(taus**2 / total, weights=weight)
+    assert (drawn[:, 0] - drawn[:, 1]).mean() / np.sqrt(2) == pytest.approx(kept * seen, abs=0.03)
 
 
 def test_future_values_move_in_the_steps_of_the_metric():
