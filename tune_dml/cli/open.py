@@ -73,5 +73,5 @@ class _OpenedSweep:
             return
         yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow show them from now on."
         if tracking is not None and tracking.error:
-            yield f"MLflow:  unreachable ({tracking.error}). Write them later: `{command(self.sweep.results, 'sync')}`"
+            yield f"MLflow:  not up to date ({tracking.error}). Write them later: `{command(self.sweep.results, 'sync')}`"
         yield f"  next: {command(self.sweep.results, 'report')}"

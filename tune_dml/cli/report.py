@@ -275,7 +275,7 @@ class WrittenReport:
         if tracking is not None and tracking.error:
             waits = f"{tracking.waiting} trials wait in the ledger"
             again = command(self.sweep.results, "sync")
-            yield f"MLflow:  unreachable ({tracking.error}); {waits}. Write them later: `{again}`"
+            yield f"MLflow:  not up to date ({tracking.error}); {waits}. Write them later: `{again}`"
         elif self.attachment.refusal:
             yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
         yield f"MLflow:  {self.attachment.ui_command}"

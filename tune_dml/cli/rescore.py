@@ -77,5 +77,6 @@ class _ShownRescoring:
         yield f"Computed from half-precision embeddings: MAP@R differs by at most {furthest:.2g} points from the recorded value."
         yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
         if self.refusal:
-            yield f"MLflow:  unreachable ({self.refusal}). Write them later: `{command(self.results, 'sync', now=self.places)}`"
+            again = command(self.results, "sync", now=self.places)
+            yield f"MLflow:  not up to date ({self.refusal}). Write them later: `{again}`"
         yield f"  next: {command(self.results, 'report', now=self.places)}"

@@ -60,7 +60,7 @@ class _SyncedSweep:
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
         if reconciliation.error:
-            yield f"{name}: MLflow is unreachable ({reconciliation.error}); the ledger keeps everything."
+            yield f"{name}: MLflow is not up to date ({reconciliation.error}); the ledger keeps everything."
             yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
         yield from (f"differed: {line}" for line in reconciliation.before[:_SHOWN])

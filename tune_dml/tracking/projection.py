@@ -19,12 +19,10 @@ from tune_dml.record.floors import recorded_floors
 from tune_dml.record.held_out.sealed import Opening, sealed_metrics, without_sealed
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.state import SweepState, TrialState, TrialStatus
-from tune_dml.space import Grid, Value
+from tune_dml.space import Grid
+from tune_dml.tracking.naming import logged, logged_name
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-
-_VALUE_LIMIT = 500
-"""Longest parameter; a longer one is cut and shows its length. plan.json has the whole value."""
 
 TAG_LIMIT = 2000
 _MOST_OTHERS = 24
@@ -35,7 +33,6 @@ _NONE = "(none)"
 
 _BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
 """Metrics that runs do not show, because they follow recall and MAP@R."""
-_METRIC_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow forbids in a name
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ class Projection:
     @property
     def metric(self) -> str:
         """The sweep's metric, as named in MLflow."""
-        return _METRIC_NAME.sub("_", self.state.plan.metric)[:250]
+        return logged_name(self.state.plan.metric)
 
     @property
     def judged(self) -> float:
@@ -296,11 +293,11 @@ class Projection:
         named = {"arm": cell.arm} if len(plan.main_arms) > 1 else {}
         absent = {knob.path: _NONE for arm in plan.arms for knob in arm.knobs}
         settings = {path: cell.settings[path] for path in absent if path in cell.settings}
-        return {name: _text(value) for name, value in {**named, **absent, **settings, **cell.knobs}.items()}
+        return logged({**named, **absent, **settings, **cell.knobs})
 
     def parameters(self, cell: Cell) -> dict[str, str]:
         """Return every resolved setting of a cell, flat and dotted."""
-        return {**self.knobs(cell), **{name: _text(value) for name, value in cell.settings.items()}}
+        return {**self.knobs(cell), **logged(cell.settings)}
 
     def planned(self, key: str) -> PlannedTrial | None:
         """Return a trial of the sweep or of its confirmation."""
@@ -341,12 +338,11 @@ class Projection:
 
     def parent_parameters(self) -> dict[str, str]:
         """Return the settings that every cell shares, and each knob's domain at the run's creation."""
-        shared = {name: _text(value) for name, value in self.state.plan.base_settings.items()}
-        return {**shared, **self.domains()}
+        return {**logged(self.state.plan.base_settings), **self.domains()}
 
     def domains(self) -> dict[str, str]:
         """Return knob -> values or range. Tags follow as they grow; a logged parameter does not change."""
-        return {knob.path: _text(_domain(knob.domain)) for knob in self.state.plan.space.knobs}
+        return logged({knob.path: _domain(knob.domain) for knob in self.state.plan.space.knobs})
 
     def parent_status(self, *, final: bool, interrupted: bool) -> RunStatus:
         """Return FAILED if a trial failed (a diverged one is a result), KILLED if trials are left."""
@@ -377,19 +373,10 @@ def _points(row: Mapping[str, float], step: int, time: float) -> tuple[MetricPoi
 def numbers(figures: Mapping[str, object], step: int, time: float) -> tuple[MetricPoint, ...]:
     """Return figures as points at a time in seconds, without values that are no numbers."""
     return tuple(
-        MetricPoint(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
+        MetricPoint(logged_name(name), float(value), step, milliseconds(time))
         for name, value in figures.items()
         if isinstance(value, int | float)
     )
-
-
-def _text(value: Value | str | list[Any]) -> str:
-    """Return a value as `--set` takes it: text, or else JSON; a long one is cut."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    if len(text) <= _VALUE_LIMIT:
-        return text
-    note = f"… ({len(text)} characters)"
-    return text[: _VALUE_LIMIT - len(note)] + note
 
 
 def _domain(domain: Any) -> str:

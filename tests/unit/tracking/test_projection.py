@@ -69,6 +69,20 @@ def test_metrics_keep_their_step_and_time_and_test_metrics_are_left_out(driver, 
     assert seen.history(run) == [(100, 1_700_000_100_000, 150.0)]
 
 
+def test_names_that_mlflow_refuses_do_not_keep_a_run_out(driver, tracker, mlflow_has):
+    settings = {"/q": 1, "x//y": 2, "..": 3, "x/" * 200: 4}
+    driver.plan = replace(
+        driver.plan, cells=tuple(replace(cell, settings={**cell.settings, **settings}) for cell in driver.plan.cells)
+    )
+    trial = driver.trials[0]
+    driver.started(trial)
+    driver.row(trial, 100, **{"/abs": 0.0, "x//y": 1.0, "./z": 2.0, "a/../b": 3.0, "..x": 4.0, "end/": 5.0, "": 6.0})
+    assert tracker().sync().error is None
+    run = mlflow_has().by_key[trial.key]
+    assert set(run.data.metrics) == {METRIC, "_/abs", "x/_/y", "_/z", "a/_/b", "_x", "end/_", "_"}
+    assert {"_/q": "1", "x/_/y": "2", "_": "3"}.items() <= run.data.params.items()
+
+
 def test_non_finite_metrics_arrive_once(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
