@@ -59,6 +59,16 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
     assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
+def test_what_a_later_session_was_given_counts_before_the_first(tmp_path):
+    """A sweep that has moved to another store, or another cluster."""
+    driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
+    for verb, address in (("sweep", "old:6379"), ("resume", "new:6379"), ("confirm", "")):
+        words = ["tune-dml", verb, "toy", "--experiment=mine", *(["--address", address] if address else [])]
+        driver.event("session", provenance={"argv": words}, resources={})
+    later = results_of(driver.folder)
+    assert command(later, "resume").endswith("resume toy --experiment mine --address new:6379")
+
+
 def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
     """Who reads them sits elsewhere."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")

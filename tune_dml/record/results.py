@@ -123,6 +123,8 @@ class Results:
     """Floor -> validation figures reached without training; empty in older sweeps."""
     waits_for: str = ""
     """What a running sweep without room waits for."""
+    continued_by: tuple[tuple[str, ...], ...] = ()
+    """Command lines of later sessions, the last one first."""
     to_propose: int = 0
     """Number of trials of the cells that a search has yet to propose."""
 
@@ -152,6 +154,7 @@ class Results:
             waits_for=state.waits_for,
             to_propose=state.to_propose,
             floors=recorded_floors(state.sessions),
+            continued_by=tuple(tuple(session.provenance.get("argv", ())) for session in sessions[:0:-1]),
         )
 
     @property

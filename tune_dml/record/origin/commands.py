@@ -1,4 +1,4 @@
-"""Commands for a sweep, ready to paste, with the options of its first session."""
+"""Commands for a sweep, ready to paste, with the options that its sessions were given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CARRIED = {
     **dict.fromkeys(("resume", "extend", "confirm"), (*_STORES, "--cache-dir", "--address", "--max-concurrent")),
     **dict.fromkeys(("report", "open", "rescore", "sync"), _STORES),
 }
-"""Verb -> options that are repeated from the first session, beside --storage."""
+"""Verb -> options that are repeated from the last session that was given them, beside --storage."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 """Environment variable of a submitted job: the cluster as its user named it, and further options of `submit`."""
 _PROGRAM = ("tune-dml", "__main__")
@@ -34,7 +34,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
         results: the sweep.
         verb: the verb.
         change: further arguments.
-        now: option -> value on the present command line; it takes precedence over the first session's.
+        now: option -> value on the present command line; it takes precedence over those of sessions.
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
@@ -42,8 +42,10 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
     if elsewhere or now.get("--storage"):
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
+    lines = [line for line in (*results.continued_by, typed) if line and is_program(line[0])]
     for option in _CARRIED.get(verb, ()):
-        value = without_login(now.get(option) or (_given(typed, option) if by_us else ""))
+        given = (_given(line, option) for line in lines)
+        value = without_login(now.get(option) or next(filter(None, given), ""))
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
