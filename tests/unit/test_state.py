@@ -174,9 +174,10 @@ def test_an_extended_plan_knows_its_new_trials(tmp_path, plan):
     assert [trial.seed for trial in state.trials.values()] == [0, 1, 5, 0, 1, 5]
 
 
-def test_an_unknown_sweep_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["none", "x" * 300, "a\0b"])
+def test_an_unknown_sweep_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="unknown sweep under"):
-        load_state(tmp_path, "none")
+        load_state(tmp_path, name)
 
 
 def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):

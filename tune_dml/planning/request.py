@@ -6,6 +6,7 @@ An annotation holds the type and the help text. `cli.options` turns the fields i
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -235,7 +236,7 @@ class Session:
         problems = [*folder_problems(option_place("storage"), self.sweeps), *bucket_problems(self.trial_files)]
         if self.max_concurrent is not None and self.max_concurrent < 1:
             problems.append(option_problem("max_concurrent", "must be at least 1", self.max_concurrent))
-        if self.time_budget is not None and self.time_budget <= 0:
+        if self.time_budget is not None and not self.time_budget > 0:
             problems.append(option_problem("time_budget", "must be more than 0 seconds", self.time_budget))
         if self.gpu_hours is not None and not self.gpu_hours > 0:
             problems.append(option_problem("gpu_hours", "must be more than 0 hours", self.gpu_hours))
@@ -268,6 +269,11 @@ def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose anothe
     if folder is None:
         return []
     places = (folder, *folder.parents)
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            folder.stat()
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        return [Problem(flag, f"must be a folder that can be written: {_reason(error)}", str(folder), remedy)]
     if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
         rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which does not exist"
         return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
@@ -279,5 +285,9 @@ def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose anothe
         rule = f"must be a folder, but {there} is a file"
         return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
     except OSError as error:
-        rule = f"must be a folder that can be written: {error.strerror}"
+        rule = f"must be a folder that can be written: {_reason(error)}"
     return [Problem(flag, rule, str(folder), remedy)]
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

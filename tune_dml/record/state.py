@@ -8,6 +8,7 @@ Results, MLflow's runs and the trials of a resume are derived from the state, so
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -371,7 +372,8 @@ def is_sweep(folder: Path) -> bool:
 
 def load_state(storage: Path, name: str) -> SweepState:
     """Return the state of a sweep. Raise ConfigError if there is none of that name."""
-    if not is_sweep(storage / name):
+    possible = len(os.fsencode(name)) <= 255 and "\0" not in name
+    if not (possible and is_sweep(storage / name)):
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
         raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))

@@ -1,6 +1,7 @@
 """What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
 
 import inspect
+import math
 import re
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from helpers.toys import plan_of, space_of
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
+from tune_dml.planning.checks.dry_run import _in_parts
 from tune_dml.planning.checks.floors import floors_of
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
@@ -132,7 +134,23 @@ def test_what_a_trial_needs_in_all():
 
 def test_limits_that_let_nothing_run_are_refused():
     assert [problem.value for problem in Session(max_concurrent=0, time_budget=-1.0).problems()] == [0, -1.0]
+    assert Session(time_budget=math.nan).problems()
     assert not Session().problems()
+
+
+@pytest.mark.parametrize("storage", ["x" * 300, "a\0b"])
+def test_a_folder_that_no_file_system_takes_is_refused(storage):
+    (problem,) = Session(Path(storage)).problems()
+    assert problem.place == "storage"
+
+
+def test_an_empty_name_is_not_the_default(tmp_path):
+    with pytest.raises(ConfigError, match="a sweep's name has letters"):
+        prepare(Request("sec_rho", dataset="digits", name=""), cache_dir=tmp_path)
+
+
+def test_a_micro_batch_of_none_is_refused_once():
+    assert _in_parts(None, 0) is None  # other checks refuse it; no network is built with it
 
 
 def test_what_is_wrong_is_shown_together_with_what_the_caller_checks(tmp_path):

@@ -144,8 +144,8 @@ def _methods(task: Task) -> str:
 
 
 def _in_parts(task: Task, micro_batch: int | None) -> Task:
-    """Return the task with this micro-batch; None changes nothing."""
-    if micro_batch is None:
+    """Return the task with this micro-batch; None, and sizes that other checks refuse, change nothing."""
+    if micro_batch is None or micro_batch < 1:
         return task
     training = task.config.training.model_copy(update={"micro_batch": micro_batch})
     return replace(task, config=task.config.model_copy(update={"training": training}))
