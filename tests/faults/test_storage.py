@@ -161,6 +161,23 @@ def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed
 
 
 @pytest.mark.slow
+def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, monkeypatch, undisturbed, cache_dir):
+    """Tune writes a file of its own before the first trial."""
+    monkeypatch.chdir(tmp_path)
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    sweep.stop()
+    shutil.rmtree(sweep.folder / "ray", ignore_errors=True)
+    (sweep.folder / "ray").symlink_to(small_disk)
+    fill(small_disk)
+    again = begin(tmp_path, cache_dir, "resume")
+    wait_for_words(again, "/ray: ")
+    (small_disk / "filler").unlink()
+    assert again.end() == 0, again.said()
+    assert table(again.folder) == undisturbed
+
+
+@pytest.mark.slow
 def test_a_working_directory_that_is_removed_costs_neither_table_nor_report(
     tmp_path, monkeypatch, undisturbed, found, cache_dir
 ):

@@ -18,7 +18,7 @@ from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import ConcurrencyLimiter
 
 from trainables.errors import raise_if_any
-from trainables.files import PATIENCE
+from trainables.files import PATIENCE, patiently
 from tune_dml.planning.checks.data import data_places, known_digests
 from tune_dml.planning.checks.floors import floors_of
 from tune_dml.planning.request import Resources, Session
@@ -183,7 +183,8 @@ def _fit(
         # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
         trial = _trial(recorder, connection, resources, session, state.opened is None)
-        Tuner(
+        tuner = partial(
+            Tuner,
             tune.with_resources(trial, trial_bundles(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=searcher,
@@ -202,7 +203,8 @@ def _fit(
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
             ),
-        ).fit()
+        )
+        patiently(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
