@@ -12,7 +12,7 @@ import pytest
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, start_checks
-from tune_dml.running.process import resend_dropped_interrupts
+from tune_dml.running.process import resend_dropped_interrupts, sigterm_as_interrupt
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -166,3 +166,16 @@ def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_
         Broken()
     assert said == [ValueError]
     assert sys.unraisablehook is before
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_ctrl_c_after_a_session_reaches_the_caller():
+    """Tune replaces the handlers and keeps them until a Ctrl-C, one of each sweep of a process."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
+    with sigterm_as_interrupt():
+        for number in numbers[1:]:
+            signal.signal(number, lambda number, frame: None)
+    assert [signal.getsignal(number) for number in numbers] == before
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

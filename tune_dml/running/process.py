@@ -24,7 +24,8 @@ _MOMENT = 0.05
 def sigterm_as_interrupt() -> Iterator[None]:
     """Let SIGTERM, a scheduler's or a spot machine's notice, interrupt a session as Ctrl-C does.
 
-    Enter it within a Ray connection: it replaces Ray's handler, which ends the process.
+    Enter it within a Ray connection: it replaces Ray's handler, which ends the process. Afterwards it also restores the
+    handlers that Tune replaces and leaves behind, which would swallow the caller's next Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -36,11 +37,14 @@ def sigterm_as_interrupt() -> Iterator[None]:
         if len(told) == 1:  # a second SIGTERM, as to a process tree, must not force an immediate end
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if handler is not None:  # None: not installed from Python
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager
