@@ -179,9 +179,13 @@ class Tracker:
         return Reconciliation(tuple(before), tuple(after), counted, error)
 
     def _describe(self, judgement: Judgement) -> None:
-        """Push descriptions, intervals and the best configuration."""
+        """Push descriptions, intervals, the best configuration, and a report that could not be attached before."""
         client, run_id = self._runs.client, self._synced.runs[PARENT]
         reported = f"{REPORT}/report.html" in {entry.path for entry in client.list_artifacts(run_id, REPORT)}
+        report = self._projection.state.folder / REPORT
+        if not reported and (report / "report.html").exists():
+            replace_files(client, run_id, [report], REPORT)
+            reported = True
         best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
         model = ""
         if best is not None:

@@ -218,6 +218,17 @@ def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     assert tracker().reconcile(said.judgement) == dataclasses.replace(again, before=())
 
 
+def test_sync_attaches_the_report_that_an_absent_store_missed(curve, uri):
+    results, said, tracker = curve
+    (results.folder / "report").mkdir()
+    (results.folder / "report" / "report.html").write_text("the report")
+    assert tracker().reconcile(said.judgement).error is None
+    seen = StoredRuns(uri, "demo")
+    (parent,) = seen.parents
+    assert [file.path for file in seen.client.list_artifacts(parent.info.run_id, "report")] == ["report/report.html"]
+    assert "report.html" in parent.data.tags["mlflow.note.content"]
+
+
 def test_a_store_that_is_away_is_not_equal(curve):
     results, said, _ = curve
     away = Tracker(read_state(results.folder), "http://127.0.0.1:9/", "toys").reconcile(said.judgement)
