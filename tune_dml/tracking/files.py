@@ -9,6 +9,7 @@ from typing import Any
 from trainables.context import EVIDENCE
 from tune_dml.record.ledger import trial_folder
 from tune_dml.tracking.client import file_store, reason_of
+from tune_dml.tracking.descriptions import REPORT
 from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.runs import Push
 from tune_dml.tracking.sync_state import PARENT, SyncState
@@ -69,6 +70,16 @@ def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: st
     repository = file_store(client, run_id)
     for stale in set(_files_under(client, run_id, subfolder)) - fresh:
         repository.delete_artifacts(stale)
+
+
+def has_report(client: Any, run_id: str, folder: Path) -> bool:
+    """Whether a sweep's run has a report. Upload the one in the sweep's folder if it could not be attached before."""
+    if any(entry.path == f"{REPORT}/report.html" for entry in client.list_artifacts(run_id, REPORT)):
+        return True
+    if not (folder / "report.html").exists():
+        return False
+    client.log_artifacts(run_id, str(folder), REPORT)
+    return True
 
 
 def _files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
