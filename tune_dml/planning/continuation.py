@@ -49,7 +49,7 @@ def continuation_problems(
     try:
         data = SweepData.of(plan, cache_dir)
         digest = data.digest()
-        if micro_batch is not None and micro_batch > 0:
+        if micro_batch is not None:
             problems += dry_run(plan, data.training.prepare(), build=True, micro_batch=micro_batch).problems
     except ConfigError as error:
         return [*problems, *error.problems, *_moved_problems(plan), *_missing_problems(packages)]

@@ -260,17 +260,14 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
         if verdict.natural_bound:
             beyond = "It is the bound of the knob, so the range cannot be extended."
         return f"The optimum of {symbol} is at the edge: {verdict.reason} ({verdict.best}). {beyond}"
-    named = _named(verdict)
     if verdict.verdict == "found":
         return f"The best {symbol} is {value_text(knob.level(verdict.best))}: {verdict.reason}."
-    if not _is_ordered(knob):
-        return f"It is undecided which {symbol} is the best: {verdict.reason}. {named if verdict.candidates else ''}".rstrip()
+    named = f" {_named(verdict)}" if verdict.candidates else ""
     if verdict.verdict == "interior":
-        return f"The optimum of {symbol} is inside the tested range: {verdict.reason}. {named}"
-    if not verdict.candidates:
-        return f"It is undecided where the optimum of {symbol} lies: {verdict.reason}."
-    ends = f" {beyond}" if verdict.ends_in_divergence else ""
-    return f"It is undecided where the optimum of {symbol} lies: {verdict.reason}. {named}{ends}"
+        return f"The optimum of {symbol} is inside the tested range: {verdict.reason}.{named}"
+    ends = f" {beyond}" if verdict.ends_in_divergence and named else ""
+    asked = f"where the optimum of {symbol} lies" if _is_ordered(knob) else f"which {symbol} is the best"
+    return f"It is undecided {asked}: {verdict.reason}.{named}{ends}"
 
 
 def _named(verdict: BestValue) -> str:
