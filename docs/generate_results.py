@@ -44,13 +44,20 @@ class Study:
     seeds: int = 5
     settings: tuple[str, ...] = ()
     data: Literal["glyphs", "objects"] = "glyphs"
+    looked_at: int = 0
+    """Seeds at which the study was judged before it was extended. Its verdicts pay for that look too."""
 
     @property
-    def command(self) -> str:
-        """The command that runs it."""
+    def commands(self) -> tuple[str, ...]:
+        """The commands that run it."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         root = f" --data-root {FEATURES}" if self.data == "objects" else ""
-        return f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {self.seeds}{sets}"
+        sweep = (
+            f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {self.looked_at or self.seeds}{sets}"
+        )
+        if not self.looked_at:
+            return (sweep,)
+        return f"{sweep} --name {self.name}", f"tune-dml extend {self.name} --seeds {self.seeds}"
 
     @property
     def dataset(self) -> str:
@@ -115,7 +122,11 @@ def run(study: Study, storage: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if study.data == "objects":
         _tune_dml(STORE.split(), folder)  # stored features are not stored again
-    _tune_dml([*study.command.split()[1:], "--name", study.name, "--storage", str(folder)], folder)
+    sweep, *extensions = (command.split()[1:] for command in study.commands)
+    _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
+    judged = json.loads((folder / study.name / "report" / "verdicts.json").read_text(encoding="utf-8"))
+    for words in extensions if len(judged["seeds"]) < study.seeds else ():
+        _tune_dml([*words, "--storage", str(folder)], folder)
     keep(folder / study.name, study)
 
 
@@ -143,7 +154,7 @@ def keep(sweep: Path, study: Study) -> None:
     (folder / "verdicts.json").write_text(text + "\n", encoding="utf-8")
     commit = load_results(sweep.parent, sweep.name).provenance["git"]["commit"]
     origin = {
-        "command": study.command,
+        "command": "\n    ".join(study.commands),
         "plan": _plan(study),
         "commit": commit,
         "protocol_version": body["protocol_version"],

@@ -66,6 +66,7 @@ def test_the_best_of_values_without_an_order_is_named(tmp_path: Path, means, ver
     optimum = found.knob["optimum"]
     assert (optimum["verdict"], optimum["within"], optimum["extend"]) == (verdict, [], [])
     assert "Which schedule is the best?" in found.text
+    assert "edge of the range" not in found.text
     assert [line for line in found.files.summary.answer.sentences if "best schedule" in line] == headline
 
 

@@ -139,13 +139,13 @@ def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, flo
 
 
 def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]) -> Figure:
-    first, last = next(iter(chances)), list(chances)[-1]
+    edges = {next(iter(chances)), list(chances)[-1]} if _is_ordered(knob) else set()
     shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > _MOST_BARS else list(chances)
     items = []
     for label in shown:
-        notes = ["edge of the range"] if label in {first, last} else []
+        notes = ["edge of the range"] if label in edges else []
         notes += ["equivalent to the best"] if label in verdict.within and len(verdict.within) > 1 else []
-        colour = "lost" if label in {first, last} else "mean"
+        colour = "lost" if label in edges else "mean"
         items.append(Bar(label, chances[label], colour, ", ".join(notes), f"{label}: {100 * chances[label]:.1f}%"))
     likely = max(chances, key=lambda label: chances[label])
     return Figure(
