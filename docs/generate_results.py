@@ -124,9 +124,10 @@ def run(study: Study, storage: Path) -> None:
         _tune_dml(STORE.split(), folder)  # stored features are not stored again
     sweep, *extensions = (command.split()[1:] for command in study.commands)
     _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
-    judged = json.loads((folder / study.name / "report" / "verdicts.json").read_text(encoding="utf-8"))
-    for words in extensions if len(judged["seeds"]) < study.seeds else ():
-        _tune_dml([*words, "--storage", str(folder)], folder)
+    for words in extensions:
+        judged = json.loads((folder / study.name / "report" / "verdicts.json").read_text(encoding="utf-8"))
+        if len(judged["seeds"]) < study.seeds:
+            _tune_dml([*words, "--storage", str(folder)], folder)
     keep(folder / study.name, study)
 
 
