@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import signal
 import sys
@@ -138,3 +139,9 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
         error.filename = error.filename or str(path)
         raise
     temporary.replace(path)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

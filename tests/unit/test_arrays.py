@@ -170,7 +170,7 @@ def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
 def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
     from tune_dml.running.slurm import jobs
 
-    monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.Job("7_", "RUNNING", "None", 12)])
+    monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.SlurmJob("7_", "RUNNING", "None", 12)])
     with pytest.raises(ConfigError, match=r"array 7: 12 tasks running.*tune-dml cancel slurm toy"):
         jobs.raise_if_jobs_are_open(tmp_path / "toy")
 

@@ -203,6 +203,18 @@ def length(node):
     return own - (first.end_lineno - first.lineno + 1) if described and not isinstance(node, ast.ClassDef) else own
 
 
+def test_two_classes_never_share_a_name():
+    places = [
+        (node.name, path.relative_to(ROOT).as_posix())
+        for folder in ("tune_dml", "trainables", "search_spaces")
+        for path in sources(folder)
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    count = Counter(name for name, _ in places)
+    assert sorted(place for place in places if count[place[0]] > 1) == []
+
+
 def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
     """What grows past these sizes wants to be two things."""
     assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7

@@ -163,9 +163,9 @@ def test_a_folder_that_everybody_may_write_is_refused(own):
 def test_a_job_is_named_once():
     upload = Upload({})
     fresh = Client()
-    assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
+    assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.RayJob("a@1", "a", "PENDING"), True)
     running = Client(("a@1", "RUNNING"))
-    assert jobs.submit(running, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "RUNNING"), False)
+    assert jobs.submit(running, "cluster.yaml", "a", ["version"], upload) == (jobs.RayJob("a@1", "a", "RUNNING"), False)
     over = Client(("a@1", "STOPPED"))
     job, new = jobs.submit(over, "cluster.yaml", "a", ["version"], upload)
     assert (job.id, new, over.taken) == ("a@2", True, ["a@2"])
@@ -206,7 +206,7 @@ def test_a_job_that_was_stopped_before_a_word_goes_on_by_what_had_begun_it(statu
         runtime_env={"env_vars": {"TUNE_DML_SUBMITTED_TO": "c.yaml"}},
     )
     client = Details(get_job_logs=lambda name: said, get_job_info=lambda name: details)
-    assert jobs.continue_command(client, jobs.Job("a@1", "a", status)) == goes_on
+    assert jobs.continue_command(client, jobs.RayJob("a@1", "a", status)) == goes_on
 
 
 def test_what_a_dashboard_cannot_do_is_one_line(monkeypatch):
@@ -234,30 +234,32 @@ def test_who_stops_to_follow_closes_the_connection():
             finally:
                 left.append(name)
 
-    parts = jobs.follow(Growing(), jobs.Job("a@1", "a", "RUNNING"))
+    parts = jobs.follow(Growing(), jobs.RayJob("a@1", "a", "RUNNING"))
     assert next(parts) == "a"
     parts.close()
     assert left == ["a@1"]
-    assert list(jobs.follow(Growing(), jobs.Job("a@1", "a", "RUNNING"))) == ["a", "b"]
+    assert list(jobs.follow(Growing(), jobs.RayJob("a@1", "a", "RUNNING"))) == ["a", "b"]
 
 
 def test_a_job_says_why_it_failed():
-    assert str(jobs.Job("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
+    assert str(jobs.RayJob("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
-    assert str(jobs.Job("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    assert (
+        str(jobs.RayJob("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    )
     for code, told in (
         (3, "finished, with trials that failed"),
         (130, "interrupted, resumable"),
     ):  # 130: a spent budget
         message = f"Job entrypoint command failed with exit code {code}, last available logs"
-        assert str(jobs.Job("a@1", "a", "FAILED", message)) == f"a@1: {told}"
-    assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
+        assert str(jobs.RayJob("a@1", "a", "FAILED", message)) == f"a@1: {told}"
+    assert str(jobs.RayJob("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
 
 
 @pytest.mark.parametrize(("status", "goes_on"), [("SUCCEEDED", False), ("FAILED", False), ("STOPPED", True)])
 def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, status, goes_on):
     monkeypatch.setattr(jobs, "cluster_client", lambda target: nullcontext())
-    monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.Job("a@1", "a", status))
+    monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.RayJob("a@1", "a", status))
     monkeypatch.setattr(jobs, "continue_command", lambda client, job: "the command" if status == "STOPPED" else None)
     cancel(target="c.yaml", sweep_name="a", as_json=False)
     said = capsys.readouterr().out
@@ -275,7 +277,10 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
         return []
 
     client.list_jobs = late
-    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (jobs.Job("a@1", "a", "PENDING"), False)
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (
+        jobs.RayJob("a@1", "a", "PENDING"),
+        False,
+    )
 
 
 def test_a_command_is_read_as_here_and_named():
@@ -301,14 +306,16 @@ def test_a_command_is_read_as_here_and_named():
 
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
-    job = _SubmittedJob("c.yaml", "c.yaml", read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
+    job = _SubmittedJob(
+        "c.yaml", "c.yaml", read_command(words), jobs.RayJob("a@1", "a", "PENDING"), True, Upload({}), ""
+    )
     again = "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
     assert [line for line in job.text() if "go on" in line] == [again]
 
 
 def test_what_is_advised_names_the_modules_that_travel():
     command = read_command(["sweep", "sec_rho", "--storage", "/s"])
-    job = jobs.Job("sec_rho@1", "sec_rho", "PENDING")
+    job = jobs.RayJob("sec_rho@1", "sec_rho", "PENDING")
     lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
     assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
@@ -339,7 +346,7 @@ def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
 
 
 def test_an_answer_is_what_the_command_says(monkeypatch):
-    job = jobs.Job("status-1", "", "PENDING")
+    job = jobs.RayJob("status-1", "", "PENDING")
     said = [
         "INFO Runtime env is setting up.\nRunning entry",
         "point for job status-1: python -m x --json\n",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import Listing, PictureFiles, require_root, wrong_root
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, require_root, wrong_root
 from trainables.errors import DataError, Problem
 
 _LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
@@ -54,7 +54,7 @@ class Cars196(PictureFiles):
         rule = f"must hold {', '.join(_LAYOUTS[:-1])} or {_LAYOUTS[-1]}"
         raise wrong_root(self.root, rule, given=self.root, source=self.source)
 
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         if (folder / _LAYOUTS[0]).exists():
             return _original(folder)
         if (folder / _LAYOUTS[1]).exists():
@@ -62,14 +62,14 @@ class Cars196(PictureFiles):
         return _by_class(folder)
 
 
-def _original(folder: Path) -> Listing:
+def _original(folder: Path) -> PictureListing:
     data = _mat(folder / "cars_annos.mat")
     rows = _structs(data, "annotations", folder / "cars_annos.mat", ("relative_im_path", "class"))
     names = [str(row["relative_im_path"]) for row in rows]
     return _listing(names, [row["class"] for row in rows], _names(data), ("cars_annos.mat",))
 
 
-def _devkit(folder: Path) -> Listing:
+def _devkit(folder: Path) -> PictureListing:
     beside, inside = (folder / "cars_test_annos_withlabels.mat", folder / "devkit" / "cars_test_annos_withlabels.mat")
     test = beside if beside.exists() or not inside.exists() else inside
     if not test.exists():
@@ -87,7 +87,7 @@ def _devkit(folder: Path) -> Listing:
     return _listing(names, numbers, _names(meta), lists)
 
 
-def _by_class(folder: Path) -> Listing:
+def _by_class(folder: Path) -> PictureListing:
     class_names = [row[0] for row in _csv(folder / "names.csv", 1)]
     names, numbers = [], []
     for part in ("train", "test"):
@@ -99,13 +99,15 @@ def _by_class(folder: Path) -> Listing:
     return _listing(names, numbers, class_names, ("names.csv", "anno_train.csv", "anno_test.csv"))
 
 
-def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists: Any) -> Listing:
+def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists: Any) -> PictureListing:
     labels = np.array([int(number) for number in numbers], dtype=np.int64) - 1
     wrong = sorted({int(label) + 1 for label in labels if not 0 <= label < len(class_names)})
     if wrong:
         raise DataError(Problem(lists[0], f"class numbers must lie in 1 .. {len(class_names)}", wrong[:5]))
     classes = len(class_names)
-    return Listing(names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists))
+    return PictureListing(
+        names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists)
+    )
 
 
 def _mat(path: Path) -> dict[str, object]:

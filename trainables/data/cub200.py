@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import Listing, PictureFiles, table
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, table
 from trainables.errors import DataError, Problem, raise_if_any
 
 
@@ -34,7 +34,7 @@ class Cub200(PictureFiles):
     folders = (".", "CUB_200_2011")
     archives: ClassVar = {"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"}
 
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         lists = ("images.txt", "image_class_labels.txt", "classes.txt")
         images, labels, classes = (table(folder / name, 2) for name in lists)
         class_of, class_names = dict(labels), dict(classes)
@@ -51,7 +51,7 @@ class Cub200(PictureFiles):
         raise_if_any(problems[:10], DataError)
         order = sorted(class_names, key=int)
         label = {number: i for i, number in enumerate(order)}
-        return Listing(
+        return PictureListing(
             names=[f"images/{path}" for _, path in images],
             labels=np.array([label[class_of[number]] for number, _ in images], dtype=np.int64),
             class_names=tuple(class_names[number] for number in order),

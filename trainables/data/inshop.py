@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.formats.picture_files import (
-    Listing,
     PictureFiles,
+    PictureListing,
     ShorterSide,
     contiguous,
     read_list,
@@ -61,7 +61,7 @@ class InShop(PictureFiles):
         )
         self.pictures = pictures
 
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         """Read a count, a head line, then `image_name item_id evaluation_status`, padded with blanks."""
         lists = [
             name for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt") if (folder / name).exists()
@@ -82,7 +82,7 @@ class InShop(PictureFiles):
         query, gallery = (np.flatnonzero(parts == part) for part in ("query", "gallery"))
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
-        return Listing(
+        return PictureListing(
             names=[pictures + row[0].removeprefix("img") for row in rows],
             labels=labels,
             class_names=ids,

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainables.data.formats import archives
 from trainables.data.formats.files import find_pictures
-from trainables.data.formats.picture_files import Listing, PictureFiles, ShorterSide, read_list, require_root
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, ShorterSide, read_list, require_root
 from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
@@ -65,7 +65,7 @@ class LabeledFaces(PictureFiles):
         remedy = "Download pairs.txt, which the archives of pictures do not hold, and put it there."
         raise DataError(Problem(str(self.root), rule, None, remedy))
 
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         list_file = self._pairs_file()
         top = next((name for name in _TOPS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
@@ -73,7 +73,7 @@ class LabeledFaces(PictureFiles):
         label = {name: i for i, name in enumerate(people)}
         number = {path.stem: i for i, path in enumerate(files)}
         pairs, same, fold = _pairs(list_file, number)
-        return Listing(
+        return PictureListing(
             names=[path.relative_to(folder).as_posix() for path in files],
             labels=np.array([label[path.parent.name] for path in files], dtype=np.int64),
             class_names=tuple(people),

@@ -111,7 +111,7 @@ class Objects(DataSet):
     def _notes(self, directory: Path) -> tuple[str, ...]:
         """Return a note if this machine renders other pixels than the recorded ones."""
         recorded = _PIXELS.get(self.size) if (self.views, self.classes) == (_VIEWS, _MESHES) else None
-        if recorded is None or sha256_of(cache.open_images(directory)) == recorded:
+        if recorded is None or _pixels_digest(cache.open_images(directory)) == recorded:
             return ()
         return ("the pixels differ from the recorded ones: compare with results of this machine only",)
 
@@ -124,7 +124,7 @@ def _mesh_folder() -> Path | None:
     return Path(package.submodule_search_locations[0]) / "random_urdfs"
 
 
-def sha256_of(images: cache.Images) -> str:
+def _pixels_digest(images: cache.Images) -> str:
     """Return the SHA-256 of the pixels."""
     digest = hashlib.sha256()
     for number in range(len(images)):

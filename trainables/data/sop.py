@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import Listing, PictureFiles, contiguous, table
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, contiguous, table
 from trainables.data.formats.stored import few
 from trainables.errors import DataError, Problem
 
@@ -35,7 +35,7 @@ class StanfordOnlineProducts(PictureFiles):
     folders = (".", "Stanford_Online_Products")
     archives: ClassVar = {"Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e"}
 
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         """Read rows `image_id class_id super_class_id path` after a head line."""
         lists = ("Ebay_train.txt", "Ebay_test.txt")
         train, test = (table(folder / name, 4, skip=1) for name in lists)
@@ -48,7 +48,7 @@ class StanfordOnlineProducts(PictureFiles):
             rule = f"no class may be in both {lists[0]} and {lists[1]}, but {len(shared)} are"
             remedy = "Extract the archive again."
             raise DataError(Problem(str(folder), rule, few([ids[c] for c in shared]), remedy))
-        return Listing(
+        return PictureListing(
             names=[row[3] for row in train + test],
             labels=labels,
             class_names=ids,

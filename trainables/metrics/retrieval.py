@@ -27,7 +27,7 @@ from trainables.metrics.families import FAMILIES, Family, Positives, Ranking
 from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
 from trainables.metrics.search import (
     ENTRIES,
-    Search,
+    SimilaritySearch,
     bands,
     count_negatives,
     group_by_class,
@@ -184,7 +184,7 @@ def _rankings(
 
 
 def _positions(  # noqa: PLR0917
-    search: Search, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
+    search: SimilaritySearch, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
 ) -> tuple[Tensor, Tensor]:
     """Return positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
     positives = positive_similarities(search, band, int(wanted.max()))

@@ -36,7 +36,7 @@ class VectorsByClass:
 
 
 @dataclass(frozen=True)
-class Search:
+class SimilaritySearch:
     """Queries (the rows of the similarity matrix) and the gallery that they search (its columns)."""
 
     rows: VectorsByClass
@@ -57,7 +57,7 @@ class Search:
         return int(left), int(right)
 
 
-def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) -> Search:
+def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) -> SimilaritySearch:
     """Sort queries and gallery (None: the queries) by class, rare classes first, so that neighbouring rows need similar work."""
     references = queries if gallery is None else gallery
     labels = torch.cat([references.labels, queries.labels])
@@ -68,7 +68,7 @@ def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) ->
     number = by_size[number]
     columns = _sort(references.vectors, number[: len(references)])
     rows = columns if gallery is None else _sort(queries.vectors, number[len(references) :])
-    return Search(rows, columns, itself=gallery is None)
+    return SimilaritySearch(rows, columns, itself=gallery is None)
 
 
 def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
@@ -103,7 +103,7 @@ def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def positive_similarities(search: Search, band: tuple[int, int], count: int) -> Tensor:
+def positive_similarities(search: SimilaritySearch, band: tuple[int, int], count: int) -> Tensor:
     """Return the similarities of a band's queries to their `count` best positives, (B, count), descending, padded with -inf."""
     rows, columns = search.rows, search.columns
     best = rows.vectors.new_full((band[1] - band[0], count), -torch.inf)
@@ -137,7 +137,9 @@ def _ascending(values: Tensor) -> Tensor:
     return torch.sort(values.contiguous(), dim=1).values
 
 
-def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int) -> Tensor:
+def count_negatives(
+    search: SimilaritySearch, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int
+) -> Tensor:
     """Count, for each threshold of each query of a band, the negatives in the gallery that are more similar.
 
     Where the queries search themselves, a tile of the band's own square is also counted for its columns' queries, and its

@@ -9,7 +9,6 @@ target.lock        held by the downloading process; others wait for it
 from __future__ import annotations
 
 import errno
-import hashlib
 import http.client
 import json
 import logging
@@ -28,6 +27,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from trainables.errors import DataError, Problem
+from trainables.files import sha256_of
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +68,6 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
             raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
         part.finish()
     return target
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:

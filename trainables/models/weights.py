@@ -26,8 +26,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
-from trainables.files import expanded
-from trainables.models.download import download, sha256_of, wrong_digest
+from trainables.files import expanded, sha256_of
+from trainables.models.download import download, wrong_digest
 
 Weights = Annotated[
     str | None,

@@ -23,7 +23,7 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.running.slurm.jobs import Job, Submission
+    from tune_dml.running.slurm.jobs import SlurmJob, Submission
     from tune_dml.running.slurm.profile import Profile
 
 SLURM = "slurm"
@@ -304,7 +304,7 @@ class _SubmittedSweep:
     """A sweep that was submitted to SLURM."""
 
     submission: Submission
-    job: Job
+    job: SlurmJob
     new: bool
     ceiling: str
 

@@ -21,7 +21,7 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.running.cluster.jobs import Job
+    from tune_dml.running.cluster.jobs import RayJob
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
@@ -72,7 +72,7 @@ def submit(
 
 
 @dataclass(frozen=True)
-class Command:
+class SubmittedCommand:
     """A command to run on the cluster, parsed as it would be here."""
 
     words: tuple[str, ...]
@@ -95,7 +95,7 @@ class Command:
         space = str(self.given.get("space") or "")
         return [Path(space)] if space.endswith((".yaml", ".yml")) else []
 
-    def in_json(self) -> Command:
+    def in_json(self) -> SubmittedCommand:
         """Return this command with --json, if the verb has it."""
         return self if self.given.get("as_json") is not False else replace(self, words=(*self.words, "--json"))
 
@@ -128,7 +128,7 @@ class Command:
         return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
-def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> Command:
+def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> SubmittedCommand:
     """Return the command with its flags checked; raises ConfigError for one that cannot run as a job.
 
     A sweep gets an explicit name, by which its job is found. Its storage must outlive the job, so it must not be in the
@@ -150,13 +150,13 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool
     if verb == "sweep":
         values_read(context.params)
     given, full = dict(context.params), list(words)
-    command = Command(tuple(full), given)
+    command = SubmittedCommand(tuple(full), given)
     raise_if_any(_problems(command, any_folder=target == SLURM))
     if verb == "sweep" and (knows_all or not given["name"]):
         name = _study_name(given, knows_all=knows_all)
         if not given["name"]:
             given["name"] = name
-            command = Command((*full, "--name", name), given)
+            command = SubmittedCommand((*full, "--name", name), given)
     return command
 
 
@@ -189,7 +189,7 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
     return study.name
 
 
-def _problems(command: Command, *, any_folder: bool = False) -> Iterable[Problem]:
+def _problems(command: SubmittedCommand, *, any_folder: bool = False) -> Iterable[Problem]:
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.origin.provenance import mask
 
@@ -259,8 +259,8 @@ class _SubmittedJob:
     target: str
     there: str
     """The target and the other flags of `submit`, as typed."""
-    command: Command
-    job: Job
+    command: SubmittedCommand
+    job: RayJob
     new: bool
     upload: Upload
     ceiling: str

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, parsed
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, chosen_metric, parsed
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
@@ -84,11 +84,11 @@ def _runs(client: Any, experiment: str | None, place: str, store: str) -> tuple[
             return runs, experiment
 
 
-def _row(run: Any) -> Row:
+def _row(run: Any) -> ImportedTraining:
     info = run.info
     settings = {one_line(name): None if text == "(none)" else parsed(text) for name, text in run.data.params.items()}
     metrics = {name: float(value) for name, value in run.data.metrics.items() if math.isfinite(value)}
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""
     seconds = (info.end_time - info.start_time) / 1000 if info.end_time and info.start_time else 0.0
-    return Row(f"run {info.run_id[:12]}", settings, metrics, status, reason, seconds, run_id=info.run_id)
+    return ImportedTraining(f"run {info.run_id[:12]}", settings, metrics, status, reason, seconds, run_id=info.run_id)

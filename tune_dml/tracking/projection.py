@@ -47,7 +47,7 @@ class MetricPoint:
 
 
 @dataclass(frozen=True)
-class Row:
+class EvaluationRow:
     """One evaluation of a trial."""
 
     offset: int
@@ -111,14 +111,14 @@ class TrialRun:
         tags |= {f"tune_dml.{name}": str(known[name]) for name in ("kind", "seconds", "step") if name in known}
         return {name: value[:TAG_LIMIT] for name, value in tags.items()}
 
-    def unread(self) -> list[Row]:
+    def unread(self) -> list[EvaluationRow]:
         """Return the rows that are not marked as `taken`; a repeated step has no points."""
         seen, names = set(self.steps), set(self.names)
         rows = []
         for offset, body in self.history.unread():
             step = int(body["step"])
             points = () if step in seen else _points(body, step, self.state.started)
-            rows.append(Row(offset, step, self._shown(points, names)))
+            rows.append(EvaluationRow(offset, step, self._shown(points, names)))
             seen.add(step)
         return rows
 
@@ -136,14 +136,14 @@ class TrialRun:
                 chosen.append(point)
         return tuple(chosen)
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[EvaluationRow]) -> None:
         """Mark rows as pushed; reading continues after them."""
         for row in rows:
             self.steps.setdefault(row.step, frozenset(point.name for point in row.points))
             self.names.update(point.name for point in row.points)
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
-    def news(self) -> tuple[list[Row], tuple[MetricPoint, ...]]:
+    def news(self) -> tuple[list[EvaluationRow], tuple[MetricPoint, ...]]:
         """Return the unread rows, and their points with those of the end; `taken` then marks the rows as read."""
         rows = self.unread()
         ahead = replace(self, history=replace(self.history), names=set(self.names), steps=dict(self.steps))

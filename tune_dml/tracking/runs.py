@@ -32,7 +32,7 @@ from tune_dml.tracking.client import (
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
-from tune_dml.tracking.projection import MetricPoint, Projection, Row, RunStatus, TrialRun, numbers
+from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, RunStatus, TrialRun, numbers
 from tune_dml.tracking.store import check, shared_view
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
@@ -53,7 +53,7 @@ class Push:
     rows: int = 0
     error: str | None = None
 
-    def count(self, rows: Sequence[Row]) -> int:
+    def count(self, rows: Sequence[EvaluationRow]) -> int:
         """Count one more trial; return the number of its new rows."""
         new = sum(bool(row.points) for row in rows)
         self.trials, self.rows = self.trials + 1, self.rows + new

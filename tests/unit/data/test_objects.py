@@ -117,7 +117,7 @@ def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
     monkeypatch.setitem(objects._PIXELS, 32, "0" * 64)
     (note,) = prepare("b").notes
     assert "differ from the recorded ones" in note
-    monkeypatch.setitem(objects._PIXELS, 32, objects.sha256_of(prepare("a").images))
+    monkeypatch.setitem(objects._PIXELS, 32, objects._pixels_digest(prepare("a").images))
     assert prepare("c").notes == ()
 
 

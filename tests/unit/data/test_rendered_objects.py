@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainables.data import build_dataset
-from trainables.data.objects import sha256_of
+from trainables.data.objects import _pixels_digest
 
 pytestmark = [
     pytest.mark.objects,
@@ -21,8 +21,8 @@ RECORDED = {
     96: "38bc7cd11da31da3d1936b9db7fec8a0091ca967adf27ea891b8cdabfaa2db39",
 }
 SIX_MESHES = """
-import sys; from trainables.data import build_dataset; from trainables.data.objects import sha256_of
-print(sha256_of(build_dataset("objects", cache_dir=sys.argv[1], size=64, classes=6).prepare().images))
+import sys; from trainables.data import build_dataset; from trainables.data.objects import _pixels_digest
+print(_pixels_digest(build_dataset("objects", cache_dir=sys.argv[1], size=64, classes=6).prepare().images))
 """
 
 
@@ -34,7 +34,8 @@ def pictures(tmp_path_factory):
 @pytest.mark.parametrize("size", RECORDED)
 def test_the_pixels_are_the_recorded_ones(size, tmp_path):
     assert (
-        sha256_of(build_dataset("objects", cache_dir=tmp_path, size=size, classes=6).prepare().images) == RECORDED[size]
+        _pixels_digest(build_dataset("objects", cache_dir=tmp_path, size=size, classes=6).prepare().images)
+        == RECORDED[size]
     )
 
 

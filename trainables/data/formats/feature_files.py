@@ -32,9 +32,9 @@ from trainables.data.formats.feature_store import (
     StoreDigest,
     finish_store,
     non_finite_problems,
-    sha256_of,
 )
 from trainables.errors import DataError, Problem, raise_if_any
+from trainables.files import sha256_of
 
 _FEATURE_NAMES = ("features", "feats", "embeddings", "embedding", "image_embeds", "x")
 _LABEL_NAMES = ("class", "label", "labels", "classes", "targets", "target", "y")

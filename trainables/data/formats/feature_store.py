@@ -9,7 +9,6 @@ View 0 of a picture is the one that evaluation sees. The digest is written last,
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from trainables.data.formats.cache import fingerprint
 from trainables.errors import DataError, Problem, raise_if_any
-from trainables.files import write_whole
+from trainables.files import sha256_of, write_whole
 
 FEATURES, METADATA, DIGEST = "features.npy", "metadata.parquet", "digest.json"
 _FORMAT = "tune_dml features 1"
@@ -231,9 +230,3 @@ def _compare(file: Path, about: Mapping[str, Any], *, whole: bool) -> None:
 
 def _about(file: Path) -> dict[str, Any]:
     return {"bytes": file.stat().st_size, "sha256": sha256_of(file), "fingerprint": fingerprint(file)}
-
-
-def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -30,7 +30,7 @@ ShorterSide = Annotated[
 
 
 @dataclass(frozen=True)
-class Listing:
+class PictureListing:
     """Content of the published lists; picture names are relative to the data set's folder."""
 
     names: Sequence[str]
@@ -71,7 +71,7 @@ class PictureFiles(StoredPictures):
         self.strict = strict
 
     @abstractmethod
-    def read(self, folder: Path) -> Listing:
+    def read(self, folder: Path) -> PictureListing:
         """Read the published lists in `folder`; raises DataError that names file and line."""
 
     @cached_property
@@ -81,7 +81,7 @@ class PictureFiles(StoredPictures):
         return find_folder(root, self.folders, self.marker, given=self.root, source=self.source, archives=self.archives)
 
     @cached_property
-    def listing(self) -> Listing:
+    def listing(self) -> PictureListing:
         return self.read(self.folder)
 
     @property
@@ -162,7 +162,7 @@ def _keep_extras(
     return result
 
 
-def counts(listing: Listing) -> dict[str, int]:
+def counts(listing: PictureListing) -> dict[str, int]:
     """Return the counts that papers quote."""
     test = np.isin(listing.labels, listing.test_classes)
     figures = {

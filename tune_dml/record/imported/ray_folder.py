@@ -9,7 +9,14 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.events import JsonRow
-from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, is_measured, plain_value
+from tune_dml.record.imported.rows import (
+    ImportedRows,
+    ImportedTraining,
+    ImportRequest,
+    chosen_metric,
+    is_measured,
+    plain_value,
+)
 from tune_dml.text import one_line, shortened
 
 _BESIDE = frozenset({
@@ -34,7 +41,7 @@ def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
     return ImportedRows(data.source, data.rows, metric, notes=(note,))
 
 
-def _row(trial: Path, place: str) -> Row:
+def _row(trial: Path, place: str) -> ImportedTraining:
     try:
         params = json.loads((trial / "params.json").read_text())
     except (OSError, ValueError) as error:
@@ -47,10 +54,12 @@ def _row(trial: Path, place: str) -> Row:
     if (trial / "error.txt").exists():
         lines = (trial / "error.txt").read_text(errors="replace").strip().splitlines()
         reason = shortened(one_line(lines[-1]), 200) if lines else "an error that left no text"
-        return Row(trial.name, settings, _numbers(reported[-1]) if reported else {}, "failed", reason, seconds, history)
+        return ImportedTraining(
+            trial.name, settings, _numbers(reported[-1]) if reported else {}, "failed", reason, seconds, history
+        )
     if not reported:
-        return Row(trial.name, settings, {}, "failed", "it reported no result")
-    return Row(trial.name, settings, _numbers(reported[-1]), "finished", "", seconds, history)
+        return ImportedTraining(trial.name, settings, {}, "failed", "it reported no result")
+    return ImportedTraining(trial.name, settings, _numbers(reported[-1]), "finished", "", seconds, history)
 
 
 def _results(path: Path) -> Iterator[JsonRow]:

@@ -35,7 +35,7 @@ class ImportRequest:
 
 
 @dataclass(frozen=True)
-class Row:
+class ImportedTraining:
     """One training."""
 
     name: str
@@ -57,7 +57,7 @@ class ImportedRows:
 
     source: str
     """Name for the reader, such as `the file runs.csv`."""
-    rows: tuple[Row, ...]
+    rows: tuple[ImportedTraining, ...]
     metric: str = ""
     """The source's own metric; empty if it has none."""
     goal: Literal["maximize", "minimize"] | None = None

@@ -14,7 +14,7 @@ from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search
-from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, chosen_metric
 from tune_dml.record.results import Imported, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, one_line, value_text
@@ -65,7 +65,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     return Results(folder, plan, tuple(trials), {}, (*data.notes, *notes), imported=imported)
 
 
-def _trial(key: str, row: Row, cell: Cell, seed: int, metric: str) -> TrialResult:
+def _trial(key: str, row: ImportedTraining, cell: Cell, seed: int, metric: str) -> TrialResult:
     status, reason = row.status, row.reason
     if status == "finished" and metric not in row.metrics:
         status, reason = "failed", reason or f"it has no finite {metric}"

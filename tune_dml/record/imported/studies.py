@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, plain_value
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_measured, plain_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import is_measurable, one_line
@@ -70,7 +70,7 @@ def _load(storage: str, study_name: str | None) -> Study:
     return optuna.load_study(study_name=study_name, storage=storage)
 
 
-def _row(trial: FrozenTrial, names: list[str]) -> Row:
+def _row(trial: FrozenTrial, names: list[str]) -> ImportedTraining:
     status, reason = _STATUSES[trial.state.name]
     values = trial.values or [math.nan] * len(names)
     metrics = {name: float(value) for name, value in zip(names, values, strict=True) if is_measurable(value)}
@@ -84,6 +84,6 @@ def _row(trial: FrozenTrial, names: list[str]) -> Row:
     ]
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
     chosen = {name: value for name, value in settings.items() if name in kept}
-    return Row(
+    return ImportedTraining(
         f"trial {trial.number}", chosen, metrics if status == "finished" else {}, status, reason, seconds, history
     )

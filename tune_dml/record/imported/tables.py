@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, parsed
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_measured, parsed
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 
@@ -72,7 +72,7 @@ def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
     return request.metric
 
 
-def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Row, list[Problem]]:
+def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[ImportedTraining, list[Problem]]:
     where, problems = f"{place}, line {line}", []
     number, word = parsed(fields.pop(metric)), fields.pop("status", "").strip().lower()
     if word not in _STATUSES:
@@ -86,4 +86,4 @@ def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Ro
     measured = {metric: float(number)} if is_measured(number) else {}  # type: ignore[arg-type]
     settings = {name: parsed(text) for name, text in fields.items()}
     known = float(seconds) if is_measured(seconds) else 0.0  # type: ignore[arg-type]
-    return Row(f"line {line}", settings, measured, status, reason, known), problems
+    return ImportedTraining(f"line {line}", settings, measured, status, reason, known), problems

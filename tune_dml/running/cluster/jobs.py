@@ -51,7 +51,7 @@ _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
 @dataclass(frozen=True)
-class Job:
+class RayJob:
     """A command on the cluster."""
 
     id: str
@@ -170,12 +170,12 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
     raise ConfigError(Problem(_PLACE, rule, target, f"Start it: `ray up {target}`."))
 
 
-def _jobs_of(client: Any, sweep: str) -> list[Job]:
+def _jobs_of(client: Any, sweep: str) -> list[RayJob]:
     """Return a sweep's jobs in the order of their start."""
     found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
     found.sort(key=lambda details: details.start_time or 0)
     return [
-        Job(
+        RayJob(
             details.submission_id,
             sweep,
             str(details.status.value),
@@ -187,7 +187,7 @@ def _jobs_of(client: Any, sweep: str) -> list[Job]:
     ]
 
 
-def latest_job(client: Any, sweep: str, target: str) -> Job:
+def latest_job(client: Any, sweep: str, target: str) -> RayJob:
     """Return the last job of a sweep. Raise ConfigError if there is none."""
     jobs = _jobs_of(client, sweep)
     if not jobs:
@@ -198,7 +198,7 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
     return jobs[-1]
 
 
-def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[RayJob, bool]:
     """Run `tune-dml WORDS` on the cluster's head.
 
     A job is named after its sweep. A running job is returned instead of a second one, also to two simultaneous callers.
@@ -223,7 +223,7 @@ def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Up
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
     if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep, _SENT: sent}):
-        return Job(name, sweep, "PENDING", sent=sent), True
+        return RayJob(name, sweep, "PENDING", sent=sent), True
     known = _jobs_of(client, sweep)
     raise_if_any(_other_command(known, words, sent, there))
     return next(job for job in known if job.id == name), False
@@ -237,7 +237,7 @@ def _digest(words: Sequence[str], upload: Upload) -> str:
     return found.hexdigest()
 
 
-def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: str) -> list[Problem]:
+def _other_command(jobs: Sequence[RayJob], words: Sequence[str], sent: str, there: str) -> list[Problem]:
     """Refuse a command that is neither `resume` nor that of the running job."""
     if words[0] == "resume" or any(job.sent in {sent, ""} for job in jobs):
         return []
@@ -247,7 +247,7 @@ def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: 
     return [Problem("submit", rule, shortened(shlex.join(words), 200), remedy)]
 
 
-def continue_command(client: Any, job: Job) -> str | None:
+def continue_command(client: Any, job: RayJob) -> str | None:
     """Return the command that continues a job: from its log, else the one that started it if it was stopped."""
     told = _GO_ON.findall(client.get_job_logs(job.id))
     if told or job.status != "STOPPED":
@@ -259,12 +259,12 @@ def continue_command(client: Any, job: Job) -> str | None:
 
 
 @contextmanager
-def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[RayJob]:
     """Run `tune-dml WORDS` on the cluster's head to read its output, then delete the job."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
     _start(client, name, words, upload, there=there, metadata={})
     try:
-        yield Job(name, "", "PENDING")
+        yield RayJob(name, "", "PENDING")
     finally:
         if str(client.get_job_status(name).value) not in _OVER:
             client.stop_job(name)
@@ -312,7 +312,7 @@ def capacity_of(client: Any) -> dict[str, float]:
     return {name: sum(float(total.get(name, 0.0)) for total in totals) for name in ("CPU", "GPU")}
 
 
-def follow(client: Any, job: Job) -> Iterator[str]:
+def follow(client: Any, job: RayJob) -> Iterator[str]:
     """Yield a job's log as it grows, until the job ends."""
     lines: AsyncIterator[str] = client.tail_job_logs(job.id)
 
@@ -330,7 +330,7 @@ def follow(client: Any, job: Job) -> Iterator[str]:
             yield text
 
 
-def answer(client: Any, job: Job) -> Iterator[str]:
+def answer(client: Any, job: RayJob) -> Iterator[str]:
     """Yield a job's output without Ray's preamble, or the whole log if the command never started."""
     begun, before = f"Running entrypoint for job {job.id}:", ""
     parts = follow(client, job)
@@ -344,7 +344,7 @@ def answer(client: Any, job: Job) -> Iterator[str]:
     yield before
 
 
-def exit_code(client: Any, job: Job) -> int:
+def exit_code(client: Any, job: RayJob) -> int:
     """Return the exit code of an ended job."""
     details = client.get_job_info(job.id)
     code = getattr(details, "driver_exit_code", None)

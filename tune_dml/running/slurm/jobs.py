@@ -79,7 +79,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """A job that SLURM knows."""
 
     id: str
@@ -128,7 +128,7 @@ def read_submission(folder: Path) -> Submission:
         raise ConfigError(Problem(str(file), f"the file is damaged ({error!r})", None, remedy)) from error
 
 
-def open_jobs(folder: Path) -> list[Job]:
+def open_jobs(folder: Path) -> list[SlurmJob]:
     """Return the jobs of a sweep that wait or run; none if it was not submitted to SLURM or SLURM does not answer."""
     try:
         return [job for job in jobs_of(read_submission(folder)) if not job.over]
@@ -146,7 +146,7 @@ def raise_if_jobs_are_open(folder: Path) -> None:
         raise ConfigError(Problem(folder.name, rule, None, remedy))
 
 
-def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, Job, bool]:
+def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, SlurmJob, bool]:
     """Submit a sweep's job to SLURM, or return the one that already waits or runs.
 
     Returns:
@@ -174,7 +174,7 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
         number = run_command("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
         with (place / "jobs").open("a") as file_of_jobs:
             file_of_jobs.write(f"{number}\n")
-        return submission, Job(number, "PENDING", ""), True
+        return submission, SlurmJob(number, "PENDING", ""), True
 
 
 def _job_ids(submission: Submission) -> list[str]:
@@ -186,14 +186,14 @@ def _job_ids(submission: Submission) -> list[str]:
     return [line.partition(";")[0] for line in lines]
 
 
-def jobs_of(submission: Submission) -> list[Job]:
+def jobs_of(submission: Submission) -> list[SlurmJob]:
     """Return the jobs of a sweep that SLURM still knows, oldest first; tasks of an array together, by state."""
     ours = _job_ids(submission)
     if not ours:
         return []
     options = ("--noheader", "--states=all", f"--user={os.getuid()}", "--array", f"--name={JOB_NAME}{submission.name}")
     shown = run_command("squeue", *options, "--format=%i|%T|%r")  # by name too: SLURM may give a number again
-    found: dict[tuple[str, str, str], Job] = {}
+    found: dict[tuple[str, str, str], SlurmJob] = {}
     for line in shown.splitlines():
         number, state, reason = [*line.strip().split("|"), "", ""][:3]
         base = number.partition("_")[0]
@@ -201,7 +201,7 @@ def jobs_of(submission: Submission) -> list[Job]:
             key = (base, state, reason)
             before = found.get(key)
             shown_id = f"{base}_" if "_" in number else base
-            found[key] = Job(shown_id, state, reason, before.tasks + 1 if before else 1)
+            found[key] = SlurmJob(shown_id, state, reason, before.tasks + 1 if before else 1)
     return sorted(found.values(), key=lambda job: ours.index(job.id.rstrip("_")))
 
 

@@ -26,7 +26,7 @@ _MOST_BYTES = 4_000_000
 """Longest request; MLflow's client sends batches of at most one megabyte."""
 
 
-class MlflowRun:
+class ProgramRunServer:
     """Serves one run while a program runs."""
 
     def __init__(self, log: Path, artifacts: Path):

@@ -25,7 +25,7 @@ from tune_dml.programs.command import SETTING, Program
 from tune_dml.record.events import TrialEnd
 from tune_dml.record.origin.provenance import mask
 from tune_dml.running.trials.messages import Messages, TrialRequest
-from tune_dml.running.trials.mlflow_run import MlflowRun
+from tune_dml.running.trials.mlflow_run import ProgramRunServer
 from tune_dml.running.trials.process_group import Output, ProgramProcess
 from tune_dml.running.trials.program_log import ProgramLog
 from tune_dml.text import one_line, shortened
@@ -76,7 +76,7 @@ class ProgramTrial:
         log = ProgramLog(self._log, self.metric, messages.row, messages.note)
         begun = time.monotonic()
         code = {str(path): source_digest(str(path)) for path in self.program.scripts}
-        with MlflowRun(self._log, self.own / "artifacts") as run:
+        with ProgramRunServer(self._log, self.own / "artifacts") as run:
             environment = self._environment(values, run.environment())
             try:
                 process = ProgramProcess.started(words, self._place(), environment, self.output, _ATTEMPT)
