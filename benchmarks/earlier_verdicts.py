@@ -1,4 +1,4 @@
-"""The methods used before, kept for comparison in benchmarks/verdicts.py: pooled noise, Tukey, Dunnett, draws of cell means."""
+"""Earlier methods, for comparison in benchmarks/verdicts.py: pooled noise, Tukey, Dunnett, draws of cell means."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ Array = NDArray[np.float64]
 
 
 @cache
-def tukey(cells: int, df: int, level: float) -> float:
-    """The studentized range's upper quantile, as a multiple of a difference's standard error."""
+def tukey_multiple(cells: int, df: int, level: float) -> float:
+    """Return the upper quantile of the studentized range, in standard errors of a difference."""
     return float(studentized_range.ppf(level, cells, df)) / math.sqrt(2)
 
 
 @cache
-def dunnett(comparisons: int, df: int, level: float) -> float:
-    """Dunnett's two-sided critical value for equal numbers of seeds."""
+def dunnett_multiple(comparisons: int, df: int, level: float) -> float:
+    """Return Dunnett's two-sided critical value for equal numbers of seeds."""
     shape = np.full((comparisons, comparisons), 0.5) + 0.5 * np.eye(comparisons)
     draws = multivariate_t(np.zeros(comparisons), shape, df=df, seed=0).rvs(200_000)
     return float(np.quantile(np.abs(draws).max(-1), level))
 
 
-def pooled(values: Array) -> tuple[float, int]:
-    """The pooled noise of one table, seed effect removed, and its degrees of freedom."""
+def pooled_noise(values: Array) -> tuple[float, int]:
+    """Return the pooled noise of a table without seed effects, and its degrees of freedom."""
     m, n = values.shape
     residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
     df = (m - 1) * (n - 1)
     return math.sqrt(float((residual**2).sum()) / df), df
 
 
-def draws_before(values: Array, count: int) -> Array:
-    """Cell means drawn from pooled t noise: what the methods before read optima and Kendall's tau off."""
-    sd, df = pooled(values)
+def draw_cell_means(values: Array, count: int) -> Array:
+    """Draw cell means from pooled t noise, for optima and Kendall's tau."""
+    sd, df = pooled_noise(values)
     random = np.random.default_rng(0)
     scale = np.sqrt(random.chisquare(df, count) / df)
     noise = random.standard_normal((count, len(values))) / scale[:, None]
     return np.asarray(values.mean(1) + sd / math.sqrt(values.shape[1]) * noise)
 
 
-def interior_before(values: Array) -> bool:
-    """Whether an outermost cell is the best in at most 5 % of the draws."""
-    best = draws_before(values, 2000).argmax(1)
+def earlier_interior(values: Array) -> bool:
+    """Return whether an outermost cell is the best in at most 5 % of the draws."""
+    best = draw_cell_means(values, 2000).argmax(1)
     return bool(np.isin(best, (0, len(values) - 1)).mean() <= 0.05)
 
 
-def matches_before(values: Array, printed: Array) -> bool:
-    """Whether every gap's prediction interval, the paper's noise taken equal to ours, holds 0."""
-    (m, n), (sd, df) = values.shape, pooled(values)
+def earlier_matches(values: Array, printed: Array) -> bool:
+    """Return whether the prediction interval of every gap contains 0 if the paper's noise equals ours."""
+    (m, n), (sd, df) = values.shape, pooled_noise(values)
     between = max(float(values.mean(0).var(ddof=1)) - sd**2 / m, 0.0)
     variance = between + sd**2
     bottom = (between**2 / (n - 1) if between else 0.0) + sd**4 / df
@@ -63,17 +63,17 @@ def matches_before(values: Array, printed: Array) -> bool:
     return bool((np.abs(values.mean(1) - printed) <= reach).all())
 
 
-def tau_before(values: Array, printed: Array) -> tuple[float, float]:
-    """Percentiles of Kendall's tau over the draws."""
+def earlier_tau(values: Array, printed: Array) -> tuple[float, float]:
+    """Return the 2.5 and 97.5 % quantiles of Kendall's tau over the draws."""
     i, k = np.triu_indices(len(printed), 1)
-    drawn = draws_before(values, 2000)
+    drawn = draw_cell_means(values, 2000)
     taus = (np.sign(drawn[:, i] - drawn[:, k]) * np.sign(printed[i] - printed[k])).mean(1)
     low, high = np.quantile(taus, [0.025, 0.975])
     return float(low), float(high)
 
 
-def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
-    """Whether Tukey's (or Dunnett's) pooled intervals claim any difference: today's method, vectorised; complete tables."""
+def earlier_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
+    """Return whether Tukey's (or, with a baseline, Dunnett's) intervals claim any difference; for complete tables."""
     _, m, n = values.shape
     means = values.mean(-1)
     residual = values - means[..., None]
@@ -86,16 +86,16 @@ def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) 
     error = np.sqrt(2 / n * np.maximum(typical[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
     gaps = np.abs(means[:, :, None] - means[:, None, :])
     if baseline is None:
-        return np.asarray((gaps > tukey(m, df, 1 - alpha) * error).any((1, 2)))
-    return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
+        return np.asarray((gaps > tukey_multiple(m, df, 1 - alpha) * error).any((1, 2)))
+    return np.asarray((gaps > dunnett_multiple(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
 
 
-def advice_before(
+def earlier_advice(
     values: Array, margin: float, level: Callable[[int], float], resolution: float = 0.0
 ) -> tuple[int, float] | None:
-    """The seeds that were advised and the chance that was promised: of the one pair that decides, under a flat prior.
+    """Return the advised seeds and their forecast chance, from the deciding pair under a flat prior.
 
-    Up to 60 seeds in all; None where none would decide.
+    Advises at most 60 seeds; None if no number of seeds would decide.
     """
     noise, seeds = fit_pairs(values, resolution), values.shape[1]
     pairs = np.triu(noise.testable)

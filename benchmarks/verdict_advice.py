@@ -1,4 +1,4 @@
-"""Sweeps that follow Next to its end: the chance that each step promised beside the share of steps that decided."""
+"""Compare forecast chances with outcomes, for sweeps that follow the advised seeds; `verdicts.py` prints it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import numpy as np
-from earlier_verdicts import advice_before
+from earlier_verdicts import earlier_advice
 from simulated_sweeps import Array, simulate
 
 from tune_dml.stats import forecast
@@ -17,28 +17,28 @@ from tune_dml.stats.sequential.looks import level_left
 NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
 BINS = ((0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01))
 _LOWEST = 0.2
-"""The least chance that is followed here, so that small ones are checked too."""
+"""Smallest forecast chance that a sweep follows here, so that small ones are checked too."""
 _MOST = 60
-"""Seeds at which a sweep gives up."""
+"""Largest number of seeds."""
 Choice = Callable[[Array, Callable[[int], float], "Truth", float], Forecast | None]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """True means of a kind of sweep, and the question asked of it."""
+    """True means of a sweep, and its question."""
 
     name: str
     means: Array
     first: int = 3
-    """Seeds planned."""
+    """Planned seeds."""
     margin: float = 1.0
     rows: tuple[int, ...] = ()
-    """Level of each cell of a full grid."""
+    """Level of each cell if the sweep is a full grid."""
     best: bool = False
-    """Whether the question is which cell is the best."""
+    """The question is which cell is the best, not whether the knob matters."""
 
-    def decided(self, resolution: float) -> Verdict:
-        """What the next report will judge."""
+    def question(self, resolution: float) -> Verdict:
+        """Return the rule that tells whether a sweep is decided."""
         if self.best:
             return best_is_known(resolution)
         return sensitivity_is_decided(self.margin, rows=self.rows, resolution=resolution)
@@ -59,53 +59,53 @@ TRUTHS = (
     Truth("best of 6, slope", np.linspace(0, 5, 6), best=True),
     Truth("best of 6, flat", np.zeros(6), best=True),
 )
-"""Noise has unit standard deviation: the demo's is 2, at 6 seeds; its means and margin are halved with it."""
+"""Noise has unit standard deviation. The demo's is 2, so its means and margin are halved."""
 
 
 def advice(sweeps: int) -> Iterable[str]:
-    """Promised and kept chances, today's advice beside the new one, by noise, by question and by the size of the promise."""
+    """Compare forecasts with outcomes by noise, question and size of the forecast, for earlier and current advice."""
     few = max(20, sweeps // 20)
-    yield f"Chance promised / share that decided (steps), {few} sweeps of each of {len(TRUTHS)} truths, followed to their end"
+    yield f"Mean forecast chance / share of steps that decided (steps), {few} sweeps of each of {len(TRUTHS)} cases"
     columns = "".join(f"{100 * low:.0f} to {min(100, 100 * high):.0f} %".rjust(20) for low, high in BINS)
     yield f"{'':>36}{'all':>20}{columns}"
-    everything: dict[str, list[tuple[float, bool]]] = {"before": [], "now": []}
-    asked: dict[str, list[tuple[float, bool]]] = {truth.name: [] for truth in TRUTHS}
+    by_method: dict[str, list[tuple[float, bool]]] = {"earlier": [], "current": []}
+    by_question: dict[str, list[tuple[float, bool]]] = {truth.name: [] for truth in TRUTHS}
     for kind in NOISE:
-        for name, choice in (("before", _before), ("now", _now)):
-            here: list[tuple[float, bool]] = []
+        for name, choice in (("earlier", _earlier), ("current", _current)):
+            steps: list[tuple[float, bool]] = []
             for truth in TRUTHS:
-                if name == "before" and (truth.rows or truth.best):
-                    continue  # its formula for one pair, on one knob
+                if name == "earlier" and (truth.rows or truth.best):
+                    continue  # the earlier formula is for one pair of one knob
                 found = list(follow(truth, kind, few, choice))
-                here += found
-                if name == "now":
-                    asked[truth.name] += found
-            everything[name] += here
-            yield f"{kind:>27} {name:>8}{_line(here)}"
-    for name, steps in everything.items():
-        yield f"{'every noise':>27} {name:>8}{_line(steps)}"
-    for question, steps in asked.items():
-        yield f"{question:>27} {'now':>8}{_line(steps)}"
+                steps += found
+                if name == "current":
+                    by_question[truth.name] += found
+            by_method[name] += steps
+            yield f"{kind:>27} {name:>8}{_line(steps)}"
+    for name, steps in by_method.items():
+        yield f"{'all noise':>27} {name:>8}{_line(steps)}"
+    for question, steps in by_question.items():
+        yield f"{question:>27} {'current':>8}{_line(steps)}"
 
 
 def follow(truth: Truth, kind: str, sweeps: int, choice: Choice) -> Iterator[tuple[float, bool]]:
-    """Each step's promised chance, and whether it decided; a sweep ends when it is decided or nothing is advised."""
+    """Yield each step's forecast chance and whether it decided. A sweep ends once decided, or without advice."""
     rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
     with patch.object(forecast, "EVEN", _LOWEST):
         for _ in range(sweeps):
-            drawn = simulate("iid" if kind == "discrete" else kind, len(truth.means), _MOST, 1, rng)[0]
+            drawn = simulate(kind, len(truth.means), _MOST, 1, rng)[0]
             values = drawn + truth.means[:, None]
             values = np.round(values) if resolution else values
-            yield from _followed(values, truth, resolution, choice)
+            yield from _follow_one(values, truth, resolution, choice)
 
 
-def _followed(values: Array, truth: Truth, resolution: float, choice: Choice) -> Iterator[tuple[float, bool]]:
-    looks, promised, decided = [truth.first], None, truth.decided(resolution)
+def _follow_one(values: Array, truth: Truth, resolution: float, choice: Choice) -> Iterator[tuple[float, bool]]:
+    looks, chance, is_decided = [truth.first], None, truth.question(resolution)
     while True:
         seen = values[:, : looks[-1]]
-        done = bool(decided(seen[None], level_left(looks, planned=truth.first))[0])
-        if promised is not None:
-            yield promised, done
+        done = bool(is_decided(seen[None], level_left(looks, planned=truth.first))[0])
+        if chance is not None:
+            yield chance, done
         if done:
             return
         past = tuple(looks)
@@ -116,17 +116,17 @@ def _followed(values: Array, truth: Truth, resolution: float, choice: Choice) ->
         ahead = choice(seen, level, truth, resolution)
         if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MOST:
             return
-        promised = ahead.chance
+        chance = ahead.chance
         looks.append(ahead.seeds)
 
 
-def _now(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
-    decided = truth.decided(resolution)
-    return forecast_seeds(seen, seen.shape[1], level, decided, scale=truth.margin, resolution=resolution)
+def _current(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
+    is_decided = truth.question(resolution)
+    return forecast_seeds(seen, seen.shape[1], level, is_decided, scale=truth.margin, resolution=resolution)
 
 
-def _before(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
-    found = advice_before(seen, truth.margin, level, resolution)
+def _earlier(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
+    found = earlier_advice(seen, truth.margin, level, resolution)
     return None if found is None else Forecast(*found)
 
 

@@ -1,13 +1,14 @@
-"""Races of which trials fail: how often they say something wrong, decide, and what they cost; `verdicts.py` prints it."""
+"""Error rate, power and cost of races with failed trials; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import Array, rate, simulate
+from verdict_races import select_sweeps
 
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.sequential.looks import race_level
@@ -23,22 +24,22 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class _Row:
-    """What became of many races."""
+class _RaceResults:
+    """Results of many races, one entry per race."""
 
     wrong: Mask
-    """The report after the race says something false."""
+    """The report after the race makes a false claim."""
     right: Mask
-    """The race is decided, and the report says nothing false and what is true of the knob."""
+    """The race is decided, and the report states the true verdict and no false claim."""
     trials: Array
 
 
 def failing_trials(sweeps: int) -> Iterable[str]:
-    """False claims of a report after a race with failed trials; decided rightly; trials used."""
+    """Print false claims, correct decisions and trials of races with failed trials."""
     few = max(60, sweeps // 5)
-    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {few} each; one value 3 margins"
-    yield "better, or all are equal. False claims of the report where a block without a number settled its cell (before) / now;"
-    yield "share decided rightly now; trials now"
+    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {few} each; one value"
+    yield "is 3 margins better, or all are equal. False claims of the report, earlier (failures counted as diverged) /"
+    yield "current; share decided correctly, and trials, current"
     for better in (3.0, 0.0):
         for failing in _FAILING if better else _FAILING[:2] + _FAILING[3:]:
             for share in _SHARES:
@@ -52,16 +53,16 @@ def failing_trials(sweeps: int) -> Iterable[str]:
 def _rates(kind: str, better: float, failing: str, share: float, sweeps: int) -> str:
     means = better * (np.arange(_CELLS) == _BEST)
     rng = np.random.default_rng([_NOISE.index(kind), int(better), _FAILING.index(failing), round(100 * share)])
-    numbers = means[:, None] + _SD * simulate("iid" if kind == "discrete" else kind, _CELLS, _SEEDS, sweeps, rng)
+    numbers = means[:, None] + _SD * simulate(kind, _CELLS, _SEEDS, sweeps, rng)
     if kind == "discrete":
         numbers = _STEP * np.round(numbers / _STEP)
-    lost = _failed(failing, share, numbers.shape, rng)
+    lost = _draw_failures(failing, share, numbers.shape, rng)
     step = _STEP if kind == "discrete" else 0.0
-    before, now = (race_with_failures(numbers, lost, means, step, before=old) for old in (True, False))
-    return f"{rate(before.wrong)}/ {rate(now.wrong)} {now.right.mean():.2f} {now.trials.mean():3.0f}"
+    earlier, current = (run_races(numbers, lost, means, step, as_diverged=old) for old in (True, False))
+    return f"{rate(earlier.wrong)}/ {rate(current.wrong)} {current.right.mean():.2f} {current.trials.mean():3.0f}"
 
 
-def _failed(failing: str, share: float, shape: tuple[int, ...], rng: np.random.Generator) -> Mask:
+def _draw_failures(failing: str, share: float, shape: tuple[int, ...], rng: np.random.Generator) -> Mask:
     sweeps, cells, seeds = shape
     if failing == "whole seeds":
         return np.broadcast_to(rng.random((sweeps, 1, seeds)) < share, shape)
@@ -69,38 +70,40 @@ def _failed(failing: str, share: float, shape: tuple[int, ...], rng: np.random.G
     return np.asarray((rng.random(shape) < share) & np.isin(np.arange(cells), rows)[:, None])
 
 
-def race_with_failures(numbers: Array, lost: Mask, means: Array, resolution: float, *, before: bool) -> _Row:
-    """Play races of (sweeps, cells, seeds) as `running.race` does; `before`: what failed counts as diverged."""
+def run_races(numbers: Array, lost: Mask, means: Array, resolution: float, *, as_diverged: bool) -> _RaceResults:
+    """Run races on numbers (sweeps, cells, seeds) by the platform's rules."""
     sweeps = len(numbers)
     ran = np.zeros(numbers.shape, dtype=bool)
     runs = np.ones(numbers.shape[:2], dtype=bool)
     wrong, right, used = np.zeros(sweeps, dtype=bool), np.zeros(sweeps, dtype=bool), np.zeros(sweeps)
-    going, state, seeds, at = np.arange(sweeps), None, 0, []
-    while len(going):
+    open_races, state, seeds, looks = np.arange(sweeps), None, 0, []
+    while len(open_races):
         since, seeds = seeds, min(_SEEDS, next_look(seeds))
-        ran[going, :, since:seeds] = runs[..., None]
-        used[going] += runs.sum(1) * (seeds - since)
-        at.append(seeds)
-        level = race_level(at, planned=_SEEDS)
-        outcomes = _outcomes(numbers[going], lost[going], ran[going], before=before).first(seeds)
+        ran[open_races, :, since:seeds] = runs[..., None]
+        used[open_races] += runs.sum(1) * (seeds - since)
+        looks.append(seeds)
+        level = race_level(looks, planned=_SEEDS)
+        outcomes = _outcomes(numbers[open_races], lost[open_races], ran[open_races], as_diverged).first(seeds)
         state = judge_block(outcomes, since, _MARGIN, level, state, resolution=resolution)
         over = state.ended | (seeds == _SEEDS)
         for row in np.flatnonzero(over):
-            one = RaceState(*(getattr(state, field.name)[row] for field in fields(state)))
-            wrong[going[row]], right[going[row]] = _said(outcomes.values[row], one, level, means, resolution)
-        state = RaceState(*(getattr(state, field.name)[~over] for field in fields(state)))
-        going, runs = going[~over], state.runs
-    return _Row(wrong, right, used)
+            race = open_races[row]
+            wrong[race], right[race] = _judge_report(
+                outcomes.values[row], select_sweeps(state, row), level, means, resolution
+            )
+        state, open_races = select_sweeps(state, ~over), open_races[~over]
+        runs = state.runs
+    return _RaceResults(wrong, right, used)
 
 
-def _outcomes(numbers: Array, lost: Mask, ran: Mask, *, before: bool) -> Outcomes:
+def _outcomes(numbers: Array, lost: Mask, ran: Mask, as_diverged: bool) -> Outcomes:
     failed, none = lost & ran, np.zeros(lost.shape, dtype=bool)
     found = Outcomes(np.where(ran & ~lost, numbers, np.nan), none, failed)
-    return replace(found, diverged=failed, failed=none) if before else found
+    return replace(found, diverged=failed, failed=none) if as_diverged else found
 
 
-def _said(values: Array, race: RaceState, level: float, means: Array, resolution: float) -> tuple[bool, bool]:
-    """Whether a report says something false, and whether the race is decided and the report says what is true."""
+def _judge_report(values: Array, race: RaceState, level: float, means: Array, resolution: float) -> tuple[bool, bool]:
+    """Return whether the report after a race is wrong, and whether race and report reach the true verdict."""
     raced, rows = race.of(range(_CELLS), _MARGIN), np.flatnonzero(np.isfinite(values).any(1))
     table = SeedTable(tuple(map(str, rows)), tuple(range(values.shape[1])), values[rows], resolution=resolution)
     known = race.of(rows.tolist(), _MARGIN)
@@ -108,12 +111,12 @@ def _said(values: Array, race: RaceState, level: float, means: Array, resolution
     matters = judge_sensitivity(table, _MARGIN, alpha=level, failed=failed, raced=known)
     knob, sensitive = list(range(_CELLS)), matters.verdict == "sensitive"
     best = judge_best(values, knob, _MARGIN, matters=sensitive, alpha=level, raced=raced, resolution=resolution)
-    top, truly = means == means.max(), bool(np.ptp(means) > _MARGIN)
+    top, acts = means == means.max(), bool(np.ptp(means) > _MARGIN)
     out = np.ones(_CELLS, dtype=bool)
     out[list(best.candidates)] = False
-    false = (matters.verdict == "insensitive" and truly) or (sensitive and not truly)
+    false = (matters.verdict == "insensitive" and acts) or (sensitive and not acts)
     false |= bool((race.worse & top).any()) or bool((out & top & np.isfinite(values).any(1)).any() and sensitive)
     false |= bool((means.max() - means[list(best.within)] > _MARGIN).any())
     false |= bool(race.decided) and bool((race.tied & (np.abs(means - means[race.leader]) > _MARGIN)).any())
-    answer = "sensitive" if truly else "insensitive"
-    return false, bool(race.decided) and matters.verdict == answer and not false
+    truth = "sensitive" if acts else "insensitive"
+    return false, bool(race.decided) and matters.verdict == truth and not false

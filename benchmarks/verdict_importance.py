@@ -1,4 +1,4 @@
-"""How often shares of importance are claimed, wrong, or given to a knob that does nothing; `verdicts.py` prints it."""
+"""Error rates of shares of importance; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SEARCHES: tuple[tuple[str, Surface, tuple[float, ...] | None], ...] = (
 
 
 def importance(sweeps: int) -> Iterable[str]:
-    """False claims that a knob matters, and claims of shares of which some interval is wrong."""
+    """Print how often shares are claimed, an idle knob has a share, and an interval is wrong."""
     few = max(40, sweeps // 10)
-    yield f"Full grids of 5 x 4, {few} sweeps: shares claimed; a knob without effect has a share above 0; some interval wrong"
+    yield f"Full grids of 5 x 4, {few} sweeps: shares claimed; an idle knob has a share above 0; an interval is wrong"
     for name, surface, shares in GRIDS:
         truth = _shares_of(surface) if shares is None else np.array(shares)
         for seeds in (3, 5, 10):
@@ -39,10 +39,10 @@ def importance(sweeps: int) -> Iterable[str]:
             for place, kind in enumerate(KINDS):
                 noise = simulate(kind, 20, seeds, few, np.random.default_rng([seeds, place]))
                 tables = surface[..., None] + noise.reshape(few, 5, 4, seeds)
-                row.append(f"{kind} {_judged([importance_of_grid(table) for table in tables], truth)}")
+                row.append(f"{kind} {_error_rates([importance_of_grid(table) for table in tables], truth)}")
             yield f"{name:>20} {seeds:3d} seeds:  " + "   ".join(row)
     some = max(10, few // 4)
-    yield f"Searches over three ranges, 3 seeds, noise 1, {some} each: the same"
+    yield f"Searches of three ranges, 3 seeds, noise 1, {some} each: the same columns"
     levels = [np.linspace(0, 1, 8)[:, None]] * 3
     for name, curve, known in SEARCHES:
         truth = np.full(3, math.nan) if known is None else np.array(known)
@@ -53,19 +53,19 @@ def importance(sweeps: int) -> Iterable[str]:
                 tried = rng.random((cells, 3))
                 values = curve(tried)[:, None] + rng.standard_normal(3) + rng.standard_normal((cells, 3))
                 found.append(importance_of_search([tried[:, [knob]] for knob in range(3)], levels, values))
-            yield f"{name:>20} {cells:3d} cells:  {_judged(found, truth)}"
+            yield f"{name:>20} {cells:3d} cells:  {_error_rates(found, truth)}"
 
 
 def _shares_of(surface: Array) -> Array:
-    """Of two knobs: what each does by itself, and half of what they do together."""
+    """Return the shares of two knobs: each main effect with half of the interaction."""
     rows, columns = surface.mean(1).var(), surface.mean(0).var()
     if surface.var() == 0:
         return np.full(2, math.nan)
-    together = surface.var() - rows - columns
-    return np.array([rows + together / 2, columns + together / 2]) / surface.var()
+    interaction = surface.var() - rows - columns
+    return np.array([rows + interaction / 2, columns + interaction / 2]) / surface.var()
 
 
-def _judged(found: list[Importance], truth: Array) -> str:
+def _error_rates(found: list[Importance], truth: Array) -> str:
     claimed = np.array([not one.problem for one in found])
     idle = (truth == 0) | np.isnan(truth)
     false = np.array([not one.problem and bool((one.low[idle] > 0).any()) for one in found])

@@ -1,9 +1,10 @@
-"""What races cost beside uniform allocation, and how often their final verdicts are wrong; `verdicts.py` prints it."""
+"""Cost of races beside uniform allocation, and error rates of their verdicts; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
@@ -17,67 +18,73 @@ DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
 
 @dataclass(frozen=True)
 class Cost:
-    """What a race (or uniform allocation) costs, and what it says wrongly."""
+    """Mean cost and error rates of races, or of uniform allocation."""
 
     trials: float
     decided: float
     wrong: float
     missed: float
-    """Some interval that a report then prints misses its true difference."""
+    """Share with an interval in the report that misses its true difference."""
 
 
 def run_race(
     means: Array, noise: Array, *, racing: bool, pairs: bool = False, margin: float = 1.0, most: int | None = None
 ) -> Cost:
-    """Play sweeps, (sweeps, cells, seeds) of noise, until every cell is settled or the seeds are spent.
+    """Run sweeps with noise (sweeps, cells, seeds) until every cell is settled or the seeds are used up.
 
-    `pairs`: every cell is judged by the intervals of all pairs, as a report of an extended sweep is.
+    `pairs` judges every cell by the intervals of all pairs, as the report of an extended sweep does.
     """
     numbers, (sweeps, cells, available) = means[:, None] + noise, noise.shape
     most = most or available
-    seen = np.full_like(numbers, np.nan)
+    known = np.full_like(numbers, np.nan)
     runs, used = np.ones((sweeps, cells), dtype=bool), np.zeros(sweeps)
     wrong, missed, decided = (np.zeros(sweeps, dtype=bool) for _ in range(3))
-    going, state, seeds, at = np.arange(sweeps), None, 0, []
-    while len(going) and seeds < most:
+    open_races, state, seeds, looks = np.arange(sweeps), None, 0, []
+    while len(open_races) and seeds < most:
         ahead = min(most, next_look(seeds))
-        seen[going, :, seeds:ahead] = np.where(runs[going][..., None], numbers[going, :, seeds:ahead], np.nan)
-        used[going] += runs[going].sum(1) * (ahead - seeds)
+        known[open_races, :, seeds:ahead] = np.where(
+            runs[open_races][..., None], numbers[open_races, :, seeds:ahead], np.nan
+        )
+        used[open_races] += runs[open_races].sum(1) * (ahead - seeds)
         seeds = ahead
-        at.append(seeds)
-        level = race_level(at, planned=most)
-        state = standing(seen[going][..., :seeds], margin, level, state)
+        looks.append(seeds)
+        level = race_level(looks, planned=most)
+        state = standing(known[open_races][..., :seeds], margin, level, state)
         if pairs:
-            state = _by_all_pairs(state, margin)
+            state = _judge_by_all_pairs(state, margin)
         gap = means[state.leader][:, None] - means
         false = (state.worse & (means == means.max())) | (state.tied & (np.abs(gap) > margin))
         done = state.decided
         flat = done & ~state.matters
-        wrong[going] |= false.any(1) | (state.matters & (np.ptp(means) <= margin)) | (flat & (np.ptp(means) > margin))
+        wrong[open_races] |= (
+            false.any(1) | (state.matters & (np.ptp(means) <= margin)) | (flat & (np.ptp(means) > margin))
+        )
         ends = done | (seeds == most)
         if ends.any():
-            missed[going[ends]] = _misses(seen[going[ends]][..., :seeds], means, level, _some(state, ends))
-        decided[going[done]] = True
-        runs[going] = state.runs if racing else True
-        if pairs:  # nothing is settled before all is, so every difference goes on sharing the error
+            final = open_races[ends]
+            missed[final] = _misses(known[final][..., :seeds], means, level, select_sweeps(state, ends))
+        decided[open_races[done]] = True
+        runs[open_races] = state.runs if racing else True
+        if pairs:  # every difference shares the error until all cells are settled
             state = replace(state, worse=np.zeros_like(state.worse), tied=np.zeros_like(state.tied))
-        state, going = _some(state, ~done), going[~done]
+        state, open_races = select_sweeps(state, ~done), open_races[~done]
     return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()), float(missed.mean()))
 
 
-def _some(state: RaceState, kept: Array) -> RaceState:
+def select_sweeps(state: RaceState, kept: Any) -> RaceState:
+    """Return the state of the sweeps at an index or mask."""
     return RaceState(*(getattr(state, field.name)[kept] for field in fields(state)))
 
 
 def _misses(values: Array, means: Array, level: float, state: RaceState) -> Array:
-    """Whether an interval of a report is wrong: those of its own look, narrowed by the race's."""
+    """Return whether an interval of a report is wrong: the intervals of its look, narrowed by those of the race."""
     found, true = all_pairs(values, level), means[:, None] - means
     low, high = np.maximum(found.low, state.low), np.minimum(found.high, state.high)
     return np.asarray(((low > true + 1e-9) | (high < true - 1e-9)).any((1, 2)))
 
 
-def _by_all_pairs(state: RaceState, margin: float) -> RaceState:
-    """The same, "tied" by the simultaneous intervals too."""
+def _judge_by_all_pairs(state: RaceState, margin: float) -> RaceState:
+    """Return the state with ties judged by the simultaneous intervals too."""
     at = state.leader[:, None, None]
     behind = np.take_along_axis(state.high, at, 1)[:, 0]
     ahead = -np.take_along_axis(state.low, at, 1)[:, 0]
@@ -85,11 +92,11 @@ def _by_all_pairs(state: RaceState, margin: float) -> RaceState:
 
 
 def race(sweeps: int) -> Iterable[str]:
-    """Trials until every cell is settled, racing against uniform allocation; false final verdicts."""
+    """Print the trials of races and of uniform allocation, and false final verdicts."""
     few = max(60, sweeps // 10)
     x = np.linspace(-1, 1, 18)
-    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race; uniform allocation judged by all pairs, as a"
-    yield "sweep that is extended, ratio (goal), and judged by the race's rule, ratio; decided; wrong final verdicts of the race"
+    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race; uniform allocation judged by all"
+    yield "pairs, ratio (goal); judged by the race's rule, ratio; share decided; wrong final verdicts of the race"
     for name, means, sd, goal in (
         ("demo's curve, s.d. 2.06", np.array(DEMO), 2.06, 0.45),
         ("demo's curve, s.d. 1", np.array(DEMO), 1.0, 0.45),
@@ -100,13 +107,14 @@ def race(sweeps: int) -> Iterable[str]:
     ):
         noise = sd * simulate("iid", len(means), 200, few, np.random.default_rng(0))
         ours = run_race(means, noise, racing=True)
-        extended = run_race(means, noise, racing=False, pairs=True)
-        same = run_race(means, noise, racing=False)
+        by_pairs = run_race(means, noise, racing=False, pairs=True)
+        uniform = run_race(means, noise, racing=False)
         yield (
-            f"{name:>24}: {ours.trials:6.0f}; {extended.trials:6.0f}  {ours.trials / extended.trials:.2f} ({goal}); "
-            f"{same.trials:6.0f}  {ours.trials / same.trials:.2f};  {ours.decided:.2f}  {rate(np.full(few, ours.wrong))}"
+            f"{name:>24}: {ours.trials:6.0f}; {by_pairs.trials:6.0f}  {ours.trials / by_pairs.trials:.2f} ({goal}); "
+            f"{uniform.trials:6.0f}  {ours.trials / uniform.trials:.2f};  {ours.decided:.2f}  "
+            f"{rate(np.full(few, ours.wrong))}"
         )
-    yield f"Wrong final verdicts / some interval of the report after it wrong; races to at most 60 seeds, {4 * few} each"
+    yield f"Wrong final verdicts / a wrong interval in the report; races to at most 60 seeds, {4 * few} each"
     for name, means in (
         ("17 equal, one 3 below", np.array([0.0] * 17 + [-3])),
         ("17 at 1.05 below one", np.array([0.0] + [-1.05] * 17)),

@@ -1,4 +1,4 @@
-"""Error rates where R@1 moves in steps of 100 / queries, so that seeds come out equal by chance; `verdicts.py` prints them."""
+"""Error rates with few queries, where R@1 moves in steps and seeds tie by chance; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _MARGIN = 1.0
 
 
 def steps(sweeps: int) -> Iterable[str]:
-    """Few queries: what is claimed of equal cells, of cells a margin apart, and of cells far apart."""
-    yield "R@1 of q queries, margin 1 point, h = 100 / q. No value's variance below 0 / h^2/12 (rounding error) / h^2/4 (ours):"
-    yield "a difference claimed where there is none; 'does not matter' said of a cell the margin off; a cell 6/sqrt(n) s.d. off"
-    yield "found. 5 % and 30 % flip: so many queries are right half of the time, the others always the same. Rounded: a"
-    yield "continuous R@1 of s.d. 0.5 points within seeds, rounded to a step; its gaps are those before rounding"
+    """Print claims about equal cells, cells one margin apart and cells far apart."""
+    yield "R@1 of q queries, margin 1 point, h = 100 / q. Smallest variance 0 / h^2/12 (rounding) / h^2/4 (ours): a"
+    yield "difference claimed of equal cells; 'does not matter' claimed of a cell one margin off; a cell 6/sqrt(n) s.d."
+    yield "off found. 5 % and 30 % flip: this share of queries is right half of the time, the others never change."
+    yield "Rounded: continuous R@1 of s.d. 0.5 points within seeds, rounded to a step; gaps are those before rounding"
     for cells, queries in product((2, 5), (8, 20, 50, 358, 5924)):
         for kind, seeds in product(("5 % flip", "30 % flip", "rounded"), (2, 3, 4, 5, 8)):
-            rates = _rates(Drawn(kind, cells, queries, seeds), sweeps)
+            rates = _rates(QuerySweeps(kind, cells, queries, seeds), sweeps)
             yield f"{cells} cells {queries:5d} queries {kind:>9} {seeds} seeds:  {rates}"
-    yield from _worst(sweeps)
+    yield from _worst_margin(sweeps)
 
 
-def _worst(sweeps: int) -> Iterable[str]:
-    """'Does not matter' of a difference of exactly the margin, at the margin (in steps) where it is wrong most often."""
-    yield "'Does not matter', the worst of margins of 0.1 to 3 steps, the difference being the margin. One neighbour: all seeds"
-    yield "give one number or the next; two: so does the other cell; failures: Poisson counts in one cell, none in the other"
+def _worst_margin(sweeps: int) -> Iterable[str]:
+    """Print the largest rate of false 'does not matter' over margins, for a difference of exactly the margin."""
+    yield "False 'does not matter', the worst of margins of 0.1 to 3 steps; the true difference is the margin. One"
+    yield "neighbour: one cell has two adjacent numbers; two: both cells; failures: Poisson counts in one cell, else 0"
     rng = np.random.default_rng(0)
     for kind, most in (("one neighbour", 1.0), ("two neighbours", 2.0), ("failures", math.inf)):
         for seeds in (3, 4, 5, 6, 8, 10, 12):
@@ -44,14 +44,14 @@ def _worst(sweeps: int) -> Iterable[str]:
                 chances = {"one neighbour": np.array([[0], [margin]]), "two neighbours": np.full((2, 1), margin / 2)}
                 values = rng.binomial(1, chances[kind], shape) if kind in chances else rng.poisson(margin, shape)
                 values = values * (np.array([[-1], [1]]) if kind == "two neighbours" else np.array([[0], [1]]))
-                said = [at_most(values, 0.05, fit_pairs(values, h)) < margin for h in (0.0, 1 / math.sqrt(3), 1.0)]
-                wrong = np.maximum(wrong, [one.all((1, 2)).mean() for one in said])
+                claims = [at_most(values, 0.05, fit_pairs(values, h)) < margin for h in (0.0, 1 / math.sqrt(3), 1.0)]
+                wrong = np.maximum(wrong, [one.all((1, 2)).mean() for one in claims])
             yield f"{kind:>14} {seeds:2d} seeds:  " + " / ".join(f"{share:.3f}" for share in wrong)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Sweeps of few queries, or of many."""
+class QuerySweeps:
+    """Simulated sweeps of a number of queries."""
 
     kind: str
     cells: int
@@ -60,21 +60,21 @@ class Drawn:
 
     @property
     def step(self) -> float:
-        """What one query moves R@1 by."""
+        """Change of R@1 by one query."""
         return 100 / self.queries
 
     @property
     def flipping(self) -> int:
-        """How many queries are right or wrong by chance, each half of the time."""
+        """Number of queries that are right half of the time."""
         return max(1, round({"5 % flip": 0.05, "30 % flip": 0.3, "rounded": 0.0}[self.kind] * self.queries))
 
     @property
     def spread(self) -> float:
-        """The standard deviation of a trial within seeds."""
+        """Standard deviation of a trial within seeds."""
         return 0.5 if self.kind == "rounded" else self.step * math.sqrt(self.flipping) / 2
 
-    def sweeps(self, count: int, gap: float) -> Array:
-        """(count, cells, seeds), the last cell `gap` points better than the others, or as much better as it can be."""
+    def values(self, count: int, gap: float) -> Array:
+        """Return (count, cells, seeds) with the last cell `gap` points better, or as near as possible."""
         rng, shape = np.random.default_rng([self.cells, self.queries, self.seeds]), (count, self.cells, self.seeds)
         if self.kind == "rounded":
             level = rng.uniform(40, 80, (count, 1, 1)) + rng.standard_normal((count, 1, self.seeds))
@@ -86,17 +86,17 @@ class Drawn:
         return self.step * rng.binomial(self.flipping, chance, shape).astype(np.float64)
 
 
-def _rates(drawn: Drawn, sweeps: int) -> str:
+def _rates(drawn: QuerySweeps, sweeps: int) -> str:
     columns: list[list[str]] = [[], [], []]
     for column, gap in zip(columns, (0.0, _MARGIN, 6 / math.sqrt(drawn.seeds) * drawn.spread), strict=True):
-        values = drawn.sweeps(sweeps, gap)
+        values = drawn.values(sweeps, gap)
         for resolution in (0.0, drawn.step / math.sqrt(3), drawn.step):
             noise = fit_pairs(values, resolution)
-            surely = all_pairs(values, 0.05, noise).low > 0
+            significant = all_pairs(values, 0.05, noise).low > 0
             if gap == 0:
-                column.append(rate(surely.any((1, 2))))
+                column.append(rate(significant.any((1, 2))))
             elif gap == _MARGIN:
                 column.append(rate((at_most(values, 0.05, noise) < _MARGIN).all((1, 2))))
             else:
-                column.append(f"{surely[:, -1].any(1).mean():.2f}")
+                column.append(f"{significant[:, -1].any(1).mean():.2f}")
     return "   ".join(" / ".join(column) for column in columns)

@@ -1,8 +1,9 @@
-"""Every verdict under noise that is heavy, unequal or skewed; `verdicts.py` prints it."""
+"""Error rates of every verdict under heavy, unequal or skewed noise; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,12 @@ from tune_dml.stats.verdicts.selection import score_of_best
 
 _MARGIN = 3.0
 _Wrong = Callable[[Array], NDArray[np.bool_]]
-"""Equal cells (sweeps, cells, seeds) -> in which sweeps a verdict is wrong; it may shift cells first."""
+"""Takes sweeps of equal cells (sweeps, cells, seeds), may shift cells, returns which sweeps have a wrong verdict."""
 
 
 def tails(sweeps: int) -> Iterable[str]:
-    """Wrong verdicts, each at 5 %."""
-    yield "Wrong verdicts under heavy, unequal, skewed noise, trial s.d. 1 (the noisy cell 5); goal 5 % + two errors"
+    """Print rates of wrong verdicts, each at 5 %."""
+    yield "Wrong verdicts under heavy, unequal, skewed noise, s.d. 1 (noisy cell 5); goal 5 % + two standard errors"
     yield f"{'':>32}  " + "  ".join(f"{kind:>14}" for kind in TAILS)
     for name, wrong in WRONG.items():
         for cells in (2, 6):
@@ -35,53 +36,37 @@ def tails(sweeps: int) -> Iterable[str]:
 
 
 def _shifted(values: Array, gap: float) -> Array:
-    """The middle cell, which is the odd one where one is, moved by `gap`."""
+    """Return values with the middle cell, the one with unusual noise, shifted by `gap`."""
     moved = values.copy()
     moved[:, values.shape[1] // 2] += gap
     return moved
 
 
 def _edge(values: Array) -> NDArray[np.bool_]:
-    """The first and the middle cell are the best together, the others far off: neither is alone at the top."""
+    """Return whether the first or the middle cell, equally good and far above the others, is called the only best."""
     moved = values - 30.0
     moved[:, [0, values.shape[1] // 2]] += 30.0
     return np.asarray(compare_with_best(moved).alone.any(1))
 
 
 def _tuned(values: Array) -> NDArray[np.bool_]:
-    """Each cell is a nuisance setting of one of two levels of a knob (of the one cell of each, where there are two)."""
+    """Return false claims of tuned levels: half of the cells are nuisance settings of each of two levels."""
     half = values.shape[1] // 2
     return np.asarray((TunedLevels(values, (0,) * half + (1,) * half).pairs().low > 0).any((1, 2)))
 
 
-def _outside(low: Array, high: Array, truth: float = 0.0) -> NDArray[np.bool_]:
-    return np.asarray((low > truth + 1e-9) | (high < truth - 1e-9))
-
-
-def _score(values: Array) -> NDArray[np.bool_]:
-    found = score_of_best(values)
-    return _outside(found.low, found.high)
-
-
-def _gain(values: Array) -> NDArray[np.bool_]:
-    found = score_of_best(values, 0)
-    return _outside(found.low, found.high)
-
-
-def _against(values: Array) -> NDArray[np.bool_]:
-    found = against(values, values.shape[1] // 2)
-    return _outside(found.low, found.high).any(1)
+def _misses_zero(bounds: Any) -> NDArray[np.bool_]:
+    return np.asarray((bounds.low > 1e-9) | (bounds.high < -1e-9))
 
 
 def _main_effect(values: Array) -> NDArray[np.bool_]:
-    """Two levels, the cells of the second half against those of the first."""
+    """Return false claims of a main effect: the second half of the cells against the first."""
     half = values.shape[1] // 2
-    found = estimate_contrasts(values, main_effect([0] * half + [1] * half))
-    return _outside(found.low, found.high).any(1)
+    return _misses_zero(estimate_contrasts(values, main_effect([0] * half + [1] * half))).any(1)
 
 
 def _paper(gap: float, verdicts: set[str]) -> _Wrong:
-    """Printed numbers without noise, `gap` off at the middle cell."""
+    """Return a test against exact printed numbers that are `gap` off at the middle cell."""
 
     def wrong(values: Array) -> NDArray[np.bool_]:
         printed = [0.0] * values.shape[1]
@@ -96,14 +81,14 @@ WRONG: dict[str, _Wrong] = {
     "differ": lambda values: (all_pairs(values).low > 0).any((1, 2)),
     "matters": lambda values: (all_pairs(_shifted(values, _MARGIN)).low > _MARGIN).any((1, 2)),
     "does not matter": lambda values: (at_most(_shifted(values, _MARGIN)) < _MARGIN).all((1, 2)),
-    "baseline": _against,
+    "baseline": lambda values: _misses_zero(against(values, values.shape[1] // 2)).any(1),
     "best left out": lambda values: ~compare_with_best(values).candidates[:, values.shape[1] // 2],
     "alone the best": _edge,
     "behind by": lambda values: compare_with_best(_shifted(values, -_MARGIN)).behind[:, values.shape[1] // 2] < _MARGIN,
     "main effect": _main_effect,
     "tuned": _tuned,
-    "score of best": _score,
-    "gain of best": _gain,
+    "score of best": lambda values: _misses_zero(score_of_best(values)),
+    "gain of best": lambda values: _misses_zero(score_of_best(values, 0)),
     "higher or lower": _paper(0.0, {"higher", "lower", "mixed"}),
     "matches": _paper(_MARGIN, {"matches"}),
     "one pair, paired t": lambda values: (all_pairs(values[:, [0, values.shape[1] // 2]]).low > 0).any((1, 2)),

@@ -1,13 +1,13 @@
-"""Error rates, coverage and cost of the verdicts, today's method beside the new one on the same simulated sweeps.
+"""Print error rates, coverage and cost of verdicts, current methods beside earlier ones on the same simulated sweeps.
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # one section; --help lists them
+    python benchmarks/verdicts.py --only noise    # one section; --help lists all
 
-Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
-5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
-a covariance with slope, curvature and ramp whose epsilon is that of the demo (0.37), or iid with 15 % of the trials
-lost. A rate is printed with ! when it exceeds its goal by more than two Monte Carlo standard errors.
+Kinds of noise, of unit standard deviation: iid; Student's t with 3 degrees of freedom; a ramp from 1 to 5 over the
+cells; one cell 5 times as noisy; a slope of the knob that varies between seeds (s.d. 10 between the outermost values);
+a covariance with slope, curvature and ramp whose epsilon is the demo's (0.37); iid with 15 % of the trials missing. `!`
+marks a rate that exceeds its goal by more than two Monte Carlo standard errors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from earlier_verdicts import interior_before, matches_before, old_claims, tau_before
+from earlier_verdicts import earlier_claims, earlier_interior, earlier_matches, earlier_tau
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
-from simulated_sweeps import KINDS, Array, rate, simulate
+from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
 from verdict_contrasts import candidates, contrasts
+from verdict_estimated_step import estimated_step
 from verdict_failing_races import failing_trials
 from verdict_importance import importance
 from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
 from verdict_retries import retries
-from verdict_searched import searched
-from verdict_shown import shown
+from verdict_search_effects import search_effects
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_tails import tails
@@ -57,20 +57,20 @@ PRINTED = (
 )
 
 
-def covered(hits: NDArray[np.bool_]) -> str:
-    """A coverage, marked when it is certainly outside 93 to 97 %."""
+def coverage(hits: NDArray[np.bool_]) -> str:
+    """Format a coverage; `!` marks one significantly outside 93 to 97 %."""
     share, error = float(np.mean(hits)), math.sqrt(0.95 * 0.05 / np.size(hits))
     return f"{share:.3f}{'!' if not 0.93 - 2 * error <= share <= 0.97 + 2 * error else ' '}"
 
 
-def new_claims(values: Array, alpha: float = 0.05) -> NDArray[np.bool_]:
-    """Whether the new intervals claim any difference between cells."""
+def current_claims(values: Array, alpha: float = 0.05) -> NDArray[np.bool_]:
+    """Return whether the current intervals claim any difference between cells."""
     return np.asarray((all_pairs(values, alpha).low > 0).any((-2, -1)))
 
 
 def noise(sweeps: int) -> Iterable[str]:
-    """False claims over noise, cells and seeds; power beside it."""
-    yield "False claims of any difference (all pairs): today / new; and P(found) for one cell 6 / sqrt(n) s.d. off: today / new"
+    """Print false claims and power by noise, cells and seeds."""
+    yield "Any false claim (all pairs), earlier / current; P(found) for one cell 6/sqrt(n) s.d. off, earlier / current"
     yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>29}" for kind in KINDS)
     for cells in (2, 5, 10, 20, 40):
         for seeds in (3, 5, 10):
@@ -80,24 +80,25 @@ def noise(sweeps: int) -> Iterable[str]:
                 shifted = values.copy()
                 shifted[:, 0] += 6 / math.sqrt(seeds)
                 holes = kind == "15 % holes"
-                today = "  -   " if holes else rate(old_claims(values))
-                power = "  - " if holes else f"{np.mean(old_claims(shifted)):.2f}"
-                row.append(f"{today} / {rate(new_claims(values))} {power} / {np.mean(new_claims(shifted)):.2f}")
+                earlier = "  -   " if holes else rate(earlier_claims(values))
+                power = "  - " if holes else f"{np.mean(earlier_claims(shifted)):.2f}"
+                row.append(
+                    f"{earlier} / {rate(current_claims(values))} {power} / {np.mean(current_claims(shifted)):.2f}"
+                )
             yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>29}" for text in row)
-    yield "Slope, 10 cells, seeds 2/3/5/10: all pairs today, new; against the baseline today, new"
+    yield "Slope, 10 cells, seeds 2/3/5/10: all pairs earlier, current; against the baseline earlier, current"
     for seeds in (2, 3, 5, 10):
         values = simulate("slope", 10, seeds, sweeps, np.random.default_rng(seeds))
-        bounds = against(values, 0)
-        ours = ((bounds.low > 0) | (bounds.high < 0)).any(1)
-        pairs = f"{rate(old_claims(values))} {rate(new_claims(values))}"
-        yield f"{seeds:6d}   {pairs}   {rate(old_claims(values, baseline=0))} {rate(ours)}"
-    yield "Against the baseline, 10 cells: new, the first cell / the last (the noisiest of a ramp) / the noisy one as baseline"
+        current = excludes_zero(against(values, 0)).any(1)
+        pairs = f"{rate(earlier_claims(values))} {rate(current_claims(values))}"
+        yield f"{seeds:6d}   {pairs}   {rate(earlier_claims(values, baseline=0))} {rate(current)}"
+    yield "Against the baseline, 10 cells, current: baseline: first cell / last (noisiest ramp) / noisy cell"
     for seeds in (3, 5, 10):
         row = []
         for kind in KINDS:
             values = simulate(kind, 10, seeds, sweeps, np.random.default_rng(seeds))
             found = [against(values, baseline) for baseline in (0, 9, 5)]
-            row.append(f"{kind} " + " ".join(rate(((one.low > 0) | (one.high < 0)).any(1)) for one in found))
+            row.append(f"{kind} " + " ".join(rate(excludes_zero(one).any(1)) for one in found))
         yield f"{seeds:6d}   " + "  ".join(row)
     yield "Departure from equal noise (Box's epsilon), 10 cells, 10 seeds, mean of the estimates"
     for kind in KINDS:
@@ -105,9 +106,9 @@ def noise(sweeps: int) -> Iterable[str]:
         yield f"{kind:>14}  {float(fit_pairs(values).epsilon.mean()):.2f}"
 
 
-def equal(sweeps: int) -> Iterable[str]:
-    """'Does not matter' where one value is exactly the margin off, and where nothing differs."""
-    yield "'Does not matter', margin 3: false (one value is 3 off) / found (all equal), and found by intervals of all pairs"
+def equivalence(sweeps: int) -> Iterable[str]:
+    """Print 'does not matter' when one value is exactly the margin off, and when all are equal."""
+    yield "'Does not matter', margin 3: false (one value is 3 off) / found (all equal), found by intervals of all pairs"
     yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>22}" for kind in KINDS)
     for cells in (2, 5, 10, 20, 40):
         for seeds in (3, 5, 10):
@@ -118,23 +119,23 @@ def equal(sweeps: int) -> Iterable[str]:
                 shifted[:, cells // 2] += 3
                 false, found = ((at_most(each) < 3).all((1, 2)) for each in (shifted, values))
                 bounds = all_pairs(values)
-                together = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
-                row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(together):.2f}")
+                by_pairs = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
+                row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(by_pairs):.2f}")
             yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>22}" for text in row)
 
 
 def optimum(sweeps: int) -> Iterable[str]:
-    """Interior optima claimed where all cells are equal, and coverage of the set of candidates."""
-    yield "Equal cells, 5 seeds: 'interior optimum' today / new; the true best left out of the candidates"
+    """Print false and true claims of an interior optimum, and coverage of the set of candidates."""
+    yield "Equal cells, 5 seeds: 'interior optimum', earlier / current; the true best left out of the candidates"
     few = max(30, sweeps // 10)
     for cells in (5, 10, 20, 40, 60):
         values = simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))
-        verdicts = [interior_before(table) for table in values[:few]]
+        verdicts = [earlier_interior(table) for table in values[:few]]
         found = compare_with_best(values)
         interior = ~found.candidates[:, 0] & ~found.candidates[:, -1]
         lost = rate(~found.candidates[:, cells // 2])
         yield f"{cells:6d}   {rate(np.array(verdicts))} ({few} sweeps) / {rate(interior)}   {lost}"
-    yield "P('interior') by comparisons / by a parabola, 9 values, noise 1, 3, 5, 10 seeds (on the last two it is false)"
+    yield "P('interior') by comparisons / by a parabola, 9 values, noise 1, 3, 5, 10 seeds (false for the last two)"
     x = np.linspace(0, 1, 9)
     for name, curve in (
         ("12 deep", -12 * (x - 0.5) ** 2),
@@ -152,48 +153,48 @@ def optimum(sweeps: int) -> Iterable[str]:
 
 
 def paper(sweeps: int) -> Iterable[str]:
-    """The papers' own curves, 'matches' with a true gap, and Kendall's tau."""
+    """Print verdicts on the papers' curves, false 'matches', and coverage of Kendall's tau."""
     for name, knob, scores, runs in PRINTED:
         yield f"{name:>20}: {judge_published(knob, scores, runs=runs).sentence}"
     few = max(100, sweeps // 5)
-    yield "Paper 5 points above, one run, noise 1 + seed effect 3, margin 1: 'matches' today / new; equal, margin 4: new"
+    yield "Paper 5 points above, noise 1, seed effect 3, margin 1: 'matches', earlier / current; equal, margin 4"
     means = np.array([60.0, 62, 64, 63, 61])
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
-        same, apart, old = [], [], []
+        same, apart, earlier = [], [], []
         for _ in range(few):
             ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
             printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
-            old.append(matches_before(ours, printed + 5))
+            earlier.append(earlier_matches(ours, printed + 5))
             apart.append(judge_equivalence(ours, printed + 5, 1.0).verdict == "matches")
             quiet = means[:, None] + rng.standard_normal((5, seeds))
             same.append(
                 judge_equivalence(quiet, means + 0.5 * rng.standard_normal(5), 4.0, run_sd=0.5).verdict == "matches"
             )
-        yield f"{seeds:6d}   {rate(np.array(old))} {rate(np.array(apart))}   {np.mean(same):.2f}"
-    yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage today / new (at least 95 %), width today / new"
+        yield f"{seeds:6d}   {rate(np.array(earlier))} {rate(np.array(apart))}   {np.mean(same):.2f}"
+    yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage (95 %), width, earlier / current"
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
-        inside, ours_inside, wide, ours_wide = [], [], [], []
+        earlier_hits, hits, earlier_widths, widths = [], [], [], []
         for _ in range(few):
             truth = rng.standard_normal(6)
             printed = truth + 0.5 * rng.standard_normal(6)
             values = truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds)
             tau = kendalltau(truth, printed).statistic
-            low, high = tau_before(values, printed)
+            low, high = earlier_tau(values, printed)
             bounds = all_pairs(values)
-            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
-            inside.append(low - 1e-9 <= tau <= high + 1e-9)
-            ours_inside.append(new.low - 1e-9 <= tau <= new.high + 1e-9)
-            wide.append(high - low)
-            ours_wide.append(new.high - new.low)
-        cover = f"{covered(np.array(inside))} / {np.mean(ours_inside):.3f}"
-        yield f"{seeds:6d}   {cover}   {np.mean(wide):.2f} / {np.mean(ours_wide):.2f}"
+            judged = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
+            earlier_hits.append(low - 1e-9 <= tau <= high + 1e-9)
+            hits.append(judged.low - 1e-9 <= tau <= judged.high + 1e-9)
+            earlier_widths.append(high - low)
+            widths.append(judged.high - judged.low)
+        shares = f"{coverage(np.array(earlier_hits))} / {np.mean(hits):.3f}"
+        yield f"{seeds:6d}   {shares}   {np.mean(earlier_widths):.2f} / {np.mean(widths):.2f}"
 
 
 def selection(sweeps: int) -> Iterable[str]:
-    """The selected best cell: coverage of its interval, bias of its gain over the default."""
-    yield "Selected best of k cells: coverage today / new; its gain over a default: bias naive / new, coverage new"
+    """Print coverage for the selected best cell, and bias of its gain over the default."""
+    yield "Selected best of k cells: coverage earlier / current; gain over a default: bias naive / current, coverage"
     for cells in (2, 5, 20, 50):
         for seeds in (3, 5, 10):
             for spread in (0.0, 0.5, 1.0, 2.0):
@@ -204,13 +205,14 @@ def selection(sweeps: int) -> Iterable[str]:
                 row = np.arange(sweeps)
                 target, draws = truth[row, found.best], values[row, found.best]
                 reach = student.isf(0.025, seeds - 1) * draws.std(-1, ddof=1) / math.sqrt(seeds)
-                old = np.abs(draws.mean(-1) - target) <= reach
-                new = (found.low <= target) & (target <= found.high)
-                over = target - truth[:, 0]
+                earlier = np.abs(draws.mean(-1) - target) <= reach
+                current = (found.low <= target) & (target <= found.high)
+                true_gain = target - truth[:, 0]
                 yield (
-                    f"{cells:4d} cells {seeds:3d} seeds, cells' spread {spread:.1f}:  {covered(old)} / {covered(new)}"
-                    f"   {np.mean(gain.naive - over):+.2f} / {np.mean(gain.mean - over):+.2f}"
-                    f"   {covered((gain.low <= over) & (over <= gain.high))}"
+                    f"{cells:4d} cells {seeds:3d} seeds, cells' spread {spread:.1f}:  "
+                    f"{coverage(earlier)} / {coverage(current)}"
+                    f"   {np.mean(gain.naive - true_gain):+.2f} / {np.mean(gain.mean - true_gain):+.2f}"
+                    f"   {coverage((gain.low <= true_gain) & (true_gain <= gain.high))}"
                 )
     values = simulate("iid", 18, 3, 10 * sweeps, np.random.default_rng(0))
     gain = score_of_best(values, 0)
@@ -219,8 +221,8 @@ def selection(sweeps: int) -> Iterable[str]:
 
 
 def effects(sweeps: int) -> Iterable[str]:
-    """Main effects and interactions of full grids without any effect."""
-    yield "Full grid without effects: false claims of main effect A, B, interaction; P(found) of a main effect of 2 s.d."
+    """Print false claims and power of main effects and interactions of full grids."""
+    yield "Full grid without effects: false claims of main effects A, B, interaction; P(found) of an effect of 2 s.d."
     for rows, columns in ((3, 3), (5, 4)):
         first, second = np.repeat(np.arange(rows), columns), np.tile(np.arange(columns), rows)
         families = [main_effect(first.tolist()), main_effect(second.tolist())]
@@ -228,19 +230,18 @@ def effects(sweeps: int) -> Iterable[str]:
         for seeds in (3, 5, 10):
             for kind in ("iid", "ramp", "one cell 5x", "slope in A", "15 % holes"):
                 rng = np.random.default_rng([rows, seeds])
-                plain = "iid" if kind == "slope in A" else kind
-                values = simulate(plain, rows * columns, seeds, sweeps, rng)
+                values = simulate(kind, rows * columns, seeds, sweeps, rng)
                 if kind == "slope in A":
                     values += 5 * (first / rows)[:, None] * rng.standard_normal((sweeps, 1, seeds))
                 found = [estimate_contrasts(values, weights) for weights in families]
-                rates = [rate(((one.low > 0) | (one.high < 0)).any(1)) for one in found]
+                rates = [rate(excludes_zero(one).any(1)) for one in found]
                 moved = estimate_contrasts(values + 2.0 * (first == 0)[:, None], families[0])
-                power = ((moved.low > 0) | (moved.high < 0)).any(1).mean()
+                power = excludes_zero(moved).any(1).mean()
                 yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates) + f"   {power:.2f}"
 
 
 def speed(sweeps: int) -> Iterable[str]:
-    """All verdicts of 100 cells x 10 seeds."""
+    """Print the time of all verdicts of 100 cells x 10 seeds."""
     table = _table(simulate("15 % holes", 100, 10, 1, np.random.default_rng(0))[0])
     start = time.perf_counter()
     judge_sensitivity(table, 1.0)
@@ -259,9 +260,9 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     for one in (
         noise,
         steps,
-        shown,
+        estimated_step,
         tails,
-        equal,
+        equivalence,
         looks,
         confirmations,
         comparisons,
@@ -279,7 +280,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         stopping,
         retries,
         candidates,
-        searched,
+        search_effects,
         contrasts,
         speed,
     )
@@ -289,13 +290,13 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
 def main() -> None:
     """Print the sections."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="300 sweeps a row instead of 2,000")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="a section; may be given several times")
-    chosen = parser.parse_args()
-    for name in chosen.only or SECTIONS:
+    parser.add_argument("--quick", action="store_true", help="simulate 300 sweeps per row instead of 2,000")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="section to print; may be repeated")
+    options = parser.parse_args()
+    for name in options.only or SECTIONS:
         start = time.perf_counter()
         print(f"\n== {name}")
-        for line in SECTIONS[name](300 if chosen.quick else 2000):
+        for line in SECTIONS[name](300 if options.quick else 2000):
             print(line, flush=True)
         print(f"({time.perf_counter() - start:.0f} s)")
 

@@ -1,4 +1,4 @@
-"""Error rates of metrics whose step nobody says: F1, NMI, a user's accuracy. `verdicts.py` prints it."""
+"""Error rates for metrics of unknown step (F1, NMI, a user's accuracy); `verdicts.py` prints them."""
 
 from __future__ import annotations
 
@@ -15,40 +15,38 @@ from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 _MARGIN = 1.0
 _PICTURES, _CLASSES = 12, 3
 _SLIPS = np.array([0.2, 0.5, 0.8])
-"""Pictures in a wrong cluster, on average; F1 falls by some 17 points for each."""
+"""Mean numbers of pictures in a wrong cluster; each costs about 17 points of F1."""
 
 
-def shown(sweeps: int) -> Iterable[str]:
-    """The step that numbers show, against none."""
+def estimated_step(sweeps: int) -> Iterable[str]:
+    """Print error rates and power without a step, and with the step estimated from the numbers."""
     few = max(100, sweeps // 4)
-    yield "A difference claimed of equal cells; 'does not matter' said of a cell a margin off; a cell 6/sqrt(n) s.d. off found."
-    yield "No floor / the step that the numbers show"
+    yield "A difference claimed of equal cells; 'does not matter' claimed of a cell one margin off; a cell 6/sqrt(n)"
+    yield "s.d. off found. No step / the step estimated from the numbers"
     for kind, cells, seeds in product(
         ("continuous", "rare ties", "1 of 10", "3 of 50", "seldom", "F1"), (2, 5), (2, 3, 5)
     ):
         columns = []
         for gap in (0.0, _MARGIN, "far"):
-            tables = _drawn(kind, cells, seeds, few, gap)
-            hits = np.array([[_said(table, step, gap) for step in (0.0, _shown(table))] for table in tables])
+            tables = _simulate(kind, cells, seeds, few, gap)
+            hits = np.array(
+                [[_claims(table, step, gap) for step in (0.0, resolution_shown(table.tolist()))] for table in tables]
+            )
             columns.append(
                 " / ".join(rate(hits[:, rule]) if gap != "far" else f"{hits[:, rule].mean():.2f}" for rule in (0, 1))
             )
         yield f"{kind:>10} {cells} cells {seeds} seeds:  " + "   ".join(columns)
 
 
-def _shown(table: Array) -> float:
-    return resolution_shown(table.tolist())
-
-
-def _said(table: Array, step: float, gap: float | str) -> bool:
+def _claims(table: Array, step: float, gap: float | str) -> bool:
     noise = fit_pairs(table, step)
     if gap == _MARGIN:
         return bool((at_most(table, 0.05, noise) < _MARGIN).all())
     return bool((all_pairs(table, 0.05, noise).low > 0).any())
 
 
-def _drawn(kind: str, cells: int, seeds: int, sweeps: int, gap: float | str) -> Array:
-    """(sweeps, cells, seeds), the last cell `gap` points off, or 6 / sqrt(seeds) standard deviations where it is "far"."""
+def _simulate(kind: str, cells: int, seeds: int, sweeps: int, gap: float | str) -> Array:
+    """Return (sweeps, cells, seeds) with the last cell `gap` points off; "far" is 6 / sqrt(seeds) s.d."""
     rng, shape = np.random.default_rng([cells, seeds, len(kind)]), (sweeps, cells, seeds)
     if kind == "F1":
         return _f1(rng, shape, gap)
@@ -66,7 +64,7 @@ def _drawn(kind: str, cells: int, seeds: int, sweeps: int, gap: float | str) -> 
 
 
 def _f1(rng: np.random.Generator, shape: tuple[int, int, int], gap: float | str) -> Array:
-    """Pairwise F1, in percent, of clusterings in which a Poisson number of pictures sit in a wrong cluster."""
+    """Return pairwise F1 [%] of clusterings with a Poisson number of pictures in a wrong cluster."""
     truth = np.arange(_CLASSES).repeat(_PICTURES // _CLASSES)
     upper = np.triu_indices(_PICTURES, 1)
     same = (truth[:, None] == truth)[upper]

@@ -1,4 +1,4 @@
-"""How often a searched knob that does nothing is said to matter, and one that does is found; `verdicts.py` prints it."""
+"""Error rate and power of effects claimed for knobs of a search; `verdicts.py` prints them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ACTS: dict[str, Surface] = {
 }
 
 
-def searched(sweeps: int) -> Iterable[str]:
-    """False and true claims about one knob of a search, by search method."""
+def search_effects(sweeps: int) -> Iterable[str]:
+    """Print false and true claims about one knob, by search method."""
     some = max(20, sweeps // 5)
     yield f"Searches, 3 seeds, {some} each: an effect of the first knob is claimed, in percent (nominal 5)"
     for method in ("random", "qmc", "tpe", "gp"):
@@ -42,42 +42,43 @@ def searched(sweeps: int) -> Iterable[str]:
             for title, surfaces in (("idle", IDLE), ("acts", ACTS)):
                 row = []
                 for name, surface in surfaces.items():
-                    found = np.array([claimed(method, surface, knobs, cells, number) for number in range(some)])
+                    found = np.array([is_claimed(method, surface, knobs, cells, number) for number in range(some)])
                     row.append(f"{name} {rate(found) if surfaces is IDLE else f'{100 * found.mean():.0f}'}")
                 yield f"{method:>7} {knobs} knobs {cells:3d} cells, {title}:  " + "   ".join(row)
 
 
-def claimed(method: str, surface: Surface, knobs: int, cells: int, number: int) -> bool:
-    """Whether an effect of the first knob is claimed of one simulated search."""
+def is_claimed(method: str, surface: Surface, knobs: int, cells: int, number: int) -> bool:
+    """Return whether one simulated search claims an effect of the first knob."""
     rng = np.random.default_rng([knobs, cells, number])
     shared = 2 * rng.standard_normal(3)
-    places, numbers = search(method, surface, (cells, knobs), number, lambda: shared + rng.standard_normal(3))
-    one = judge_search_effect(places[:, :1], places[:, 1:], numbers.mean(1), number)
+    points, numbers = search(method, surface, (cells, knobs), number, lambda: shared + rng.standard_normal(3))
+    one = judge_search_effect(points[:, :1], points[:, 1:], numbers.mean(1), number)
     return one is not None and one.p_value <= 0.05
 
 
 def search(
     method: str, surface: Surface, shape: tuple[int, int], number: int, noise: Callable[[], Array]
 ) -> tuple[Array, Array]:
-    """Return places (cells, knobs) and numbers (cells, seeds) of a search by the platform's own sampler."""
+    """Return points (cells, knobs) and numbers (cells, seeds) of a search by the platform's own sampler."""
     cells, knobs = shape
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     even = (Sobol(knobs, scramble=False).random(64) + np.random.default_rng(number).random(knobs)) % 1
-    process = GaussianSearch(SimpleNamespace(sides=knobs, columns=lambda places: places))  # type: ignore[arg-type]
-    study, plan = optuna.create_study(direction="maximize"), Search(method=method, seed=number)  # type: ignore[arg-type]
+    process = GaussianSearch(SimpleNamespace(sides=knobs, columns=lambda points: points))  # type: ignore[arg-type]
+    study = optuna.create_study(direction="maximize")
+    plan = Search(method=method, seed=number)  # type: ignore[arg-type]
     boxes = {f"x{knob}": optuna.distributions.FloatDistribution(0, 1) for knob in range(knobs)}
-    places, numbers = np.zeros((0, knobs)), np.zeros((0, 3))
+    points, numbers = np.zeros((0, knobs)), np.zeros((0, 3))
     for cell in range(cells):
         if method == "qmc" or (method == "gp" and cell < FIRST):
-            place = even[cell]
+            point = even[cell]
         elif method == "gp":
-            place = np.array(process.propose(places, numbers, np.zeros((0, knobs)), 1000 * number + cell))
+            point = np.array(process.propose(points, numbers, np.zeros((0, knobs)), 1000 * number + cell))
         else:
             study.sampler = sampler_for(plan, cell, 0, conditional=False)
             ticket = study.ask(boxes)
-            place = np.array([ticket.params[name] for name in boxes])
-        score = float(surface(place[None])[0]) + noise()
-        places, numbers = np.vstack([places, place]), np.vstack([numbers, score])
+            point = np.array([ticket.params[name] for name in boxes])
+        score = float(surface(point[None])[0]) + noise()
+        points, numbers = np.vstack([points, point]), np.vstack([numbers, score])
         if method in {"random", "tpe"}:
             study.tell(ticket, float(score.mean()))
-    return places, numbers
+    return points, numbers
