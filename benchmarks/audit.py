@@ -1,11 +1,11 @@
-"""How often an audit names the right and the wrong settings, by simulation and in real training.
+"""Measure how often an audit names the right and the wrong settings, in simulation and in real training.
 
     python benchmarks/audit.py                                  # simulated, a minute
     python benchmarks/audit.py --sweep sec_rho --storage sweeps # with the noise of a stored sweep
     python benchmarks/audit.py --features glyphs.features       # 20 audits of heads on stored features, 20 minutes
 
-Twelve settings differ in each audit; it takes 36 runs. A culprit costs three points of R@1. The noise of the first command
-is that of the study sec_rho on glyphs: 2.41 points between seeds, 1.30 points for a run beside its seed.
+Each audit compares twelve settings in 36 runs. A culprit costs three points of R@1. The first command uses the noise of
+the study sec_rho on glyphs: a standard deviation of 2.41 points between seeds and 1.30 points between runs of a seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tune_dml.stats.screening import ScreeningVerdict, confirmation_design, judge, screening_design, suspects
+from tune_dml.stats.screening import Design, ScreeningVerdict, confirmation_design, judge, screening_design, suspects
 
 SEED_SD, RUN_SD = 2.41, 1.30
 FACTORS = 12
@@ -46,54 +46,58 @@ NEUTRAL = {
     "data.label_noise": 0.002,
 }
 CULPRITS = {"model.embedding_dim": 16, "optim.lr": 2e-4, "data.label_noise": 0.25}
-"""Settings of a user's run, and values that cost some three points on stored features of glyphs."""
+"""Values that cost about three points on stored features of glyphs; `NEUTRAL` has a user's harmless settings."""
 
 
 def simulated_audit(effect: Effect, random: np.random.Generator, seed_sd: float, run_sd: float) -> ScreeningVerdict:
     """Return the verdict of one simulated audit."""
 
-    def outcomes(design):
+    def run_design(design, _):
         seeds = seed_sd * random.standard_normal(design.blocks.max() + 1)
         means = np.array([effect(row > 0) for row in design.levels], dtype=float)
         return means + seeds[design.blocks] + run_sd * random.standard_normal(len(means))
 
+    return audit(run_design)
+
+
+def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
+    """Screen all settings, confirm the suspects and return the verdict; `run_design` takes a design and its stage."""
     first = screening_design(FACTORS)
-    values = outcomes(first)
+    values = run_design(first, 0)
     chosen = suspects(first, values)
     second = confirmation_design(FACTORS, chosen)
-    return judge(first, values, second, outcomes(second), chosen)
+    return judge(first, values, second, run_design(second, 1), chosen)
 
 
 def simulate(audits: int, seed_sd: float, run_sd: float) -> None:
-    """Print how often each case's culprits are named, and others."""
-    print(f"{audits} audits a row; {seed_sd:.2f} points between seeds, {run_sd:.2f} for a run beside its seed")
+    """Print how often an audit names the culprits of each case, and other settings."""
+    print(f"{audits} audits a row; {seed_sd:.2f} points between seeds, {run_sd:.2f} between runs of a seed")
     print(f"{'':<32} {'all named':>9} {'one named':>9} {'false name':>10}")
-    for name, (effect, guilty) in CASES.items():
+    for name, (effect, culprits) in CASES.items():
         named = [
             set(simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd).named)
             for number in range(audits)
         ]
-        every = np.mean([guilty <= one for one in named])
-        some = np.mean([bool(guilty & one) for one in named])
-        print(
-            f"{name:<32} {every:>9.1%} {some:>9.1%} {np.mean([bool(one - guilty) for one in named]):>10.1%}", flush=True
-        )
+        every = np.mean([culprits <= one for one in named])
+        some = np.mean([bool(culprits & one) for one in named])
+        false = np.mean([bool(one - culprits) for one in named])
+        print(f"{name:<32} {every:>9.1%} {some:>9.1%} {false:>10.1%}", flush=True)
 
 
 def noise_of(sweep: str, storage: Path) -> tuple[float, float]:
-    """Return the standard deviations of seeds and of a run beside its seed, over the cells of a stored sweep."""
+    """Return the standard deviations between seeds and between runs of a seed, over the cells of a stored sweep."""
     import tune_dml
 
     loaded = tune_dml.load_sweep(sweep, storage=storage)
     table = loaded.table().pivot_table(index="cell", columns="seed", values=loaded.results.plan.metric).dropna()
     values = table.to_numpy()
-    rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
-    run = np.sqrt((rest**2).sum() / ((len(values) - 1) * (values.shape[1] - 1)))
-    return float(values.std(1, ddof=1).mean()), float(run)
+    residual = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    run_sd = np.sqrt((residual**2).sum() / ((len(values) - 1) * (values.shape[1] - 1)))
+    return float(values.std(1, ddof=1).mean()), float(run_sd)
 
 
-def real(folder: Path, audits: int, begin: int = 0) -> None:
-    """Train heads in this process; print for each audit the planted and the named settings."""
+def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
+    """Run audits that train heads in this process; print the planted and the named settings of each."""
     import torch
 
     from trainables.context import FolderContext
@@ -115,22 +119,19 @@ def real(folder: Path, audits: int, begin: int = 0) -> None:
         found = differences(run, reference)
         assert len(found.factors) == FACTORS, [factor.name for factor in found.factors]
 
-        def outcomes(design, first_seed, found=found):
+        def run_design(design, stage, found=found, number=number):
+            first_seed = 1000 * stage + 10 * number
             values = []
             for row, block in zip(design.levels, design.blocks, strict=True):
                 chosen = [factor for factor, level in zip(found.factors, row, strict=True) if level > 0]
-                own = {**found.settings(chosen), **root, "seed": first_seed + int(block)}
+                trial_settings = {**found.settings(chosen), **root, "seed": first_seed + int(block)}
                 with tempfile.TemporaryDirectory() as files:
                     context = FolderContext(Path(files), torch.device("cpu"), threads=1)
-                    outcome = train(resolve(Layer("audit", own)).config, context, cache_dir=None)
+                    outcome = train(resolve(Layer("audit", trial_settings)).config, context, cache_dir=None)
                 values.append(outcome.metrics["val/recall_at_1"])
             return np.array(values)
 
-        first = screening_design(FACTORS)
-        values = outcomes(first, 10 * number)
-        chosen = suspects(first, values)
-        second = confirmation_design(FACTORS, chosen)
-        verdict = judge(first, values, second, outcomes(second, 1000 + 10 * number), chosen)
+        verdict = audit(run_design)
         named = {found.factors[index].name for index in verdict.named}
         right, false = right + (planted <= named), false + bool(named - planted)
         effects = ", ".join(
@@ -148,17 +149,17 @@ def real(folder: Path, audits: int, begin: int = 0) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--audits", type=int, help="audits a row; 1,000, or 20 in real training")
-    parser.add_argument("--sweep", help="a stored sweep whose noise is taken")
+    parser.add_argument("--audits", type=int, help="number of audits per row; default 1,000, or 20 in real training")
+    parser.add_argument("--sweep", help="stored sweep that provides the noise")
     parser.add_argument("--storage", type=Path, default=Path("sweeps"))
-    parser.add_argument("--features", type=Path, help="a folder of stored features: train instead of simulating")
-    parser.add_argument("--begin", type=int, default=0, help="go on with this audit, counted from 0, of real training")
-    given = parser.parse_args()
-    if given.features:
-        real(given.features, given.audits or 20, given.begin)
+    parser.add_argument("--features", type=Path, help="folder of stored features: train instead of simulating")
+    parser.add_argument("--begin", type=int, default=0, help="index of the first audit in real training")
+    options = parser.parse_args()
+    if options.features:
+        train_audits(options.features, options.audits or 20, options.begin)
         return
-    noise = noise_of(given.sweep, given.storage) if given.sweep else (SEED_SD, RUN_SD)
-    simulate(given.audits or 1000, *noise)
+    noise = noise_of(options.sweep, options.storage) if options.sweep else (SEED_SD, RUN_SD)
+    simulate(options.audits or 1000, *noise)
 
 
 if __name__ == "__main__":

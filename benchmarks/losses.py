@@ -1,15 +1,15 @@
-"""Speed of every loss against the least a pair loss can do, and against pytorch-metric-learning.
+"""Compare the speed of every loss with the floor of a pair loss, and with pytorch-metric-learning.
 
     python benchmarks/losses.py                  # B in 80 ... 640, d = 1024, 5 per class, float32
     python benchmarks/losses.py --quick          # B = 640 alone, few repeats
     python benchmarks/losses.py --only triplet --device cuda
 
-One step is forward and backward to the raw embeddings. The floor is `normalise`, one B x B x D product and their
-backward by autograd. Each repeat times floor, loss and peer one after the other and takes their ratio there, so that a
-slow moment of the machine strikes all three; the table shows the medians of these ratios.
+One step is a forward and backward pass to the raw embeddings. The floor is `normalise`, one B x B x D product and their
+backward by autograd. Each repeat times floor, loss and peer one after the other, so other load affects all three alike.
+The table has the medians of the ratios.
 
-    step / floor   how many floors one step of the loss costs; the goal is a promise for B = 640
-    peer / step    how many times faster than the named pytorch-metric-learning configuration
+    step / floor   time of the loss over the floor; the goal is for B = 640
+    peer / step    time of the named pytorch-metric-learning configuration over the loss
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ GOALS = {
     **dict.fromkeys(("triplet", "semihard_triplet"), 4.0),
     **dict.fromkeys(("margin_dws", "margin_semihard"), 3.0),
 }
-# These peers hold positive pairs x negative pairs: at B = 640 that is a billion numbers.
+# These peers store positive pairs x negative pairs: a billion numbers at B = 640.
 PEER_LIMIT = {"tuplet_margin": 160, "nt_xent": 160}
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def floor(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """The cosine matrix; its sum stands for a loss whose weights cost nothing."""
+    """Return the sum of the cosine matrix, a loss whose weights cost nothing."""
     unit = normalize(embeddings)
     return (unit @ unit.T).sum()
 
 
 def peers() -> dict[str, tuple[str, Step]]:
-    """Loss name -> what it is called in pytorch-metric-learning and how it is configured there."""
+    """Return name and step of the pytorch-metric-learning configuration of each loss."""
     from pytorch_metric_learning import distances, losses, miners, reducers
 
     mean, cosine = reducers.MeanReducer(), distances.CosineSimilarity()
@@ -70,14 +70,14 @@ def peers() -> dict[str, tuple[str, Step]]:
     dw, dw_miner = losses.MarginLoss(0.2, beta=1.2), miners.DistanceWeightedMiner(0.5, 1.4)
     tuplet, variance = losses.TupletMarginLoss(5.73, 64), losses.IntraPairVarianceLoss(0.01, 0.01)
 
-    def mined(loss: Step, miner: Callable[[Tensor, Tensor], object]) -> Step:
+    def with_miner(loss: Step, miner: Callable[[Tensor, Tensor], object]) -> Step:
         return lambda f, y: loss(f, y, miner(f, y))  # type: ignore[call-arg]
 
     return {
         "triplet": ("TripletMarginLoss", losses.TripletMarginLoss(1, distance=squared, reducer=mean)),
-        "semihard_triplet": ("TripletMarginLoss + semihard miner", mined(sh, sh_miner)),
+        "semihard_triplet": ("TripletMarginLoss + semihard miner", with_miner(sh, sh_miner)),
         "npair": ("NPairsLoss", losses.NPairsLoss()),
-        "multi_similarity": ("MultiSimilarityLoss + miner", mined(ms, ms_miner)),
+        "multi_similarity": ("MultiSimilarityLoss + miner", with_miner(ms, ms_miner)),
         "tuplet_margin": ("TupletMarginLoss + IntraPairVariance", lambda f, y: tuplet(f, y) + 0.5 * variance(f, y)),
         "contrastive": ("ContrastiveLoss", losses.ContrastiveLoss(0.7, 0.3, distance=cosine, reducer=mean)),
         "lifted_structure": (
@@ -85,12 +85,12 @@ def peers() -> dict[str, tuple[str, Step]]:
             losses.GeneralizedLiftedStructureLoss(distance=cosine),
         ),
         "nt_xent": ("NTXentLoss", losses.NTXentLoss(0.5)),
-        "margin_dws": ("MarginLoss + DistanceWeightedMiner", mined(dw, dw_miner)),
+        "margin_dws": ("MarginLoss + DistanceWeightedMiner", with_miner(dw, dw_miner)),
     }
 
 
 def batch(size: int, device: str) -> tuple[Tensor, Tensor]:
-    """Raw embeddings whose cosines spread as in training: classes are clusters."""
+    """Return raw embeddings in which classes are clusters, so that cosines vary as in training."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(size) // PER_CLASS
     centres = torch.randn(int(labels[-1]) + 1, DIMENSION, generator=generator)
@@ -99,7 +99,7 @@ def batch(size: int, device: str) -> tuple[Tensor, Tensor]:
 
 
 def seconds(step: Step, embeddings: Tensor, labels: Tensor) -> float:
-    """One forward and backward."""
+    """Return the time of one forward and backward pass."""
     embeddings.grad = None
     synchronise(embeddings)
     start = time.perf_counter()
@@ -114,25 +114,25 @@ def synchronise(tensor: Tensor) -> None:
 
 
 def measure(steps: list[Step], embeddings: Tensor, labels: Tensor, repeats: int) -> list[list[float]]:
-    """For each step its times in `repeats` rounds; a round runs every step once, after two rounds of warming up."""
+    """Return the times of each step; a round runs every step once, and the first two rounds warm up."""
     rounds = [[seconds(step, embeddings, labels) for step in steps] for _ in range(repeats + 2)]
     return [list(times) for times in zip(*rounds[2:], strict=True)]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One loss at one batch size; medians in seconds."""
+    """One loss at one batch size. Times are medians in seconds."""
 
     name: str
     size: int
     floor: float = math.nan
     own: float = math.nan
     peer: float = math.nan
-    kept: bool = True
-    """Whether it keeps its goal."""
+    is_met: bool = True
+    """The loss meets its goals."""
 
 
-def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Row:
+def measure_row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Row:
     """Measure and print one line."""
     loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)).to(
         device
@@ -140,21 +140,21 @@ def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeat
     embeddings, labels = batch(size, device)
     try:
         floors, own, *others = measure([floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats)
-    except ValueError as error:  # a loss that asks for another shape of batch
+    except ValueError as error:  # the loss needs another batch shape
         print(f"{name:18} {size:5}   not for this batch: {error}")
         return Row(name, size)
     ratio = statistics.median(mine / least for mine, least in zip(own, floors, strict=True))
     gain = statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True)) if others else None
     goal = GOALS.get(name) if size == 640 else None
-    kept = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
+    is_met = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
     line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"
-    print(line + (f" {gain:11.2f}  {peer[0]}" if peer and gain else "") + ("" if kept else "   MISSED"))
+    print(line + (f" {gain:11.2f}  {peer[0]}" if peer and gain else "") + ("" if is_met else "   MISSED"))
     median = statistics.median
-    return Row(name, size, median(floors), median(own), median(others[0]) if others else math.nan, kept)
+    return Row(name, size, median(floors), median(own), median(others[0]) if others else math.nan, is_met)
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """The runtime figure of the DRO paper for these losses: seconds per iteration against the batch size."""
+    """Draw seconds per iteration against the batch size, the runtime figure of the DRO paper."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -170,11 +170,11 @@ def draw(rows: list[Row], path: Path) -> None:
     for number, name in enumerate(shown):
         mine = [item for item in rows if item.name == name]
         colour = colours[number % len(colours)]
-        places = [item.size for item in mine]
-        axes.plot(places, [item.own for item in mine], "o-", color=colour, label=name, markersize=4)
+        xs = [item.size for item in mine]
+        axes.plot(xs, [item.own for item in mine], "o-", color=colour, label=name, markersize=4)
         if any(not math.isnan(item.peer) for item in mine):
-            peers_line = [item.peer for item in mine]
-            axes.plot(places, peers_line, "x--", color=colour, label=f"{name}, pytorch-metric-learning")
+            peer_times = [item.peer for item in mine]
+            axes.plot(xs, peer_times, "x--", color=colour, label=f"{name}, pytorch-metric-learning")
     axes.set(xlabel="batch size B (5 per class)", ylabel="seconds per iteration", yscale="log", xticks=sizes)
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside right upper", frameon=False)
@@ -197,25 +197,31 @@ FIGURE = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="B = 640 alone, 7 repeats")
+    parser.add_argument("--quick", action="store_true", help="only B = 640, 7 repeats")
     parser.add_argument("--only", nargs="+", choices=sorted(LOSSES), default=sorted(LOSSES), metavar="LOSS")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--figure", type=Path, help="also draw seconds per iteration against B (SVG)")
     arguments = parser.parse_args()
     sizes, repeats = ([640], 7) if arguments.quick else ([80, 160, 320, 480, 640], arguments.repeats)
-    place = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
-    print(f"torch {torch.__version__}, {place}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats")
+    device_name = (
+        torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
+    )
+    print(
+        f"torch {torch.__version__}, {device_name}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats"
+    )
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
     known = peers()
     rows = [
-        row(name, known.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats)
+        measure_row(
+            name, known.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats
+        )
         for name in arguments.only
         for size in sizes
     ]
     if arguments.figure:
         draw(rows, arguments.figure)
-    return 0 if all(item.kept for item in rows) else 1
+    return 0 if all(item.is_met for item in rows) else 1
 
 
 if __name__ == "__main__":

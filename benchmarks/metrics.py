@@ -1,11 +1,11 @@
-"""Retrieval metrics: exact, for little more than half a nearest-neighbour search.
+"""Compare exact retrieval metrics with a nearest-neighbour search and with pytorch-metric-learning.
 
-Two claims, each a ratio against a named peer on the same data, threads and machine (medians of interleaved repeats):
+Two claims, each a ratio on the same data, threads and machine (medians of interleaved repeats):
 
-1. Recall and nDCG at 1, 10, 100, 1000 with MAP@R take at most 1.3 times the bare search for 1001 neighbours that a
-   search-based program needs first: faiss IndexFlatIP, or blocks of torch products with topk, whichever is faster.
-2. The metrics that pytorch-metric-learning's AccuracyCalculator has too (precision@1, R-precision, MAP@R) come at
-   least twice as fast, though it searches for the fewest neighbours that these need (k="max_bin_count").
+1. Recall and nDCG at 1, 10, 100, 1000 with MAP@R take at most 1.3 times a bare search for 1001 neighbours, which a
+   search-based program needs first: the faster of faiss IndexFlatIP and blocks of torch products with topk.
+2. Precision@1, R-precision and MAP@R are at least twice as fast as pytorch-metric-learning's AccuracyCalculator, which
+   searches for as few neighbours as they need (k="max_bin_count").
 
     python benchmarks/metrics.py                      Stanford Online Products: 60,502 x 512, 11,316 classes; about 15
                                                       minutes on one core, 8 on two
@@ -13,10 +13,8 @@ Two claims, each a ratio against a named peer on the same data, threads and mach
     python benchmarks/metrics.py --size 6000          also against AccuracyCalculator's default, k=None
     python benchmarks/metrics.py --ours-only          only our time and peak memory
 
-docs/log.md has what was measured. Four fifths of our time is the product of half the similarity matrix, the floor of any
-exact program.
-
-On a machine shared with others, `--threads 1 --clock cpu` compares processor seconds instead of elapsed ones.
+docs/log.md has the measurements. Four fifths of our time go into half of the similarity matrix, the floor of any exact
+program. On a shared machine use `--threads 1 --clock cpu`, which compares processor time.
 """
 
 from __future__ import annotations
@@ -36,19 +34,22 @@ from trainables.metrics import retrieval_metrics
 
 SIZE, CLASSES, DIM = 60_502, 11_316, 512
 KS = (1, 10, 100, 1000)
-DEFAULT_FITS = 8_000
+MOST_FOR_DEFAULT = 8_000
 """AccuracyCalculator's default, k=None, keeps all N x N neighbours and their distances: 44 GB at full size."""
 
 
-def sample(size: int) -> tuple[Tensor, Tensor]:
-    """Overlapping classes in the data set's proportions: two pictures at least, 5.35 on average, unit length."""
+def sample(
+    size: int, classes: int | None = None, *, spread: float = 2.2, shuffled: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return unit vectors and labels of overlapping classes of at least two pictures, on average SOP's 5.35."""
     generator = torch.Generator().manual_seed(0)
-    classes = max(2, size * CLASSES // SIZE)
+    classes = classes or max(2, size * CLASSES // SIZE)
     rest = torch.randint(classes, (size - 2 * classes,), generator=generator)
     labels = torch.cat([torch.arange(classes), torch.arange(classes), rest])
-    labels = labels[torch.randperm(size, generator=generator)]
+    if shuffled:
+        labels = labels[torch.randperm(size, generator=generator)]
     centres = torch.randn(classes, DIM, generator=generator)
-    embeddings = centres[labels] + 2.2 * torch.randn(size, DIM, generator=generator)
+    embeddings = centres[labels] + spread * torch.randn(size, DIM, generator=generator)
     return torch.nn.functional.normalize(embeddings), labels
 
 
@@ -67,7 +68,7 @@ def search_torch(embeddings: Tensor, k: int) -> None:
 
 
 def half_matrix(embeddings: Tensor, tile: int = 1024) -> None:
-    """The products without which no exact program can do."""
+    """Compute the similarities that every exact program needs."""
     parts = embeddings.split(tile)
     out = torch.empty(tile * tile, device=embeddings.device)
     for i, rows in enumerate(parts):
@@ -87,7 +88,7 @@ def pytorch_metric_learning(embeddings: Tensor, labels: Tensor, k: str | None = 
 def medians(
     repeats: int, clock: Callable[[], float], programs: dict[str, Callable[[], object]]
 ) -> tuple[dict[str, float], dict[str, object]]:
-    """Median seconds and last result of each program; they take turns, so that a busy spell hits them alike."""
+    """Return median seconds and last result of each program. They take turns, so other load affects all alike."""
     times: dict[str, list[float]] = {name: [] for name in programs}
     results: dict[str, object] = {}
     for _ in range(repeats):
@@ -110,9 +111,8 @@ def main() -> int:
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     torch.set_num_threads(options.threads)
     embeddings, labels = sample(options.size)
-    print(
-        f"{options.size} x {DIM}, {len(labels.unique())} classes, float32, {options.threads} threads, {options.clock} clock"
-    )
+    classes = len(labels.unique())
+    print(f"{options.size} x {DIM}, {classes} classes, float32, {options.threads} threads, {options.clock} clock")
 
     every = lambda: retrieval_metrics(embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r"))  # noqa: E731
     common = ("recall", "r_precision", "map_at_r")
@@ -125,29 +125,29 @@ def main() -> int:
         return 0
 
     neighbours = min(max(KS) + 1, options.size)
-    pytorch_metric_learning(embeddings[:500], labels[:500])  # its imports are not counted
+    pytorch_metric_learning(embeddings[:500], labels[:500])  # imports are not timed
     programs: dict[str, Callable[[], object]] = {
         "ours: recall@1, R-precision, MAP@R": shared,
         'pytorch-metric-learning: the same, k="max_bin_count"': lambda: pytorch_metric_learning(embeddings, labels),
-        "half the similarity matrix, nothing else": lambda: half_matrix(embeddings),
+        "half the similarity matrix alone": lambda: half_matrix(embeddings),
         "ours: recall, nDCG, MAP@R": every,
         f"search for {neighbours}: faiss IndexFlatIP": lambda: search_faiss(embeddings, neighbours),
         f"search for {neighbours}: torch topk": lambda: search_torch(embeddings, neighbours),
     }
-    if options.size <= DEFAULT_FITS:
+    if options.size <= MOST_FOR_DEFAULT:
         programs["pytorch-metric-learning: the same, k=None (its default)"] = lambda: pytorch_metric_learning(
             embeddings, labels, None
         )
     took, results = medians(options.repeats, clock, programs)
     ours_shared, theirs, floor, ours, faiss, topk, *default = took.values()
     found, expected, *_ = results.values()
-    apart = max(abs(found[name] - 100 * value) for name, value in expected.items())  # type: ignore[index,attr-defined]
+    differences = [abs(found[name] - 100 * value) for name, value in expected.items()]  # type: ignore[attr-defined]
     print(f"ours / bare search             {ours / min(faiss, topk):5.2f}   (at most 1.3)")
     print(f"pytorch-metric-learning / ours {theirs / ours_shared:5.2f}   (at least 2)")
     for seconds in default:
         print(f"  in its default configuration {seconds / ours_shared:5.2f}")
     print(f"ours / half the matrix         {ours_shared / floor:5.2f}   (the floor of any exact program is 1)")
-    print(f"largest difference of a metric from pytorch-metric-learning's: {apart:.1e} percentage points")
+    print(f"largest difference of a metric from pytorch-metric-learning's: {max(differences):.1e} percentage points")
     return 0 if ours <= 1.3 * min(faiss, topk) and theirs >= 2 * ours_shared else 1
 
 

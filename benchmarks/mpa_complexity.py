@@ -1,12 +1,11 @@
-"""Training complexity of losses, Table 2 of the multi-proxy anchor paper, as exponents of measured time.
+"""Compare the training complexity of losses with Table 2 of the multi-proxy anchor paper.
 
-Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023, section 3.4. The paper's M counts training
-pictures; what a step sees of them is its batch, so the exponent printed for M is compared with that of B. Its P is our K.
+Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023, section 3.4. The paper's M
+counts training pictures. A step sees a batch, so the exponent of M is compared with that of B. The paper's P is our K.
 
-For every loss the time of one forward and backward pass is measured while one of B, C and K (the paper's P) is doubled and the
-others stay; the exponent is the slope of log time over log size, by least squares over the largest sizes, where fixed costs
-matter least. It prints these beside the paper's. Less is better: an exponent above the printed one by more than 0.3 would refute
-our claim that the losses cost no more than that table says, and fails the command.
+The program times one forward and backward pass of each loss while one of B, C and K doubles and the others stay. The
+exponent is the slope of log time over log size, by least squares over the largest sizes, where fixed costs matter
+least. Claim: no loss costs more than the table says. The command fails if an exponent exceeds it by more than 0.3.
 
     OMP_NUM_THREADS=1 python benchmarks/mpa_complexity.py [--repeats 5]      about a minute on one core
 """
@@ -26,13 +25,13 @@ from trainables.losses import LOSSES, build_loss
 from trainables.methods import knob_names
 
 DIMENSION = 64
-LARGEST = 3  # sizes that the slope is fitted to
+LARGEST = 3  # number of sizes in the fit
 SLACK = 0.3
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of one step."""
+    """Size of one step."""
 
     batch: int = 128
     classes: int = 512
@@ -52,11 +51,11 @@ PRINTED = {
     "proxy_anchor": ("O(MC)", {"B": 1.0, "C": 1.0}),
     **{name: ("O(MCP^2)", {"B": 1.0, "C": 1.0, "K": 2.0}) for name in ("soft_triple", "mpa", "mpa_dw", "mpa_ap")},
 }
-"""As printed, and the exponents that it means for one step: of combinations of B pictures, or of B, C and K."""
+"""Printed order of each loss, and its exponents for one step."""
 
 
 def seconds(name: str, shapes: list[Shape], repeats: int) -> list[float]:
-    """Of one forward and backward pass at each shape, medians of repeats that take turns."""
+    """Return the median time of a forward and backward pass at each shape; shapes take turns."""
     contestants = []
     for shape in shapes:
         generator = torch.Generator().manual_seed(0)
@@ -69,19 +68,19 @@ def seconds(name: str, shapes: list[Shape], repeats: int) -> list[float]:
 
 
 def exponent(shapes: list[Shape], times: list[float], axis: str) -> float:
-    """The slope of log time over log size at the largest sizes."""
+    """Return the slope of log time over log size at the largest sizes."""
     field = {"B": "batch", "C": "classes", "K": "proxies"}[axis]
     sizes = np.log([getattr(shape, field) for shape in shapes[-LARGEST:]])
     return float(np.polyfit(sizes, np.log(times[-LARGEST:]), 1)[0])
 
 
 def main() -> int:
-    """Print a row a loss; 1 where an exponent is above the printed one."""
+    """Print one row per loss; return 1 if an exponent is above the printed one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    print(f"{torch.get_num_threads()} threads, {clock.__name__}, d = {DIMENSION}; exponent measured (the paper's)")
-    print(f"{'loss':18}{'printed':>10}" + "".join(f"{axis:>16}" for axis in SIZES) + "   ms at the largest of each")
+    print(f"{torch.get_num_threads()} threads, {clock.__name__}, d = {DIMENSION}; measured exponent (printed)")
+    print(f"{'loss':18}{'printed':>10}" + "".join(f"{axis:>16}" for axis in SIZES) + "   ms at the largest sizes")
     above = []
     for name, (printed, orders) in PRINTED.items():
         cells, longest = [], []

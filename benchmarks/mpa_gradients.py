@@ -1,12 +1,12 @@
-"""What the gradients of proxy losses take account of: Table 1 and Figure 1 of the multi-proxy anchor paper, measured.
+"""Measure which similarities the gradient of each proxy loss depends on: Table 1 and Figure 1 of the MPA paper.
 
-Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023; docs/specification.md, section 6.10. A toy
-batch has similarities S (B, C) to its classes; a loss's gradient dL/dS_ic depends on S_jd if moving the one changes the other.
-Prints each loss's row as measured and as printed, and says where they differ.
+Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023; docs/specification.md, section
+6.10. A toy batch has similarities S (B, C) to its classes. dL/dS_ic depends on S_jd if a change of S_jd
+changes it. Prints the measured row of each loss, and the printed entry if it differs.
 
     python benchmarks/mpa_gradients.py                          the table; a second
-    python benchmarks/mpa_gradients.py --figure gradients.svg   also Figure 1: for one positive and one negative similarity of
-                                                                each loss, which others its gradient looks at, and how strongly
+    python benchmarks/mpa_gradients.py --figure gradients.svg   also Figure 1: on which similarities the gradient of one
+                                                                positive and one negative similarity depends, how much
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainables.methods import knob_names
 CLASSES = 4
 LABELS = (0, 0, 1, 2)  # two pictures of one class, and a class that the batch lacks
 STEP = 1e-4
-NOTICED = 1e-6  # of a gradient's change over the change of a similarity, both of order one
+THRESHOLD = 1e-6  # smallest dependence that counts; similarities and gradients are of order one
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ PRINTED = {
     "mpa_dw": Row(True, True, True, False, True, False),
     "mpa_ap": Row(True, True, True, False, True, True),
 }
-"""As printed; "(tick)", not necessarily taken into account, is True here: this batch has two pictures of a class."""
+"""Printed rows. "(tick)", not necessarily considered, is True here: the batch has two pictures of a class."""
 
 
-def toy() -> tuple[Tensor, Tensor]:
-    """Similarities (B, C) of a half-trained network, positives about .5 and negatives about .2, and labels (B,)."""
+def toy_batch() -> tuple[Tensor, Tensor]:
+    """Return similarities (B, C), positives about .5 and negatives about .2, and labels (B,)."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.tensor(LABELS)
     similarity = 0.2 + 0.1 * torch.randn(len(labels), CLASSES, generator=generator, dtype=torch.float64)
@@ -63,13 +63,13 @@ def toy() -> tuple[Tensor, Tensor]:
 
 
 def slopes(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
-    """dL/dS (B, C)."""
+    """Return dL/dS (B, C)."""
     found: Tensor = loss.solve(similarity.clone(), labels, torch.ones(len(labels), dtype=similarity.dtype)).slopes
     return found.clone()
 
 
 def influence(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
-    """d²L / dS_ic dS_jd (B, C, B, C), by central differences of the gradient."""
+    """Return d²L / dS_ic dS_jd (B, C, B, C), by central differences of the gradient."""
     table = similarity.new_empty(*similarity.shape, *similarity.shape)
     for j in range(similarity.shape[0]):
         for d in range(similarity.shape[1]):
@@ -80,37 +80,36 @@ def influence(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
     return table
 
 
-def measured(name: str) -> Row:
-    """The row of the loss called `name`, from its gradient on the toy batch."""
-    similarity, labels = toy()
+def measure_row(name: str) -> Row:
+    """Return the row of a loss, from its gradient on the toy batch."""
+    similarity, labels = toy_batch()
     loss = toy_loss(name)
-    noticed = influence(loss, similarity, labels).abs() > NOTICED
+    depends = influence(loss, similarity, labels).abs() > THRESHOLD
     batch, classes = similarity.shape
-    own = torch.nn.functional.one_hot(labels, classes).bool()
+    positive = torch.nn.functional.one_hot(labels, classes).bool()
     other = torch.ones(batch, classes, batch, classes, dtype=torch.bool)
-    itself = torch.arange(batch * classes)
-    other.view(batch * classes, -1)[itself, itself] = False
-    between = noticed & other
+    other.view(batch * classes, -1).fill_diagonal_(False)
+    between = depends & other
     same_sample = torch.eye(batch, dtype=torch.bool)[:, None, :, None]
 
-    def seen(first: Tensor, second: Tensor) -> bool:
+    def is_linked(first: Tensor, second: Tensor) -> bool:
         return bool((between & first[:, :, None, None] & second).any())
 
     shifted = slopes(loss, similarity + 0.05, labels) - slopes(loss, similarity, labels)
     return Row(
-        stability=not bool((noticed & ~same_sample).any()),
+        stability=not bool((depends & ~same_sample).any()),
         manifold="proxies_per_class" in knob_names(LOSSES[name]),
-        similarity=bool((shifted.abs() > NOTICED).any()),
-        positive_positive=seen(own, own),
-        negative_negative=seen(~own, ~own),
-        positive_negative=seen(own, ~own) or seen(~own, own),
+        similarity=bool((shifted.abs() > THRESHOLD).any()),
+        positive_positive=is_linked(positive, positive),
+        negative_negative=is_linked(~positive, ~positive),
+        positive_negative=is_linked(positive, ~positive) or is_linked(~positive, positive),
     )
 
 
 def toy_loss(name: str) -> ProxyLoss:
-    """The loss with gentle scales, so that no term is lost in rounding; they decide no entry of the table."""
-    gentle = {"alpha": 4.0, "scale": 1.0, "la": 4.0}
-    knobs = {knob: value for knob, value in gentle.items() if knob in knob_names(LOSSES[name])}
+    """Return a loss with small scales, so that rounding hides no term; scales change no entry of the table."""
+    small = {"alpha": 4.0, "scale": 1.0, "la": 4.0}
+    knobs = {knob: value for knob, value in small.items() if knob in knob_names(LOSSES[name])}
     loss = build_loss(name, num_classes=CLASSES, embedding_dim=2, **knobs).double()
     if not isinstance(loss, ProxyLoss):
         raise TypeError(f"{name} has no class similarities")
@@ -118,16 +117,16 @@ def toy_loss(name: str) -> ProxyLoss:
 
 
 def draw(path: Path) -> None:
-    """Figure 1: for each loss a panel for the gradient of a positive and of a negative similarity.
+    """Draw Figure 1: one panel each for the gradient of a positive and of a negative similarity of every loss.
 
-    Squares are the pictures, discs the classes' proxies. The line in black is the similarity whose gradient is asked for; red
-    (own class) and blue (another) lines are those that it depends on, wider where more.
+    Squares are pictures, discs are proxies. The gradient of the black similarity depends on the red (own class) and
+    blue (other class) ones; width shows how much.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    similarity, labels = toy()
+    similarity, labels = toy_batch()
     angles = [2 * math.pi * c / CLASSES for c in range(CLASSES)]
     proxies = [(math.cos(angle), math.sin(angle)) for angle in angles]
     spots = [(0.5, 0.35), (0.5, -0.35), (-0.2, 0.45), (-0.5, -0.15)]
@@ -142,7 +141,7 @@ def draw(path: Path) -> None:
             top = float(strengths.max()) or 1.0
             for j in range(len(labels)):
                 for d in range(CLASSES):
-                    if strengths[j, d] > NOTICED and (j, d) != (i, c):
+                    if strengths[j, d] > THRESHOLD and (j, d) != (i, c):
                         colour = "#c0392b" if labels[j] == d else "#2760a8"
                         width = 0.6 + 3 * float(strengths[j, d]) / top
                         axis.plot(*zip(spots[j], proxies[d], strict=True), color=colour, linewidth=width, zorder=1)
@@ -164,15 +163,15 @@ def draw(path: Path) -> None:
 
 
 def main() -> int:
-    """Print the table; 1 where a row is not as printed."""
+    """Print the table; return 1 if a row differs from the printed one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figure", type=Path, help="where to write Figure 1 as SVG")
+    parser.add_argument("--figure", type=Path, help="SVG file for Figure 1")
     options = parser.parse_args()
     titles = [field.name.replace("_", " ") for field in fields(Row)]
     print(f"{'':14}" + "".join(f"{title:>20}" for title in titles))
     differing = []
     for name, printed in PRINTED.items():
-        found = measured(name)
+        found = measure_row(name)
         cells = [
             ("yes" if ours else "-") + ("" if ours == theirs else f" (printed: {'yes' if theirs else '-'})")
             for ours, theirs in ((getattr(found, f.name), getattr(printed, f.name)) for f in fields(Row))

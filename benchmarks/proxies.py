@@ -1,16 +1,19 @@
-"""Claim: a proxy or classification loss costs little more than the products nobody can avoid.
+"""Claim: a proxy or classification loss costs little more than its matrix products.
 
-Prints, for every such loss at B = 180, d = 512 and C = 11318, K = 2 (SOP) and C = 100, K = 10 (CUB), the time of one
-forward and backward pass over that of its floor, (B x d) @ (d x CK) with its backward, and how many times longer its
-counterpart in pytorch-metric-learning takes. The goal, 1.5 floors, is for losses of several proxies per class: with one
-and C = 100 the product takes less than a millisecond, and calls of any kind cost as much.
+Prints for every such loss the time of one forward and backward pass over that of its floor, (B x d) @ (d x CK) with its
+backward, and the time of its counterpart in pytorch-metric-learning over ours. B = 180, d = 512; C = 11318, K = 2 (SOP)
+and C = 100, K = 10 (CUB). The goal of 1.5 floors is for losses with several proxies per class: with one and C = 100 the
+product takes less than a millisecond, about as long as the calls.
 
-Floor, loss and peer take turns in one process; medians. With one thread it is processor time that counts, so that other work
-on the machine does not. Run: OMP_NUM_THREADS=1 python benchmarks/proxies.py [repeats]
+Floor, loss and peer take turns in one process; ratios are medians. One thread is timed by processor time, which other
+load does not affect.
+
+    OMP_NUM_THREADS=1 python benchmarks/proxies.py [--repeats 21]
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -27,14 +30,14 @@ from trainables.methods import parameters_of
 BATCH, DIMENSION = 180, 512
 SHAPES = ((11318, 2), (100, 10))
 GOAL = 1.5
-PEER_LIMIT = 1000  # classes; the peer's spread of centres compares all of them with all: half a minute a step at 11318
+PEER_LIMIT = 1000  # classes; the peer compares all pairs of centres: half a minute a step at 11318
 clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def measure(contestants: list[Callable[[], None]], repeats: int) -> list[list[float]]:
-    """Seconds of each contestant in every round; they take turns."""
-    for warm_up in contestants:
-        warm_up()
+    """Return the seconds of each contestant in every round; contestants take turns."""
+    for contestant in contestants:
+        contestant()  # warms up
     rounds = []
     for _ in range(repeats):
         times = [clock()]
@@ -66,7 +69,7 @@ def proxy_floor(embeddings: Tensor, proxies: Tensor) -> Callable[[], None]:
 
 
 def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
-    """What the loss is called in pytorch-metric-learning, with the same knobs."""
+    """Return the loss of pytorch-metric-learning with the same knobs, if there is one."""
     from pytorch_metric_learning import losses, regularizers
 
     shape = (classes, DIMENSION)
@@ -74,10 +77,8 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
         return None
     if name == "soft_triple":
         spread = regularizers.SparseCentersRegularizer(classes, proxies_per_class)
-        own: nn.Module = losses.SoftTripleLoss(
-            *shape, centers_per_class=proxies_per_class, weight_regularizer=spread, weight_reg_weight=0.2
-        )
-        return own
+        knobs = {"centers_per_class": proxies_per_class, "weight_regularizer": spread, "weight_reg_weight": 0.2}
+        return losses.SoftTripleLoss(*shape, **knobs)
     known = {
         "arcface": losses.ArcFaceLoss,
         "cosface": losses.CosFaceLoss,
@@ -89,34 +90,37 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
 
 
 def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> bool:
-    """Measure and print one line; whether its goals are kept."""
+    """Measure and print one line; return whether the loss meets its goals."""
     embeddings = torch.randn(BATCH, DIMENSION, requires_grad=True)
     labels = torch.randint(classes, (BATCH,))
-    many = any(knob.name == "proxies_per_class" for knob in parameters_of(LOSSES[name]))
-    knobs = {"proxies_per_class": proxies_per_class} if many else {}
+    has_several = any(knob.name == "proxies_per_class" for knob in parameters_of(LOSSES[name]))
+    knobs = {"proxies_per_class": proxies_per_class} if has_several else {}
     loss = build_loss(name, num_classes=classes, embedding_dim=DIMENSION, **knobs)
     assert isinstance(loss, ProxyLoss)
-    other = peer(name, classes, proxies_per_class)
+    counterpart = peer(name, classes, proxies_per_class)
     contestants = [proxy_floor(embeddings, loss.proxies), step(loss, embeddings, labels)]
-    contestants += [step(other, embeddings, labels)] if other else []
+    contestants += [step(counterpart, embeddings, labels)] if counterpart else []
     floors, own, *theirs = measure(contestants, repeats)
     factor = median(mine / least for mine, least in zip(own, floors, strict=True))
     gain = median(slow / mine for slow, mine in zip(theirs[0], own, strict=True)) if theirs else None
-    kept = (factor <= GOAL or not many) and (gain is None or gain >= 1)
+    is_met = (factor <= GOAL or not has_several) and (gain is None or gain >= 1)
     line = f"{name:14} C={classes:<6} K={loss.proxies.shape[1]:<3} {1e3 * median(own):8.2f} {factor:12.2f}"
-    line += f" {GOAL if many else '':>5} {'' if gain is None else f'{gain:.2f}':>11}"
-    print(line + ("" if kept else "   MISSED"), flush=True)
-    return kept
+    line += f" {GOAL if has_several else '':>5} {'' if gain is None else f'{gain:.2f}':>11}"
+    print(line + ("" if is_met else "   MISSED"), flush=True)
+    return is_met
 
 
-def main(repeats: int) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=21)
+    repeats = parser.parse_args().repeats
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, CPU, {torch.get_num_threads()} thread(s), B = {BATCH}, d = {DIMENSION}")
     print(f"{'loss':14} {'classes':8} {'K':5} {'step [ms]':>8} {'step / floor':>12} {'goal':>5} {'peer / step':>11}")
     names = [name for name, cls in LOSSES.items() if issubclass(cls, ProxyLoss)]
-    kept = [report(name, *shape, repeats) for shape in SHAPES for name in names]
-    return 0 if all(kept) else 1
+    met = [report(name, *shape, repeats) for shape in SHAPES for name in names]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 21))
+    sys.exit(main())

@@ -1,12 +1,12 @@
-"""What the training loop costs beside the mathematics. Prints ratios; blocks are interleaved and medians taken.
+"""Measure the overhead of the training loop. Prints ratios of medians; contestants take turns.
 
     images/s of our loop over a bare PyTorch loop        same network, loss, optimizer, pictures in memory; goal >= 0.97
     cached pictures over decoding JPEG for every batch   crops of 227, and stored squares of 64; goal >= 5
     share of a default trial spent in evaluation         glyphs, 400 steps; goal < 0.10
-    share spent on what it leaves to look at             looks at directions, histogram, sheet; goal < 0.03
-    two workers over one worker of two threads           wall time of the same steps; 1 is a draw
+    share of a trial spent on evidence                   snapshots of watched pictures, histogram, sheet; goal < 0.03
+    two workers over one worker of two threads           elapsed time of the same steps; above 1 two workers are faster
 
-CPU figures are CPU seconds of this process, which other programs on the machine disturb least.
+CPU times are processor time of this process, which other load affects least.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import argparse
 import io
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import torch
 import torch.multiprocessing as mp
+from gpu import medians, seconds, start_run
 from PIL import Image
 
 from trainables import distributed, training
@@ -47,37 +48,7 @@ def configuration(**more: object) -> TrialConfig:
     return resolve(*layers).config
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """CPU seconds, or seconds until a CUDA device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        return time.perf_counter() - start
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
-    """Median seconds of each, taking turns."""
-    for work in contestants.values():
-        work()
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, work in contestants.items():
-            taken[name].append(seconds(work, device))
-    return {name: median(values) for name, values in taken.items()}
-
-
-def begin(config: TrialConfig, device: torch.device, folder: str, **context: int) -> training.Run:
-    own = FolderContext(Path(folder), device, **context)  # type: ignore[arg-type]
-    training.prepare_process(config, own)
-    return training.start_or_resume(config, own, build_learner(config, own))
-
-
-def steps(run: training.Run, count: int) -> None:
+def take_steps(run: training.Run, count: int) -> None:
     for _ in range(count):
         run.recent.append(training.update(run))
         run.state.step += 1
@@ -86,7 +57,7 @@ def steps(run: training.Run, count: int) -> None:
 
 
 def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> Callable[[int], None]:
-    """The same step without us: batches drawn beforehand, pictures in memory as one tensor."""
+    """Return a plain PyTorch loop with the same steps: batches drawn before, pictures in memory as one tensor."""
     learner = build_learner(config, run.context)
     network, loss, regularizer = learner.network, learner.loss, learner.regularizer
     optimizer = build_optimizer(config.optim, network, loss)
@@ -95,7 +66,7 @@ def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> C
     labels = torch.from_numpy(learner.pictures.labels)
     network.train()
 
-    def go(count: int) -> None:
+    def run_loop(count: int) -> None:
         for step in range(count):
             batch = batches[step % len(batches)]
             pictures, classes = images[batch].to(device), labels[batch].to(device)
@@ -105,32 +76,30 @@ def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> C
             value.backward()
             optimizer.step()
 
-    return go
+    return run_loop
 
 
 def loop_overhead(device: torch.device, rounds: int) -> None:
     config = configuration() if device.type == "cpu" else configuration(**{"training.precision": "bf16"})
     with tempfile.TemporaryDirectory() as folder:
-        run = begin(config, device, folder)
+        run = start_run(config, FolderContext(Path(folder), device))
         bare = bare_loop(config, run, device)
-        # Short blocks and many of them: both meet the same neighbours on the machine.
-        taken = interleaved({"ours": lambda: steps(run, 5), "bare": lambda: bare(5)}, 8 * rounds, device)
-    rate = 5 * config.batch.batch_size / taken["ours"]
-    print(
-        f"loop over bare loop, {device.type}: {taken['bare'] / taken['ours']:.3f}  ({rate:,.0f} images/s; goal >= 0.97)"
-    )
+        # Many short blocks, so that other load affects both alike.
+        taken = medians({"ours": lambda: take_steps(run, 5), "bare": lambda: bare(5)}, 8 * rounds, device)
+    rate, ratio = 5 * config.batch.batch_size / taken["ours"], taken["bare"] / taken["ours"]
+    print(f"loop over bare loop, {device.type}: {ratio:.3f}  ({rate:,.0f} images/s; goal >= 0.97)")
 
 
 def photographs(count: int, width: int, height: int) -> list[Image.Image]:
-    """Smooth shapes with grain, which compress about as photographs do."""
+    """Return smooth shapes with grain, which compress about as well as photographs."""
     draw = np.random.default_rng(0)
-    made = []
+    pictures = []
     for _ in range(count):
         coarse = Image.fromarray(draw.integers(0, 256, (12, 16, 3), dtype=np.uint8))
         smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
         grain = draw.integers(-12, 13, (height, width, 3))
-        made.append(Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8)))
-    return made
+        pictures.append(Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8)))
+    return pictures
 
 
 def encode(picture: Image.Image) -> bytes:
@@ -140,17 +109,17 @@ def encode(picture: Image.Image) -> bytes:
 
 
 def cache_gain(rounds: int) -> None:
-    """Random crops of 227 from pictures of 500 x 375, and squares of 64 without augmentation."""
+    """Compare random crops of 227 from pictures of 500 x 375, and squares of 64 without augmentation."""
     pictures, device = photographs(64, 500, 375), torch.device("cpu")
     encoded = [encode(picture) for picture in pictures]
     augmentation = build_augmentation("crop_flip")
     assert augmentation is not None
-    everyone, sizes = np.arange(64), np.tile([375, 500], (64, 1))
+    batch, sizes = np.arange(64), np.tile([375, 500], (64, 1))
 
     def decode_crops() -> torch.Tensor:
-        made = augmentation.decide(sizes, seed=0, step=0)
+        drawn = augmentation.decide(sizes, seed=0, step=0)
         rows = []
-        for data, (top, left, height, width), flip in zip(encoded, made.windows.tolist(), made.flips, strict=True):
+        for data, (top, left, height, width), flip in zip(encoded, drawn.windows.tolist(), drawn.flips, strict=True):
             picture = Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
             picture = picture.resize((227, 227), Image.Resampling.BILINEAR)
             rows.append(np.asarray(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else picture))
@@ -170,11 +139,11 @@ def cache_gain(rounds: int) -> None:
             ragged[i][:] = pixels
         crops = Views(ragged, augmentation, seed=0)
         squares = Views(np.stack([np.asarray(p.resize((64, 64))) for p in pictures]), None, seed=0)
-        taken = interleaved(
+        taken = medians(
             {
-                "cached crops": lambda: crops.train(everyone, step=0),
+                "cached crops": lambda: crops.train(batch, step=0),
                 "decoded crops": decode_crops,
-                "cached squares": lambda: [squares.train(everyone, step=0) for _ in range(20)],
+                "cached squares": lambda: [squares.train(batch, step=0) for _ in range(20)],
                 "decoded squares": decode_squares,
             },
             rounds,
@@ -188,29 +157,30 @@ def cache_gain(rounds: int) -> None:
 def evaluation_share() -> None:
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
-        run = begin(config, device, folder)
-        training_time = seconds(lambda: steps(run, run.learner.total_steps), device)
-        judged = run.learner.total_steps // config.training.eval_every
+        run = start_run(config, FolderContext(Path(folder), device))
+        training_time = seconds(lambda: take_steps(run, run.learner.total_steps), device)
+        evaluations = run.learner.total_steps // config.training.eval_every
         validated = run.learner.validate()
-        judging = judged * seconds(run.learner.validate, device)
-        judging += seconds(lambda: run.learner.test(validated), device)
-    print(f"evaluation's share of a default trial: {judging / (judging + training_time):.3f}  (goal < 0.10)")
+        evaluation_time = evaluations * seconds(run.learner.validate, device)
+        evaluation_time += seconds(lambda: run.learner.test(validated), device)
+    share = evaluation_time / (evaluation_time + training_time)
+    print(f"evaluation's share of a default trial: {share:.3f}  (goal < 0.10)")
 
 
 def evidence_share(rounds: int) -> None:
-    """Looks at directions and the evidence of every evaluation, the last of which is drawn and written."""
+    """Time snapshots of watched pictures, the evidence of every evaluation and the files of the last one."""
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
-        run = begin(config, device, folder)
+        run = start_run(config, FolderContext(Path(folder), device))
         learner, total = run.learner, run.learner.total_steps
         part, count = learner.split.validation, config.evaluation.sheet_queries
         embeddings, _ = learner.embed(part)
         evidence = learner.validate().evidence
-        every = directions.interval(total, training.LOG_EVERY)
-        taken = interleaved(
+        interval = directions.interval(total, training.LOG_EVERY)
+        taken = medians(
             {
-                "ten steps": lambda: steps(run, 10),
-                "look": learner.directions,
+                "ten steps": lambda: take_steps(run, 10),
+                "snapshot": learner.watched,
                 "evidence": lambda: evidence_of(
                     learner.split,
                     embeddings,
@@ -222,23 +192,24 @@ def evidence_share(rounds: int) -> None:
             device,
         )
     evaluations = -(-total // config.training.eval_every)
-    extra = (1 + total // every) * taken["look"] + evaluations * taken["evidence"] + taken["files"]
-    loop = total / 10 * taken["ten steps"]
-    per_thousand = taken["look"] / (100 * taken["ten steps"])
-    print(f"evidence's share of a trial of {total} steps: {extra / (loop + extra):.3f}  (goal < 0.03)")
-    print(f"a look every 1000 steps over those steps: {per_thousand:.4f}")
+    extra = (1 + total // interval) * taken["snapshot"] + evaluations * taken["evidence"] + taken["files"]
+    steps = total / 10 * taken["ten steps"]
+    per_thousand = taken["snapshot"] / (100 * taken["ten steps"])
+    print(f"evidence's share of a trial of {total} steps: {extra / (steps + extra):.3f}  (goal < 0.03)")
+    print(f"one snapshot over 1000 steps: {per_thousand:.4f}")
 
 
 def worker(rank: int, world_size: int, folder: str, count: int) -> None:
     torch.set_num_threads(3 - world_size)
     config = configuration()
-    meeting = f"file://{folder}/meet-{world_size}"
-    with distributed.process_group(rank=rank, world_size=world_size, init_method=meeting):
-        run = begin(config, torch.device("cpu"), folder, rank=rank, world_size=world_size, threads=3 - world_size)
-        steps(run, 5)
+    rendezvous = f"file://{folder}/meet-{world_size}"
+    with distributed.process_group(rank=rank, world_size=world_size, init_method=rendezvous):
+        threads = 3 - world_size
+        run = start_run(config, FolderContext(Path(folder), torch.device("cpu"), rank, world_size, threads))
+        take_steps(run, 5)
         distributed.barrier()
         start = time.perf_counter()
-        steps(run, count)
+        take_steps(run, count)
         distributed.barrier()
         if rank == 0:
             (Path(folder) / f"seconds-{world_size}").write_text(str(time.perf_counter() - start))

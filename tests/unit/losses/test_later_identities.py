@@ -144,13 +144,13 @@ def study():
 
 @pytest.mark.parametrize("name", ["proxy_nca", "proxy_anchor", "soft_triple", "mpa", "mpa_dw", "mpa_ap"])
 def test_identity_71_types_of_gradients_are_as_printed(study, name):
-    assert study.measured(name) == study.PRINTED[name]
+    assert study.measure_row(name) == study.PRINTED[name]
     assert name in study.PRINTED
 
 
 def test_identity_71_influence_is_the_second_derivative(study):
     """Of SoftTriple, one cross entropy a sample: la^2 / B (diag(p) - p p^T) within a sample, 0 across."""
-    similarity, labels = study.toy()
+    similarity, labels = study.toy_batch()
     loss = study.toy_loss("soft_triple")
     table = study.influence(loss, similarity, labels)
     margin = torch.nn.functional.one_hot(labels, similarity.shape[1]) * loss.delta
