@@ -1,13 +1,13 @@
-"""Trials a minute of heads on stored features: this project beside plain Ray Tune, Optuna with joblib, and a bare pool.
+"""Compare trials per minute of heads on stored features with plain Ray Tune, Optuna with joblib, and a process pool.
 
     python benchmarks/features.py [--trials 40] [--steps 400]      # some minutes
-    python benchmarks/features.py --memory 3000                    # the driver's memory over as many trials of one step
+    python benchmarks/features.py --memory 3000                    # the driver's memory over 3,000 trials of one step
 
-A trial is `trainables.training.train` of a linear head with batches of 90 and its evaluation on validation classes; it
-stores its head for the test. The *floor* is a pool of processes that are there already, as many as cores; it runs first
-and last. Ours is a whole sweep with ledger and MLflow, from the first trial's start to the last one's end; start and
-report are in a row of their own. A *bare loop* is the head's steps alone: no evaluation, no files. A busy machine spoils
-the clock, so processor time is measured too: of all processes that a contender starts.
+A trial is `trainables.training.train` of a linear head with batches of 90. It evaluates on validation classes and
+stores its head for the test. The *floor* is a pool of running processes, one per core, timed first and last. Ours is a
+sweep with ledger and MLflow, from the start of the first trial to the end of the last; another row includes start and
+report. A *bare loop* has only the head's steps: no evaluation, no files. Processor time covers all processes that a
+contestant starts; unlike elapsed time it is hardly affected by other load.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 SLOTS = len(os.sched_getaffinity(0))
+MARK = "TUNE_DML_BENCHMARK"
+os.environ.setdefault(MARK, str(os.getpid()))
 SWEEP = """
 parameters: {{loss.scale: {{values: {values}}}}}
 metric: {{name: val/recall_at_1, goal: maximize}}
@@ -51,7 +53,7 @@ def config_of(root: str, number: int, steps: int) -> Any:
     return resolve(*layers, Layer("seed", {"seed": number % 5})).config
 
 
-def trial(root: str, number: int, steps: int) -> float:
+def run_trial(root: str, number: int, steps: int) -> float:
     import torch
 
     from trainables.context import FolderContext
@@ -62,8 +64,8 @@ def trial(root: str, number: int, steps: int) -> float:
         return train(config_of(root, number, steps), context).metrics["val/recall_at_1"]
 
 
-def loop(root: str, number: int, steps: int) -> float:
-    """Take the steps of a trial, and nothing else."""
+def run_bare_loop(root: str, number: int, steps: int) -> float:
+    """Take the steps of a trial, without evaluation and files."""
     import torch
 
     from trainables.context import FolderContext
@@ -84,73 +86,78 @@ def loop(root: str, number: int, steps: int) -> float:
     return float(value.detach())
 
 
-def pooled(pool: ProcessPoolExecutor, work: Callable[..., float], root: str, trials: int, steps: int) -> float:
-    begun = time.perf_counter()
+def run_pool(pool: ProcessPoolExecutor, work: Callable[..., float], root: str, trials: int, steps: int) -> None:
     list(pool.map(work, [root] * trials, range(trials), [steps] * trials))
-    return time.perf_counter() - begun
 
 
-def by_tune(root: str, trials: int, steps: int) -> float:
-    import ray
+def tune_grid(work: Callable[[Any], float], values: list[Any], folder: str) -> None:
+    """Run one trial per value with plain Ray Tune."""
     from ray import tune
 
-    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    def function(config: dict[str, Any]) -> None:
+        tune.report({"value": work(config["value"])})
 
-    def function(config: dict[str, int]) -> None:
-        tune.report({"value": trial(root, config["number"], steps)})
-
-    begun = time.perf_counter()
     tune.Tuner(
         tune.with_resources(function, {"cpu": 1}),
-        param_space={"number": tune.grid_search(list(range(trials)))},
+        param_space={"value": tune.grid_search(values)},
         tune_config=tune.TuneConfig(reuse_actors=True),
-        run_config=tune.RunConfig(storage_path=str(Path("tune").absolute()), verbose=0),
+        run_config=tune.RunConfig(storage_path=folder, verbose=0),
     ).fit()
-    seconds = time.perf_counter() - begun
+
+
+def run_ray_tune(root: str, trials: int, steps: int) -> None:
+    import ray
+
+    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    tune_grid(lambda number: run_trial(root, number, steps), list(range(trials)), str(Path("tune").absolute()))
     ray.shutdown()
-    return seconds
 
 
-def by_optuna(root: str, trials: int, steps: int) -> float:
-    """Run one study in as many processes as cores, joined by joblib, in a SQLite storage."""
+def run_optuna(root: str, trials: int, steps: int) -> None:
+    """Run one study in a joblib process per core, with SQLite storage."""
     import joblib
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(storage="sqlite:///optuna.db", direction="maximize")
 
-    def some(count: int) -> None:
+    def optimize(count: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        mine = optuna.load_study(study_name=study.study_name, storage="sqlite:///optuna.db")
-        mine.optimize(lambda asked: trial(root, asked.suggest_int("number", 0, trials), steps), n_trials=count)
+        shared = optuna.load_study(study_name=study.study_name, storage="sqlite:///optuna.db")
+        shared.optimize(lambda trial: run_trial(root, trial.suggest_int("number", 0, trials), steps), n_trials=count)
 
-    begun = time.perf_counter()
-    joblib.Parallel(SLOTS)(joblib.delayed(some)(trials // SLOTS) for _ in range(SLOTS))
-    return time.perf_counter() - begun
+    joblib.Parallel(SLOTS)(joblib.delayed(optimize)(trials // SLOTS) for _ in range(SLOTS))
 
 
-def by_us(root: str, trials: int, steps: int) -> tuple[float, float]:
-    """Return the times of the first start and the last end in the ledger."""
+def sweep_command(root: str, values: list[float], steps: int) -> list[str]:
+    """Write a sweep file; return the command that runs it."""
+    Path("heads.yaml").write_text(SWEEP.format(values=values, root=root, steps=steps))
+    return [sys.executable, "-m", "tune_dml.cli", "sweep", "heads.yaml", "--tracking-uri", "sqlite:///mlflow.db"]
+
+
+def run_sweep(root: str, trials: int, steps: int) -> tuple[float, float]:
+    """Run a sweep; return the times of the first start and the last end in its ledger."""
     from tune_dml.record.ledger import read_events
 
-    values = [5 + number for number in range(trials // 5)]
-    Path("heads.yaml").write_text(SWEEP.format(values=values, root=root, steps=steps))
-    command = [sys.executable, "-m", "tune_dml.cli", "sweep", "heads.yaml", "--tracking-uri", "sqlite:///mlflow.db"]
+    command = sweep_command(root, [5 + number for number in range(trials // 5)], steps)
     subprocess.run(command, check=True, capture_output=True)
     times = [event.time for event in read_events(Path("sweeps/heads")) if event.kind in {"started", "ended"}]
     return min(times), max(times)
 
 
-class ProcessorTime(threading.Thread):
-    """Adds up the processor time of this process and of all that it starts, also of those that Ray starts."""
+class UsageSampler(threading.Thread):
+    """Samples the processor time of this process and all that it starts, and the memory of this process.
+
+    Processes are recognised by a variable in their environment, because Ray's daemons leave the process tree.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._mark = f"FEATURES_BENCHMARK={os.getpid()}".encode()
-        os.environ["FEATURES_BENCHMARK"] = str(os.getpid())
+        self._mark = f"{MARK}={os.environ[MARK]}".encode()
         self._ours = {str(os.getpid()): True}
         self._spent: dict[str, float] = {}
-        self.history: list[tuple[float, float]] = []
+        self.history: list[tuple[float, float, int]] = []
+        """Time, processor seconds so far, resident bytes."""
 
     def run(self) -> None:
         """Sample five times a second."""
@@ -159,7 +166,7 @@ class ProcessorTime(threading.Thread):
             time.sleep(0.2)
 
     def sample(self) -> float:
-        """Return the seconds so far."""
+        """Return the processor seconds so far."""
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if process not in self._ours:
@@ -168,23 +175,25 @@ class ProcessorTime(threading.Thread):
                     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
                     self._spent[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             except OSError:
-                continue  # it has ended, or is another user's
-        self.history.append((time.time(), sum(self._spent.values())))
+                continue  # the process has ended, or belongs to another user
+        self.history.append((time.time(), sum(self._spent.values()), resident(os.getpid())))
         return self.history[-1][1]
 
     def between(self, first: float, last: float) -> float:
-        """Return the seconds spent between two times."""
-        times, totals = zip(*self.history, strict=True)
+        """Return the processor seconds between two times."""
+        times, totals, _ = zip(*self.history, strict=True)
         return totals[min(bisect(times, last), len(totals) - 1)] - totals[max(bisect(times, first) - 1, 0)]
 
+    def memory_at(self, moment: float) -> float:
+        """Return the resident memory of this process at a time, in MB."""
+        return min(self.history, key=lambda sample: abs(sample[0] - moment))[2] / 1e6
 
-def driver_memory(root: str, trials: int) -> None:
-    """Run a sweep of tiny trials, and print its driver's resident memory as they end."""
-    values = [round(1 + number / 100, 2) for number in range(trials // 5)]
-    Path("heads.yaml").write_text(SWEEP.format(values=values, root=root, steps=1))
-    command = [sys.executable, "-m", "tune_dml.cli", "sweep", "heads.yaml", "--tracking-uri", "sqlite:///mlflow.db"]
+
+def measure_driver_memory(root: str, trials: int) -> None:
+    """Run a sweep of trials of one step; print its driver's resident memory by the number of ended trials."""
+    command = sweep_command(root, [round(1 + number / 100, 2) for number in range(trials // 5)], 1)
     sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    ledger, ended, read, seen = Path("sweeps/heads/ledger.jsonl"), 0, 0, list[tuple[int, int]]()
+    ledger, ended, read, samples = Path("sweeps/heads/ledger.jsonl"), 0, 0, list[tuple[int, int]]()
     while sweep.poll() is None:
         time.sleep(0.5)
         if ledger.exists():
@@ -192,22 +201,23 @@ def driver_memory(root: str, trials: int) -> None:
                 file.seek(read)
                 new = file.read()
             read, ended = read + len(new), ended + new.count(b'"kind":"ended"') + new.count(b'"kind": "ended"')
-            seen.append((ended, max(map(_resident, _family(sweep.pid)), default=0)))
-    begun = next((size for count, size in seen if count >= trials // 10), 0)
-    last = max((size for count, size in seen if count < trials), default=0)
+            samples.append((ended, max(map(resident, _with_children(sweep.pid)), default=0)))
+    first = next((size for count, size in samples if count >= trials // 10), 0)
+    last = max((size for count, size in samples if count < trials), default=0)
     for part in range(1, 11):
-        size = next((size for count, size in seen if count >= trials * part // 10), 0)
+        size = next((size for count, size in samples if count >= trials * part // 10), 0)
         print(f"{trials * part // 10:8d} trials   {size / 2**20:6.0f} MB")
-    print(f"{(last - begun) / (0.9 * trials) / 1000:.1f} kB a trial; exit code {sweep.returncode}")
+    print(f"{(last - first) / (0.9 * trials) / 1000:.1f} kB a trial; exit code {sweep.returncode}")
 
 
-def _family(pid: int) -> list[int]:
-    """Return a process and its children: the sweep's driver is a child of its supervisor."""
+def _with_children(pid: int) -> list[int]:
+    """Return a process and its children: the driver is a child of its supervisor."""
     tasks = Path(f"/proc/{pid}/task/{pid}/children")
     return [pid, *map(int, tasks.read_text().split())] if tasks.exists() else [pid]
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
+    """Return the resident memory of a process in bytes; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -216,48 +226,44 @@ def _resident(pid: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--memory", type=int, default=0, help="trials of the measurement of memory alone")
+    parser.add_argument("--memory", type=int, default=0, help="measure only the driver's memory, over this many trials")
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--steps", type=int, default=400)
-    asked = parser.parse_args()
-    root, trials, steps = str(Path("store").absolute()), asked.trials // 10 * 10, asked.steps
+    options = parser.parse_args()
+    root, trials, steps = str(Path("store").absolute()), options.trials // 10 * 10, options.steps
     from helpers.features import stored
 
-    if asked.memory:
+    if options.memory:
         stored(Path(root), classes=200, dimension=64)
-        driver_memory(root, asked.memory)
+        measure_driver_memory(root, options.memory)
         return
-    stored(Path(root), classes=582, each=20, dimension=64)  # as many as the glyphs have
-    clock, rows = ProcessorTime(), list[tuple[str, float, float]]()
-    clock.start()
+    stored(Path(root), classes=582, each=20, dimension=64)  # the sizes of glyphs
+    sampler, rows = UsageSampler(), list[tuple[str, float, float]]()
+    sampler.start()
 
     def measure(name: str, run: Callable[[], object]) -> None:
-        begun, spent = time.perf_counter(), clock.sample()
+        started, spent = time.perf_counter(), sampler.sample()
         run()
-        rows.append((name, time.perf_counter() - begun, clock.sample() - spent))
+        rows.append((name, time.perf_counter() - started, sampler.sample() - spent))
 
     with ProcessPoolExecutor(SLOTS, mp_context=get_context("spawn")) as pool:
-        pooled(pool, trial, root, SLOTS, 20)  # imports
-        measure("bare loop of the steps alone", lambda: pooled(pool, loop, root, trials, steps))
-        measure("floor: bare trials in a pool", lambda: pooled(pool, trial, root, trials, steps))
-        measure("plain Ray Tune, reuse_actors", lambda: by_tune(root, trials, steps))
-        measure("Optuna with joblib", lambda: by_optuna(root, trials, steps))
-        first, last = time.time(), time.time()
-
-        def sweep() -> None:
-            nonlocal first, last
-            first, last = by_us(root, trials, steps)
-
-        measure("tune-dml, with start and report", sweep)
-        rows.append(("tune-dml, ledger and MLflow", last - first, clock.between(first, last)))
-        measure("floor again", lambda: pooled(pool, trial, root, trials, steps))
+        run_pool(pool, run_trial, root, SLOTS, 20)  # imports
+        measure("bare loop without evaluation", lambda: run_pool(pool, run_bare_loop, root, trials, steps))
+        measure("floor: bare trials in a pool", lambda: run_pool(pool, run_trial, root, trials, steps))
+        measure("plain Ray Tune, reuse_actors", lambda: run_ray_tune(root, trials, steps))
+        measure("Optuna with joblib", lambda: run_optuna(root, trials, steps))
+        span = list[float]()
+        measure("tune-dml, with start and report", lambda: span.extend(run_sweep(root, trials, steps)))
+        first, last = span
+        rows.append(("tune-dml, ledger and MLflow", last - first, sampler.between(first, last)))
+        measure("floor again", lambda: run_pool(pool, run_trial, root, trials, steps))
     print(f"{trials} trials of {steps} steps, {SLOTS} slots; load {os.getloadavg()[0]:.1f}")
-    print(f"{'':34s} trials/min   processor s a trial   trials/min of {SLOTS} whole cores")
+    print(f"{'':34s} trials/min   processor s a trial   trials/min of {SLOTS} full cores")
     for name, seconds, spent in rows:
         print(f"{name:34s} {60 * trials / seconds:10.0f} {spent / trials:16.2f} {60 * SLOTS * trials / spent:18.0f}")
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
         main()

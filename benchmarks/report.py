@@ -1,9 +1,9 @@
-"""A report of 10,000 trials: 100 cells x 100 seeds, each with 50 evaluations and 1,460 hits, from the ledger to files on disk.
+"""Time the report of 10,000 trials: 100 cells x 100 seeds, each with 50 evaluations and 1,460 hits.
 
     python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
 
-Prints seconds for each step, those of its line in `tune-dml list` too, and the peak of memory. A sweep is written first,
-straight into the ledger's files, untimed.
+Prints seconds to read the ledger, to write the sweep's line in `tune-dml list` and to write the report, and peak
+memory. The sweep is simulated, which is not timed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import resource
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +31,12 @@ from tune_dml.report import headline, write_report  # noqa: E402
 from tune_dml.space import Grid, Knob  # noqa: E402
 
 
-def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
-    """A sweep whose curve has its top inside, noise 1, seeds 1."""
+def write_sweep(folder: Path, cells: int, seeds: int, rows: int) -> None:
+    """Write a sweep with an interior optimum, unit noise and unit seed effects."""
     values = tuple(round(float(value), 6) for value in np.geomspace(0.001, 1.0, cells - 1))
     space = rho_space(scientific=(Knob(RHO.path, Grid(values, scale="log"), symbol="rho"),), fixed=SETTINGS)
     plan = plan_of(space=space, name=folder.name, seeds=seeds)
-    os.fsync = lambda _: None  # a scratch folder needs no protection from power cuts
+    os.fsync = lambda _: None  # a temporary folder needs no protection against power cuts
     driver = Driver(folder, plan)
     driver.session()
     random = np.random.default_rng(0)
@@ -50,43 +51,41 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             path = trial_folder(folder, trial.key) / "history.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             curve = number - 20 * np.exp(-np.arange(1, rows + 1) / (rows / 5))
-            lines = [
-                {"step": 10 * (i + 1), "time": float(i), METRIC: round(float(value), 4), "train/loss": round(1 / (i + 1), 4),
-                 "train/norm_mean": 8 - 0.05 * i, "train/norm_variance": round(5 / (i + 1), 4)}
-                for i, value in enumerate(curve)
-            ]  # fmt: skip
+            lines = []
+            for i, value in enumerate(curve):
+                norms = {"train/norm_mean": 8 - 0.05 * i, "train/norm_variance": round(5 / (i + 1), 4)}
+                figures = {METRIC: round(float(value), 4), "train/loss": round(1 / (i + 1), 4), **norms}
+                lines.append({"step": 10 * (i + 1), "time": float(i), **figures})
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             hits = Hits.of(random.random(len(labels)) < number / 100, labels, np.arange(len(labels)))
             (path.parent / hits_file("val")).write_bytes(hits.data())
             metrics = {METRIC: number, "val/map_at_r": number / 2, "train/loss": 0.1}
-            ledger.write(
-                event_of(
-                    "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows
-                )
-            )
+            end = {"status": "finished", "reason": "", "metrics": metrics, "seconds": 12.0, "step": 10 * rows}
+            ledger.write(event_of("ended", trial.key, **end))
 
 
 def main() -> None:
-    """Write the sweep, then time its report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Write a sweep, then time its report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("cells", 100), ("seeds", 100), ("rows", 50)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "big"
-        write(folder, asked.cells, asked.seeds, asked.rows)
-        began = time.perf_counter()
+        write_sweep(folder, options.cells, options.seeds, options.rows)
+        times = [time.perf_counter()]
         results = results_of(folder)
-        read = time.perf_counter()
+        times.append(time.perf_counter())
         headline(results)
-        said = time.perf_counter()
+        times.append(time.perf_counter())
         files = write_report(results, Path(scratch) / "report")
-        done = time.perf_counter()
+        times.append(time.perf_counter())
         page = files.html.stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    read, line, report = (end - start for start, end in pairwise(times))
     print(
-        f"{len(results.trials)} trials: {read - began:.1f} s to read, {said - read:.1f} s for its line, "
-        f"{done - said:.1f} s to report, peak {peak:.2f} GB, page {page:.1f} MB"
+        f"{len(results.trials)} trials: {read:.1f} s to read, {line:.1f} s for the line, {report:.1f} s to report, "
+        f"peak {peak:.2f} GB, page {page:.1f} MB"
     )
 
 

@@ -1,14 +1,14 @@
-"""Trials that a search needs to come within noise of a grid's best, and the time that searching and planning take.
+"""Count the trials that a search needs to come within noise of a grid's best; time proposals and planning.
 
     python benchmarks/search.py            # 20 searches a row, about five minutes
     python benchmarks/search.py --quick    # 5 searches a row
     python benchmarks/search.py --atlas sweeps/atlas/atlas.parquet     # regret of searches replayed on an atlas
 
-The surface has three knobs with a top inside the range, an interaction, noise of 1 and a seed effect of 1; its grid has
-5 x 4 x 5 cells x 3 paired seeds. "Within noise" is within the standard error of a cell's mean below the grid's best true
-value. Ours (`gp`, `tpe`) proposes cells and runs three paired seeds of each, and recommends the best mean. Plain
-OptunaSearch (Ray Tune's, default sampler) is asked for one trial at a time, each with a seed of its own, and recommends its
-best number. Times are processor times.
+The surface has three knobs, an interior optimum, an interaction, noise of 1 and a seed effect of 1. Its grid has 5 x 4
+x 5 cells with 3 paired seeds. "Within noise" means at most one standard error of a cell's mean below the grid's best
+true value. Our searches (`gp`, `tpe`) run three paired seeds of each proposed cell and recommend the best mean. Plain
+OptunaSearch (Ray Tune's, default sampler) runs one trial at a time, each with another seed, and recommends its best
+number. Times are processor times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import argparse
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from trainables.registries import methods_of
-from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.replay import Surface, surfaces
 from tune_dml.running.search.optuna_search import Proposals
@@ -43,7 +44,7 @@ GRID_TRIALS = SEEDS * math.prod(map(len, GRID.values()))
 
 
 def truth(knobs: Mapping[str, Value]) -> float:
-    """The surface, in points: 4 deep in each knob, an interaction of learning rate and rho."""
+    """Return the true value of a point: up to 4 points lost per knob, an interaction of learning rate and rho."""
     lr = math.log10(float(knobs[LR])) / 2 + 1.5
     margin = (float(knobs[MARGIN]) - 0.25) / 0.2
     rho = math.log10(float(knobs[RHO])) + 1
@@ -53,10 +54,10 @@ def truth(knobs: Mapping[str, Value]) -> float:
 ENOUGH = max(truth(dict(zip(GRID, point, strict=True))) for point in product(*GRID.values())) - NOISE / math.sqrt(SEEDS)
 
 
-def settles_within(recommended: Iterator[tuple[int, float]], most: int) -> float:
-    """Trials after which the recommended point stays within noise of the grid's best, up to `most`; infinite where never."""
+def trials_until_settled(recommendations: Iterator[tuple[int, float]], most: int) -> float:
+    """Return the trials after which the recommendation stays within noise of the grid's best; infinite if never."""
     since = math.inf
-    for trials, true in recommended:
+    for trials, true in recommendations:
         if trials > most:
             break
         if true < ENOUGH:
@@ -67,8 +68,9 @@ def settles_within(recommended: Iterator[tuple[int, float]], most: int) -> float
 
 
 def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "triplet") -> Plan:
-    """A plan on the digits, for its cells alone."""
-    needed = {f"loss.{name}": value for name, value in methods_of("loss")[loss].example.items()}  # type: ignore[attr-defined]
+    """Return a plan on the digits, of which only the cells are used."""
+    example = methods_of("loss")[loss].example  # type: ignore[attr-defined]
+    needed = {f"loss.{name}": value for name, value in example.items()}
     fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
     fixed |= {path: value for path, value in needed.items() if path not in {knob.path for knob in knobs}}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
@@ -78,28 +80,37 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "
     return make_plan(replace(study, arms=arms), "d" * 64)
 
 
-def ours(method: str, number: int, cells: int) -> Iterator[tuple[int, float]]:
-    """(trials so far, true value of the recommended cell), one cell at a time."""
+def recommend(
+    proposals: Proposals, result_of: Callable[[PlannedTrial], float], truth_of: Callable[[Mapping[str, Value]], float]
+) -> Iterator[tuple[int, float]]:
+    """Yield (trials so far, truth of the recommended cell) after each cell of a search."""
+    best, true, trials = -math.inf, math.nan, 0
+    results: dict[str, list[float]] = {}
+    while (trial := proposals.next_trial()) is not None:
+        numbers = results.setdefault(trial.cell.digest, [])
+        numbers.append(float(result_of(trial)))
+        proposals.ended(trial.key, numbers[-1])
+        trials += 1
+        if len(numbers) == SEEDS:
+            if (mean := sum(numbers) / SEEDS) > best:
+                best, true = mean, truth_of(trial.cell.knobs)
+            yield trials, true
+
+
+def our_search(method: str, number: int, cells: int) -> Iterator[tuple[int, float]]:
+    """Search the surface with one of our methods."""
     rng = np.random.default_rng(number)
     shifts = rng.standard_normal(SEEDS)
     search = Search(method, num_samples=cells, seed=number, window=1)  # type: ignore[arg-type]
-    proposals = Proposals(plan_of(RANGES, search), known={})
-    best, at, trials = -math.inf, math.nan, 0
-    sums: dict[str, list[float]] = {}
-    while (trial := proposals.next_trial()) is not None:
-        value = truth(trial.cell.knobs) + shifts[trial.seed] + NOISE * rng.standard_normal()
-        proposals.ended(trial.key, float(value))
-        trials += 1
-        numbers = sums.setdefault(trial.cell.digest, [])
-        numbers.append(float(value))
-        if len(numbers) == SEEDS:
-            if (mean := sum(numbers) / SEEDS) > best:
-                best, at = mean, truth(trial.cell.knobs)
-            yield trials, at
+    return recommend(
+        Proposals(plan_of(RANGES, search), known={}),
+        lambda trial: truth(trial.cell.knobs) + shifts[trial.seed] + NOISE * rng.standard_normal(),
+        truth,
+    )
 
 
-def plain(number: int, most: int) -> Iterator[tuple[int, float]]:
-    """The same of Ray Tune's OptunaSearch, a seed a trial."""
+def optuna_search(number: int, most: int) -> Iterator[tuple[int, float]]:
+    """Search the surface with Ray Tune's OptunaSearch, one seed per trial."""
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch
 
@@ -107,28 +118,27 @@ def plain(number: int, most: int) -> Iterator[tuple[int, float]]:
     rng = np.random.default_rng(number)
     space = {LR: tune.loguniform(1e-5, 1e-1), MARGIN: tune.uniform(0.05, 0.45), RHO: tune.loguniform(0.01, 1.0)}
     searcher = OptunaSearch(space=space, metric="value", mode="max", seed=number)
-    best, at = -math.inf, math.nan
+    best, true = -math.inf, math.nan
     for trials in range(1, most + 1):
         knobs = searcher.suggest(str(trials))
         value = truth(knobs) + rng.standard_normal() + NOISE * rng.standard_normal()
         searcher.on_trial_complete(str(trials), {"value": float(value)})
         if value > best:
-            best, at = float(value), truth(knobs)
-        yield trials, at
+            best, true = float(value), truth(knobs)
+        yield trials, true
 
 
-def near_the_best(searches: int) -> Iterable[str]:
-    """Trials until the recommended point is within noise of the grid's best."""
-    most = GRID_TRIALS
-    yield f"Trials until the recommended point stays within noise of the best of a grid of {GRID_TRIALS} trials (goal 35 %)"
-    rows = {
-        "ours, GP": lambda number: settles_within(ours("gp", number, most // SEEDS), most),
-        "ours, TPE": lambda number: settles_within(ours("tpe", number, most // SEEDS), most),
-        "ours, quasi-random": lambda number: settles_within(ours("qmc", number, most // SEEDS), most),
-        "plain OptunaSearch": lambda number: settles_within(plain(number, most), most),
+def search_efficiency(searches: int) -> Iterable[str]:
+    """Compare methods by the trials until the recommended point is within noise of the grid's best."""
+    yield f"Trials until the recommendation stays within noise of a grid's best, in % of its {GRID_TRIALS} (goal 35 %)"
+    rows: dict[str, Callable[[int], Iterator[tuple[int, float]]]] = {
+        "ours, GP": lambda number: our_search("gp", number, GRID_TRIALS // SEEDS),
+        "ours, TPE": lambda number: our_search("tpe", number, GRID_TRIALS // SEEDS),
+        "ours, quasi-random": lambda number: our_search("qmc", number, GRID_TRIALS // SEEDS),
+        "plain OptunaSearch": lambda number: optuna_search(number, GRID_TRIALS),
     }
     for name, search in rows.items():
-        trials = np.array([search(number) for number in range(searches)])
+        trials = np.array([trials_until_settled(search(number), GRID_TRIALS) for number in range(searches)])
         within = float((trials <= 0.35 * GRID_TRIALS).mean())
         median = 100 * np.median(trials) / GRID_TRIALS
         yield f"{name:>20}: median {median:4.0f} %, within 35 % in {100 * within:3.0f} % of searches"
@@ -138,48 +148,39 @@ METHODS = ("random", "qmc", "tpe", "gp", "cmaes")
 CELLS, SHOWN = 24, (4, 8, 16, 24)
 
 
-def replayed(surface: Surface, method: str, number: int) -> list[float]:
-    """Regret of the recommended cell after each cell of a search over a loss's own knobs, three paired seeds a cell."""
+def replay_regrets(surface: Surface, method: str, number: int) -> list[float]:
+    """Return the regret of the recommended cell after each cell of a search over a loss's knobs."""
     knobs = tuple(
         Knob(f"loss.{name}", Range(low, high, scale="log" if knob.is_log else "linear"))
         for name, knob in surface.knobs.items()
         for low, high in [(float(knob.values[0]), float(knob.values[-1]))]
-        if not (knob.values == knob.values.round()).all()  # whole numbers are left at their defaults
+        if not (knob.values == knob.values.round()).all()  # integers keep their defaults
     )
     search = Search(method, num_samples=CELLS, seed=number, window=1)  # type: ignore[arg-type]
     proposals = Proposals(plan_of(knobs, search, surface.loss), known={})
-    first = 3 * number
-    sums: dict[str, list[float]] = {}
-    best, regret, regrets = -math.inf, math.nan, []
-    while (trial := proposals.next_trial()) is not None:
-        numbers = sums.setdefault(trial.cell.digest, [])
-        numbers.append(surface.value(trial.cell.knobs, first + trial.seed))  # type: ignore[arg-type]
-        proposals.ended(trial.key, numbers[-1])
-        if len(numbers) == SEEDS:
-            if (mean := sum(numbers) / SEEDS) > best:
-                best, regret = mean, surface.regret(trial.cell.knobs)  # type: ignore[arg-type]
-            regrets.append(regret)
-    return regrets + [regret] * (CELLS - len(regrets))
+    result_of = lambda trial: surface.value(trial.cell.knobs, 3 * number + trial.seed)  # noqa: E731
+    regrets = [regret for _, regret in recommend(proposals, result_of, surface.regret)]  # type: ignore[arg-type]
+    return regrets + regrets[-1:] * (CELLS - len(regrets))
 
 
-def on_the_atlas(searches: int, table: Path) -> Iterable[str]:
-    """Regret against trials on an atlas: losses with several knobs, the mean over losses and its interval."""
-    known = {key: one for key, one in surfaces(table).items() if sum(k.is_log for k in one.knobs.values()) > 1}
+def atlas_regret(searches: int, table: Path) -> Iterable[str]:
+    """Print mean regret and interval over the losses of an atlas that have several knobs."""
+    chosen = {key: one for key, one in surfaces(table).items() if sum(k.is_log for k in one.knobs.values()) > 1}
     after = ", ".join(str(SEEDS * cells) for cells in SHOWN)
-    yield f"Regret in points of R@1 after {after} trials, {len(known)} losses of the atlas"
+    yield f"Regret in points of R@1 after {after} trials, {len(chosen)} losses of the atlas"
     for method in METHODS:
         repeats = range(max(1, searches // 5))
         means = np.array(
-            [np.mean([replayed(one, method, number) for number in repeats], axis=0) for one in known.values()]
+            [np.mean([replay_regrets(one, method, n) for n in repeats], axis=0) for one in chosen.values()]
         )
         half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
         points = [f"{means.mean(axis=0)[cells - 1]:5.2f} +- {half[cells - 1]:.2f}" for cells in SHOWN]
         yield f"{method:>20}: {', '.join(points)}"
 
 
-def beyond_the_cliff(searches: int) -> Iterable[str]:
-    """The share of cells proposed where training diverges: the upper half of a log range of rates."""
-    yield "Cells after the first 12 of 30 that diverge, as rates above 10^-2.5 do; best at 10^-3 / at the cliff; one knob, two"
+def divergence_share(searches: int) -> Iterable[str]:
+    """Print the share of proposed cells that diverge: the upper half of a log range of rates."""
+    yield "Share of cells 13 to 30 that diverge (rates above 10^-2.5); best at 10^-3 / at 10^-2.5; one knob, two knobs"
     for method in ("gp", "tpe"):
         shares = []
         for knobs in ((Knob(LR, LogRange(1e-4, 1e-1)),), (Knob(LR, LogRange(1e-4, 1e-1)), RANGES[1])):
@@ -191,24 +192,24 @@ def beyond_the_cliff(searches: int) -> Iterable[str]:
 
 def _diverging(method: str, knobs: tuple[Knob, ...], best: float, number: int) -> float:
     search = Search(method, num_samples=30, seed=number, window=4)  # type: ignore[arg-type]
-    cells: list[float] = []
-    proposals = Proposals(plan_of(knobs, search), known={}, on_cell=lambda cell: cells.append(float(cell.knobs[LR])))  # type: ignore[arg-type]
+    cells: list[Cell] = []
+    proposals = Proposals(plan_of(knobs, search), known={}, on_cell=cells.append)
     while (trial := proposals.next_trial()) is not None:
         rate = math.log10(float(trial.cell.knobs[LR]))
         margin = float(trial.cell.knobs.get(MARGIN, 0.2))
         value = 60 - (rate - best) ** 2 - 10 * (margin - 0.2) ** 2
         proposals.ended(trial.key, math.inf if rate > -2.5 else value)
-    return float(np.mean(np.array(cells[12:]) > 10**-2.5))
+    return float(np.mean([float(cell.knobs[LR]) > 10**-2.5 for cell in cells[12:]]))
 
 
-def a_proposal(searches: int) -> Iterable[str]:
-    """Processor time of a proposal at 1,000 told cells: the usual one, and the first, for which a model is fitted."""
+def proposal_time(searches: int) -> Iterable[str]:
+    """Print processor time of a proposal after 1,000 cells: the median, and the first, which fits the model."""
     for method in ("gp", "tpe", "qmc", "random"):
         plan = plan_of(RANGES, Search(method, num_samples=1016, seed=0, window=1))  # type: ignore[arg-type]
         draws, arm = np.random.default_rng(0), plan.arms[0].name
         points = 10 ** draws.uniform((-5, math.log10(0.05), -2), (-1, math.log10(0.45), 0), (1000, 3))
-        told = [plan.cell(n, dict(zip(GRID, point, strict=True)), arm) for n, point in enumerate(points.tolist())]
-        proposals = Proposals(plan, known={}, proposed=told)
+        proposed = [plan.cell(n, dict(zip(GRID, point, strict=True)), arm) for n, point in enumerate(points.tolist())]
+        proposals = Proposals(plan, known={}, proposed=proposed)
         spent = []
         while True:
             for trial in proposals.waiting:
@@ -219,17 +220,18 @@ def a_proposal(searches: int) -> Iterable[str]:
                 break
             spent.append(1000 * (time.process_time() - start))
             proposals.waiting.append(trial)
-        yield f"A proposal by {method} at 1,000 told cells: {np.median(spent[2:]):.1f} ms (goal 50), the first {spent[0]:.0f} ms"
+        median = np.median(spent[2:])
+        yield f"A proposal by {method} after 1,000 cells: {median:.1f} ms (goal 50), the first {spent[0]:.0f} ms"
 
 
-def large_grid(searches: int) -> Iterable[str]:
-    """Processor time to plan 10,000 cells, and to take half of their trials up again."""
+def planning_time(searches: int) -> Iterable[str]:
+    """Print processor time to plan 10,000 cells, and to resume with half of their trials done."""
     knobs = (
         Knob(LR, Grid(tuple(np.geomspace(1e-5, 1e-1, 25).tolist()))),
         Knob(MARGIN, Grid(tuple(np.linspace(0.05, 0.45, 20).tolist()))),
         Knob(RHO, Grid(tuple(np.geomspace(0.01, 1.0, 20).tolist()))),
     )
-    plan_of(RANGES, Search("random", num_samples=1))  # what the first plan imports
+    plan_of(RANGES, Search("random", num_samples=1))  # imports
     start = time.process_time()
     plan = plan_of(knobs)
     yield f"A grid of {len(plan.cells):,} cells is planned in {time.process_time() - start:.1f} s (goal 3)"
@@ -237,7 +239,8 @@ def large_grid(searches: int) -> Iterable[str]:
     start = time.process_time()
     proposals = Proposals(plan, known=known)
     proposals.next_trial()
-    yield f"and, half done, resumed in {time.process_time() - start:.1f} s (goal 10), {len(proposals.waiting) + 1:,} trials left"
+    spent = time.process_time() - start
+    yield f"and, half done, resumed in {spent:.1f} s (goal 10), {len(proposals.waiting) + 1:,} trials left"
 
 
 def main() -> None:
@@ -246,15 +249,15 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="5 searches a row instead of 20")
-    parser.add_argument("--atlas", type=Path, help="replay searches on the table of an atlas; nothing else")
-    chosen = parser.parse_args()
+    parser.add_argument("--atlas", type=Path, help="only replay searches on the table of an atlas")
+    options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    searches = 5 if chosen.quick else 20
-    if chosen.atlas:
-        for line in on_the_atlas(searches, chosen.atlas):
+    searches = 5 if options.quick else 20
+    if options.atlas:
+        for line in atlas_regret(searches, options.atlas):
             print(line, flush=True)
         return
-    for section in (large_grid, a_proposal, beyond_the_cliff, near_the_best):
+    for section in (planning_time, proposal_time, divergence_share, search_efficiency):
         for line in section(searches):
             print(line, flush=True)
 

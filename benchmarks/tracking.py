@@ -1,9 +1,9 @@
-"""How long MLflow takes to be told of a sweep, trials that have ended, in a new SQLite store, and to be compared with it.
+"""Time the sync of a finished sweep to a new SQLite store of MLflow, and the comparison of the two.
 
     python benchmarks/tracking.py --trials 10000
 
-Beside it, what MLflow's own client takes for the least that such a run can be (made, one batch, ended): what is left above it
-is ours. Seconds of the processor are printed too, for a machine that is shared.
+Also times MLflow's client alone for a minimal run (create, one batch, terminate); the difference is our overhead.
+Processor time is printed too, for shared machines.
 """
 
 from __future__ import annotations
@@ -27,74 +27,64 @@ from tune_dml.tracking.client import experiment_id_of, open_client, quiet_mlflow
 from tune_dml.tracking.tracker import Tracker  # noqa: E402
 
 BARE = 100
-"""Runs of the client alone."""
+"""Runs that the client alone writes."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--rows", type=int, default=2, help="evaluations of a trial")
-    parser.add_argument("--metrics", type=int, default=24, help="beside the sweep's own")
-    asked = parser.parse_args()
+    parser.add_argument("--rows", type=int, default=2, help="evaluations per trial")
+    parser.add_argument("--metrics", type=int, default=24, help="metrics beside that of the sweep")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        state = write(folder / "sweep", asked)
+        state = write_sweep(folder / "sweep", options)
         tracker = Tracker(state, f"sqlite:///{folder}/mlflow.db", "bench")
         with quiet_mlflow():
-            open_client(tracker.uri)  # its tables are made once, for every sweep
+            open_client(tracker.uri)  # creates the tables, which serve every sweep
         wall, processor = time.perf_counter(), time.process_time()
         report = tracker.stop()
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         assert report.error is None, report.error
-        print(f"{report.trials} trials, {asked.rows} rows of {asked.metrics + 1} metrics")
+        print(f"{report.trials} trials, {options.rows} rows of {options.metrics + 1} metrics")
         print(f"in all: {wall:.0f} s ({processor:.0f} s of processor)")
         print(f"a trial: {1000 * wall / report.trials:.1f} ms ({1000 * processor / report.trials:.1f} ms of processor)")
         wall = time.perf_counter()
-        proven = tracker.reconcile(Judgement((), {}, {}, "", ""))
-        assert proven.equal, proven
-        print(
-            f"compared, {proven.counts.points} points: {1000 * (time.perf_counter() - wall) / report.trials:.1f} ms a trial"
-        )
-        bare, own = client_alone(tracker.uri, state, asked)
-        print(f"the client alone: {bare:.1f} ms ({own:.1f} ms of processor) a run")
+        comparison = tracker.reconcile(Judgement((), {}, {}, "", ""))
+        assert comparison.equal, comparison
+        wall = 1000 * (time.perf_counter() - wall) / report.trials
+        print(f"comparison of {comparison.counts.points} points: {wall:.1f} ms a trial")
+        wall, processor = time_client(tracker.uri, state, options)
+        print(f"the client alone: {wall:.1f} ms ({processor:.1f} ms of processor) a run")
 
 
-def write(folder: Path, asked: argparse.Namespace) -> SweepState:
-    """A finished sweep of a hundred cells at most."""
-    cells = min(100, asked.trials)
+def write_sweep(folder: Path, options: argparse.Namespace) -> SweepState:
+    """Write a finished sweep of at most 100 cells."""
+    cells = min(100, options.trials)
     knob = Knob("loss.margin", Grid(tuple(0.01 * (index + 1) for index in range(cells))), "m")
-    plan = plan_of(knob, seeds=asked.trials // cells)
+    plan = plan_of(knob, seeds=options.trials // cells)
     folder.mkdir()
     plan.save(folder / "plan.json")
     with Ledger(folder) as ledger:
         ledger.write(event_of("session", provenance=PROVENANCE))
         for trial in plan.trials():
             ledger.write(event_of("started", trial.key, host="node-1"))
-            for step in range(1, asked.rows + 1):
-                others = {f"train/m{number}": 0.5 * step for number in range(asked.metrics)}
+            for step in range(1, options.rows + 1):
+                others = {f"train/m{number}": 0.5 * step for number in range(options.metrics)}
                 ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **others})
-            ledger.write(
-                event_of(
-                    "ended",
-                    trial.key,
-                    status="finished",
-                    reason="",
-                    metrics={METRIC: 51.0},
-                    seconds=1.0,
-                    step=asked.rows,
-                )
-            )
+            end = {"status": "finished", "reason": "", "metrics": {METRIC: 51.0}, "seconds": 1.0, "step": options.rows}
+            ledger.write(event_of("ended", trial.key, **end))
     state = SweepState(folder, plan)
     state.update()
     return state
 
 
-def client_alone(uri: str, state: SweepState, asked: argparse.Namespace) -> tuple[float, float]:
-    """Milliseconds a run, of the clock and of the processor."""
+def time_client(uri: str, state: SweepState, options: argparse.Namespace) -> tuple[float, float]:
+    """Return elapsed and processor milliseconds per run of MLflow's client alone."""
     from mlflow.entities import Metric, Param
 
     settings = state.plan.cells[0].settings
-    metrics = [Metric(f"m{n}", 1.0, 1, step) for n in range(asked.metrics + 1) for step in range(asked.rows)]
+    metrics = [Metric(f"m{n}", 1.0, 1, step) for n in range(options.metrics + 1) for step in range(options.rows)]
     with quiet_mlflow():
         client = open_client(uri)
         experiment = experiment_id_of(client, "bare", uri)

@@ -44,8 +44,8 @@ SEC = {"loss.name": "semihard_triplet", "regularizer.name": "sec", "regularizer.
 
 
 def configuration(**more: object) -> TrialConfig:
-    layers = [protocol_layer(protocols()["glyphs/triplet"]), Layer("benchmark", {**SEC, **more})]  # type: ignore[dict-item]
-    return resolve(*layers).config
+    protocol = protocol_layer(protocols()["glyphs/triplet"])
+    return resolve(protocol, Layer("benchmark", {**SEC, **more})).config  # type: ignore[dict-item]
 
 
 def take_steps(run: training.Run, count: int) -> None:
