@@ -1,6 +1,6 @@
-"""What the three papers claim, and how a committed result judges each claim.
+"""Claims of the three papers, and the rules by which a committed result judges them.
 
-A claim is judged by the intervals of one study's verdicts.json alone. An improvement `holds` if its interval lies above
+A claim is judged only by the intervals of one study's verdicts.json. An improvement `holds` if its interval lies above
 zero, `does not hold` if its interval excludes a gain of the study's margin, and is `undecided` otherwise.
 """
 
@@ -17,7 +17,7 @@ Verdicts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """How a claim ended, with the numbers behind it."""
+    """Verdict on a claim, with its numbers."""
 
     verdict: Verdict
     evidence: str
@@ -32,14 +32,14 @@ class Test(Protocol):
 
 @dataclass(frozen=True)
 class Interval:
-    """A difference of two arms or cells with its simultaneous interval, in points."""
+    """Difference of two arms or cells with its simultaneous interval, in points."""
 
     estimate: float
     low: float
     high: float
 
     def verdict(self, margin: float) -> Verdict:
-        """Judge whether the first is better than the second."""
+        """Judge whether the first arm is better than the second."""
         if self.low > 0:
             return "holds"
         return "does not hold" if self.high < margin else "undecided"
@@ -68,19 +68,19 @@ def difference(verdicts: Verdicts, first: str, second: str) -> Interval | None:
 
 
 def _interval(estimate: float | None, row: Mapping[str, Any]) -> Interval | None:
-    numbers = (estimate, row["low"], row["high"])
-    return None if any(number is None for number in numbers) else Interval(*map(float, numbers))  # type: ignore[arg-type]
+    numbers = [float(number) for number in (estimate, row["low"], row["high"]) if number is not None]
+    return Interval(*numbers) if len(numbers) == 3 else None
 
 
 @dataclass(frozen=True)
 class Better:
-    """The first of each pair is better than the second; for `need="one"` at least one pair has to be."""
+    """The first of each pair is better than the second; with `need="one"`, of at least one pair."""
 
     pairs: tuple[tuple[str, str], ...]
     need: Literal["each", "one"] = "each"
 
     def judge(self, verdicts: Verdicts) -> Finding:
-        """Judge each pair by its interval, then all of them together."""
+        """Judge each pair by its interval, then combine the verdicts."""
         found = {pair: difference(verdicts, *pair) for pair in self.pairs}
         known = {pair: interval for pair, interval in found.items() if interval is not None}
         if not known:
@@ -89,16 +89,16 @@ class Better:
         each = [interval.verdict(margin) for interval in known.values()]
         missing = len(known) < len(found)
         evidence = "; ".join(f"{first} - {second}: {interval}" for (first, second), interval in known.items())
-        return Finding(_together(each, missing) if self.need == "each" else _one(each, missing), evidence)
+        return Finding(_all_hold(each, missing) if self.need == "each" else _one_holds(each, missing), evidence)
 
 
-def _together(each: Sequence[Verdict], missing: bool) -> Verdict:
+def _all_hold(each: Sequence[Verdict], missing: bool) -> Verdict:
     if "does not hold" in each:
         return "does not hold"
     return "holds" if not missing and set(each) == {"holds"} else "undecided"
 
 
-def _one(each: Sequence[Verdict], missing: bool) -> Verdict:
+def _one_holds(each: Sequence[Verdict], missing: bool) -> Verdict:
     if "holds" in each:
         return "holds"
     return "does not hold" if not missing and set(each) == {"does not hold"} else "undecided"
@@ -112,7 +112,7 @@ class BestAmong:
     labels: tuple[str, ...]
 
     def judge(self, verdicts: Verdicts) -> Finding:
-        """Compare with the values that the data do not rule out as the best."""
+        """Compare with the candidates for the best value."""
         knob = _knob(verdicts, self.path)
         optimum = knob and knob["optimum"]
         if not optimum or not optimum["candidates"]:
@@ -131,16 +131,16 @@ class Matters:
     path: str
 
     def judge(self, verdicts: Verdicts) -> Finding:
-        """Take over the study's sensitivity verdict."""
+        """Use the study's sensitivity verdict."""
         knob = _knob(verdicts, self.path)
         if knob is None:
             return Finding("not tested", "the knob has too few values with results")
-        said: dict[str, Verdict] = {"sensitive": "holds", "insensitive": "does not hold"}
+        verdicts_of: dict[str, Verdict] = {"sensitive": "holds", "insensitive": "does not hold"}
         largest = knob["sensitivity"]["largest"]
         evidence = ""
         if largest and (found := _interval(largest["estimate"], largest)):
             evidence = f"{largest['first']} - {largest['second']}: {found}"
-        return Finding(said.get(knob["sensitivity"]["verdict"], "undecided"), evidence)
+        return Finding(verdicts_of.get(knob["sensitivity"]["verdict"], "undecided"), evidence)
 
 
 def _knob(verdicts: Verdicts, path: str) -> Mapping[str, Any] | None:
@@ -149,7 +149,7 @@ def _knob(verdicts: Verdicts, path: str) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, where it stands, and the study that tests it."""
+    """Claim of a paper, its source, and the study that tests it."""
 
     paper: str
     text: str
@@ -161,8 +161,8 @@ class Claim:
 _SEC_LOSSES = ("Triplet", "SemihardTriplet", "NormalizedNPair", "MultiSimilarity")
 
 
-def _added(what: str, losses: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((f"{loss}+{what}", loss) for loss in losses)
+def _with_and_without(regularizer: str, losses: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{loss}+{regularizer}", loss) for loss in losses)
 
 
 CLAIMS = (
@@ -171,9 +171,15 @@ CLAIMS = (
         "SEC improves every loss.",
         "Tables 1 and 5",
         "sec_losses",
-        Better(_added("SEC", (*_SEC_LOSSES, "TML"))),
+        Better(_with_and_without("SEC", (*_SEC_LOSSES, "TML"))),
     ),
-    Claim("SEC", "SEC-EMA improves every loss.", "Table 5", "sec_losses", Better(_added("SEC-EMA", _SEC_LOSSES))),
+    Claim(
+        "SEC",
+        "SEC-EMA improves every loss.",
+        "Table 5",
+        "sec_losses",
+        Better(_with_and_without("SEC-EMA", _SEC_LOSSES)),
+    ),
     Claim(
         "SEC",
         "SEC does more than penalising the norms (L2-reg).",
@@ -257,7 +263,7 @@ CLAIMS = (
         "SEC improves face recognition with every loss.",
         "Table 6",
         "sec_face",
-        Better(_added("SEC", ("Sphereface", "Cosface", "Arcface"))),
+        Better(_with_and_without("SEC", ("Sphereface", "Cosface", "Arcface"))),
     ),
     Claim(
         "DRO",
@@ -297,7 +303,7 @@ CLAIMS = (
     ),
     Claim(
         "MPA",
-        "Several proxies a class beat Proxy-Anchor's one.",
+        "Several proxies per class beat Proxy-Anchor's one.",
         "Tables 7 and 8",
         "mpa_proxies",
         Better((("MPA", "ProxyAnchor"),)),

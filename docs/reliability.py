@@ -1,4 +1,4 @@
-"""Write docs/reliability.md from the rows of tests/faults, and add those of tests/slurm: `make test-faults test-slurm`."""
+"""Write docs/reliability.md from the rows of tests/faults and tests/slurm: `make test-faults test-slurm`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def page(rows: list[dict[str, str]]) -> str:
     return HEAD + "".join(f"| {' | '.join(str(row.get(column, '')) for column in columns)} |\n" for row in rows)
 
 
-def added(text: str, rows: list[dict[str, str]]) -> str:
-    """Return the page with rows in place of those of the same faults."""
+def with_rows(text: str, rows: list[dict[str, str]]) -> str:
+    """Return the page with new rows, which replace rows of the same faults."""
     new = page(rows).removeprefix(HEAD).splitlines()
     faults = {line.split(" | ")[0] for line in new}
     return "\n".join([line for line in text.splitlines() if line.split(" | ")[0] not in faults] + new) + "\n"
@@ -43,4 +43,4 @@ def added(text: str, rows: list[dict[str, str]]) -> str:
 
 if __name__ == "__main__":
     found = [json.loads(line) for line in Path(sys.argv[-1]).read_text().splitlines()]
-    PAGE.write_text(added(PAGE.read_text(), found) if "--add" in sys.argv else page(found))
+    PAGE.write_text(with_rows(PAGE.read_text(), found) if "--add" in sys.argv else page(found))

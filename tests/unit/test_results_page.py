@@ -123,7 +123,7 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(generate_results.subprocess, "run", command)
-    monkeypatch.setattr(generate_results, "keep", lambda sweep, study: kept.append(sweep))
+    monkeypatch.setattr(generate_results, "store_result", lambda sweep, study: kept.append(sweep))
     generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
     (words, cwd), storage = *ran, tmp_path / "studies"
     assert (words[-1], cwd, kept) == (str(storage), storage, [storage / "sec_eta"])
