@@ -1,4 +1,4 @@
-"""What the fault tests have found, written down: `make test-faults` turns it into docs/reliability.md."""
+"""Record the outcomes of fault tests; `make test-faults` writes them to docs/reliability.md."""
 
 import json
 import os
@@ -10,7 +10,7 @@ FOUND = os.environ.get("TUNE_DML_FAULTS")
 
 
 def pytest_collection_modifyitems(items):
-    """A start of Ray and two more after a fault take minutes on a busy machine."""
+    """Raise the time limit: three starts of Ray take minutes on a busy machine."""
     for item in items:
         ours = item.path.parent == Path(__file__).parent and item.get_closest_marker("slow")
         if ours and item.get_closest_marker("timeout") is None:
@@ -19,11 +19,11 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def found(request):
-    """Call it with what happened and the outcome."""
+    """Return a function that records a fault and its outcome."""
 
     def note(fault, outcome):
         assert outcome["lost"] == outcome["doubled"] == 0, outcome
-        assert not outcome.get("steps") or "torn" in fault, outcome  # a checkpoint that is whole is gone on from
+        assert not outcome.get("steps") or "torn" in fault, outcome  # a trial resumes from any intact checkpoint
         if FOUND:
             with Path(FOUND).open("a") as file:
                 file.write(json.dumps({"fault": fault, **outcome}) + "\n")

@@ -1,4 +1,4 @@
-"""A worker that is hurt when a trial has ended and the next has not begun: nobody's rows are missing, so who notices?"""
+"""A worker is stopped or killed between two trials, when no rows are missing."""
 
 import os
 import signal
@@ -17,23 +17,25 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_worker_between_two_trials(ray_session, new_database, command_line, cache_dir, monkeypatch, found, number):
+def test_a_worker_lost_between_two_trials_costs_nothing(
+    ray_session, new_database, command_line, cache_dir, monkeypatch, found, number
+):
     new_database(Path.cwd())
-    told, hurt = Recorder.on_trial_result, []
+    original, faults = Recorder.on_trial_result, []
 
-    def then_hurt(recorder, iteration, trials, trial, result, **info):
-        told(recorder, iteration, trials, trial, result, **info)
-        if '"ended"' in result["message"] and not hurt:
+    def inject_fault(recorder, iteration, trials, trial, result, **info):
+        original(recorder, iteration, trials, trial, result, **info)
+        if '"ended"' in result["message"] and not faults:
             _, pid = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote())
-            hurt.append((trial.config["key"], time.time()))
+            faults.append((trial.config["key"], time.time()))
             os.kill(pid, number)
 
-    monkeypatch.setattr(Recorder, "on_trial_result", then_hurt)
+    monkeypatch.setattr(Recorder, "on_trial_result", inject_fault)
     words = ["--name", "between", "--max-concurrent", 1, "--stall-limit", 10, "--cache-dir", cache_dir]
     code, output, error = command_line("sweep", sweep_file((0.1, 0.5, 0.9), steps=40), *words)
     assert code == 0, output + error
     folder = Path("sweeps/between")
-    ((first, since),) = hurt
+    ((first, since),) = faults
     trials = results_of(folder).trials
     assert [trial.status for trial in trials] == ["finished"] * 3
     for trial in trials:

@@ -1,5 +1,4 @@
-"""Trials that keep their files in a bucket: killed workers, a killed driver, a store that is away, a torn checkpoint, and nodes
-that share nothing but the bucket."""
+"""Trials with files in a bucket: killed workers and drivers, unreachable store, torn checkpoints, no shared folder."""
 
 import contextlib
 import io
@@ -19,7 +18,7 @@ from tune_dml.record.state import read_state
 
 pytestmark = pytest.mark.slow
 HIDDEN = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
-"""What a node does before it starts: it sees an empty folder of its own where the sweeps lie."""
+"""Command prefix of a node: an empty folder hides the storage from it."""
 
 
 @pytest.fixture
@@ -39,19 +38,19 @@ def begin(tmp_path, monkeypatch, cache_dir, store):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache_dir):
-    """With a folder, as ever."""
+    """Return the table of a sweep with trial files in the storage."""
     place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
     os.chdir(place)
     try:
         run = Running(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir], place / "sweeps" / "toy")
-        assert run.end() == 0, run.said()
+        assert run.end() == 0, run.read_output()
     finally:
         os.chdir(before)
     return table(run.folder)
 
 
 def checkpoints(store):
-    """Trial -> names of its checkpoints in the bucket."""
+    """Return the names of checkpoints in the bucket by trial."""
     found = {}
     for name in store.objects():
         if name.rpartition("/")[2].startswith("checkpoint"):
@@ -60,7 +59,7 @@ def checkpoints(store):
 
 
 def in_the_middle(sweep, store, number=1):
-    """One trial has ended, another has so many checkpoints."""
+    """Return whether one trial has ended and another has `number` checkpoints."""
     ended = {event.key for event in sweep.events("ended")}
     there = checkpoints(store)
     return bool(ended) and any(
@@ -68,7 +67,7 @@ def in_the_middle(sweep, store, number=1):
     )
 
 
-def assert_all_is_here(sweep, store):
+def assert_files_are_in_storage(sweep, store):
     assert [name for name, size in store.objects().items() if size] == []
     state = read_state(sweep.folder)
     assert not any(trial.away for trial in state.recorded.values())
@@ -77,18 +76,18 @@ def assert_all_is_here(sweep, store):
         assert names >= {"history.jsonl", "sealed.json", "hits_val.npz", "evidence.json", "sheet.jpg"}
 
 
-def test_a_killed_worker_goes_on_from_the_bucket(begin, store, undisturbed, found):
+def test_a_killed_worker_resumes_from_the_bucket(begin, store, undisturbed, found):
     sweep = begin()
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     os.kill(sweep.find("ray::ImplicitFunc")[0], signal.SIGKILL)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
-    assert_all_is_here(sweep, store)
+    assert_files_are_in_storage(sweep, store)
     found("files in a bucket: kill -9 of a trial's worker", outcome(sweep.folder, since))
 
 
-def test_a_store_that_is_away_is_waited_for(begin, store, undisturbed, found):
+def test_an_unreachable_store_is_waited_for(begin, store, undisturbed, found):
     sweep = begin()
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     store.stop()
@@ -96,34 +95,34 @@ def test_a_store_that_is_away_is_waited_for(begin, store, undisturbed, found):
     assert sweep.process.poll() is None
     store.start()
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
-    assert "object storage fails" in sweep.said()
-    assert "waiting up to 10 minutes" in sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
+    assert "object storage fails" in sweep.read_output()
+    assert "waiting up to 10 minutes" in sweep.read_output()
     assert table(sweep.folder) == undisturbed
     assert not sweep.events("retry")
-    assert_all_is_here(sweep, store)
+    assert_files_are_in_storage(sweep, store)
     found("files in a bucket: the store is away for 8 s", outcome(sweep.folder, since))
 
 
-def stopped_in_the_middle(sweep, store, number):
-    """Everything is killed at once; nothing of what is under way can end meanwhile."""
+def kill_in_the_middle(sweep, store, number):
+    """Kill all processes of a sweep while one trial has ended and another runs."""
     sweep.wait_until(lambda: in_the_middle(sweep, store, number))
     os.kill(sweep.driver, signal.SIGSTOP)
     while not in_the_middle(sweep, store, number):
         os.kill(sweep.driver, signal.SIGCONT)
         sweep.wait_until(lambda: in_the_middle(sweep, store, number))
         os.kill(sweep.driver, signal.SIGSTOP)
-    below = children_of(sweep.pid)  # of whom nobody knows any more once that is gone
-    for pid in (sweep.pid, *below):  # first who would begin it again
+    below = children_of(sweep.pid)  # cannot be found once the parent is gone
+    for pid in (sweep.pid, *below):  # the supervisor first, which restarts the driver
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     sweep.process.wait()
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_driver_that_dies_for_good_leaves_nothing_once_the_sweep_is_resumed(begin, store, undisturbed, found, torn):
+def test_a_killed_sweep_leaves_no_files_in_the_bucket_after_resume(begin, store, undisturbed, found, torn):
     sweep = begin()
-    stopped_in_the_middle(sweep, store, 2)
+    kill_in_the_middle(sweep, store, 2)
     ended = {event.key for event in sweep.events("ended")}
     for names in [names for key, names in checkpoints(store).items() if key not in ended and torn]:
         contents = {name: store.read(name) for name in names}
@@ -131,17 +130,17 @@ def test_a_driver_that_dies_for_good_leaves_nothing_once_the_sweep_is_resumed(be
         store.write(last, contents[last][: len(contents[last]) // 2])
     since = time.time()
     again = begin("resume")
-    assert again.end() == 0, again.said()
-    assert ("cannot be read" in again.said()) == torn
+    assert again.end() == 0, again.read_output()
+    assert ("cannot be read" in again.read_output()) == torn
     assert table(sweep.folder) == undisturbed
-    assert_all_is_here(sweep, store)
+    assert_files_are_in_storage(sweep, store)
     fault = "kill -9 of driver, supervisor and workers" + ", the last checkpoints torn" * torn
     found(f"files in a bucket: {fault}; then resume", outcome(sweep.folder, since))
 
 
 @pytest.fixture
 def apart(tmp_path, cache_dir):
-    """A cluster of a head and two nodes that do not see the folder of the sweeps."""
+    """Start a cluster whose two nodes cannot see the storage."""
     storage = tmp_path / "storage"
     storage.mkdir()
     within = ["unshare", "--mount", "sh", "-c", HIDDEN, str(storage)]
@@ -155,8 +154,8 @@ def apart(tmp_path, cache_dir):
         yield cluster
 
 
-def submitted(cluster, store, tmp_path, cache_dir, *words):
-    """A sweep that is under way on the cluster."""
+def submit(cluster, store, tmp_path, cache_dir, *words):
+    """Submit a sweep to the cluster and follow it."""
     there = ["--storage", cluster.storage, "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}"]
     sent = cluster.run(
         *("submit", cluster.http, "--", "sweep", *words, "--name", "toy", "--cache-dir", cache_dir, *there),
@@ -167,7 +166,7 @@ def submitted(cluster, store, tmp_path, cache_dir, *words):
     return Running(["logs", cluster.http, "toy", "--follow"], cluster.storage / "toy", cluster.environment)
 
 
-def test_nodes_that_share_no_folder_and_one_of_them_dies(
+def test_a_node_dies_in_a_cluster_without_shared_folder(
     apart, store, tmp_path, monkeypatch, cache_dir, undisturbed, found
 ):
     monkeypatch.chdir(tmp_path)
@@ -178,31 +177,31 @@ def test_nodes_that_share_no_folder_and_one_of_them_dies(
     assert "put, got, listed and deleted on 3" in seen.stdout, seen.stdout
     assert without.returncode == 1
     assert seen.returncode == 0, seen.stdout
-    sweep = submitted(apart, store, tmp_path, cache_dir, sweep_file())
+    sweep = submit(apart, store, tmp_path, cache_dir, sweep_file())
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     for pid in apart.processes(1) + children_of(apart.nodes[1].pid):
         os.kill(pid, signal.SIGKILL)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
-    assert_all_is_here(sweep, store)
+    assert_files_are_in_storage(sweep, store)
     found("nodes that share only a bucket: kill -9 of one of two (submitted)", outcome(sweep.folder, since))
 
 
-def test_two_workers_of_a_trial_on_nodes_that_share_no_folder(apart, store, tmp_path, monkeypatch, cache_dir, found):
+def test_two_workers_of_a_trial_without_shared_folder(apart, store, tmp_path, monkeypatch, cache_dir, found):
     monkeypatch.chdir(tmp_path)
     words = [sweep_file(values=(0.1, 0.5), steps=60), "--workers", "2"]
-    sweep = submitted(apart, store, tmp_path, cache_dir, *words)
+    sweep = submit(apart, store, tmp_path, cache_dir, *words)
     sweep.wait_until(lambda: bool(checkpoints(store)))
     workers = [pid for node in apart.nodes for pid in children_of(node.pid) if "RayTrainWorker" in command_of(pid)]
     assert len(workers) == 2, [command_of(pid) for node in apart.nodes for pid in children_of(node.pid)]
     os.kill(workers[0], signal.SIGKILL)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     results = results_of(sweep.folder)
     assert results.count("finished") == 2
     assert [row["step"] for row in results.history(results.trials[0].key)] == [20, 25, 40, 50, 60]
-    assert_all_is_here(sweep, store)
+    assert_files_are_in_storage(sweep, store)
     found(
         "nodes that share only a bucket: kill -9 of one of two DDP workers (two trials, submitted)",
         outcome(sweep.folder, since),

@@ -1,4 +1,4 @@
-"""Chaos parity: a sweep of short trials under random kills and failing calls within Ray ends with the same table."""
+"""Chaos: random kills and failing calls within Ray do not change the table of a sweep."""
 
 import contextlib
 import json
@@ -17,13 +17,13 @@ from helpers.sweeps import Running, outcome, sweep_file, table
 TRIALS, KILLS, SEED = 60, 30, 7
 STEPS, EVERY = 3000, 200
 MOST = 1.5
-"""Times the quiet run's time."""
+"""Largest time, as a multiple of the quiet run's."""
 LIMIT = 900
-"""Seconds that the quiet run may take; the other one is given up after twice the time that it may take."""
+"""Time limit of the quiet run in seconds; the other run is aborted at twice its largest time."""
 
-# Ray's own fault injection. Share of calls, in percent, whose request is lost, whose reply is lost, that end in flight; and how
-# many at most in a process. `CoreWorkerService.PushTask` is not among them: to a trial that is a lost process, and of its two
-# retries the kills may have taken both.
+# Ray's fault injection: percentages of calls whose request is lost, whose reply is lost, that fail in flight; and the
+# most failures per process. `CoreWorkerService.PushTask` is left out: its failure is a lost process, and kills may
+# already have used both retries of a trial.
 GCS = "ray::rpc::"
 FAILURES = {
     "NodeManagerService.grpc_client.RequestWorkerLease": ((5, 5, 5), 10),
@@ -39,7 +39,7 @@ FAILURES = {
 
 
 def injection():
-    """Such calls fail, and their servers take their time. (A delay of everything, `*`, reorders what Ray's raylet relies on.)"""
+    """Return Ray's settings for failing calls and slow servers. Delaying all calls (`*`) would break raylets."""
     names = ("req_failure_prob", "resp_failure_prob", "in_flight_failure_prob")
     calls = {
         call: {"num_failures": most, **dict(zip(names, shares, strict=True))}
@@ -54,8 +54,8 @@ def values(number):
     return [round(0.01 + 0.98 * index / (number - 1), 4) for index in range(number)]
 
 
-def victims(sweep):
-    """Processes that may be killed now: no trial of which two processes were lost already may lose a third."""
+def killable_processes(sweep):
+    """Return processes that may be killed: no trial may lose a third process."""
     ended = {event.key for event in sweep.events("ended")}
     lost = Counter(event.key for event in sweep.events("retry"))
     spared = any(number >= 2 and key not in ended for key, number in lost.items())
@@ -65,8 +65,8 @@ def victims(sweep):
 INJECTED = re.compile(r"Inject RPC (.+) for (?:ray::rpc::)?(\w+)\.grpc_client")
 
 
-def injected(since):
-    """In which ways calls failed, and of which services, by the words of Ray's own logs."""
+def injected_failures(since):
+    """Return how calls failed, and of which services, from Ray's logs."""
     logs = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray").glob("session_2*/logs/*.*")  # noqa: S108
     recent = [log for log in logs if log.is_file() and log.stat().st_mtime > since]
     found = {match for log in recent for match in INJECTED.findall(log.read_text(errors="replace"))}
@@ -75,19 +75,19 @@ def injected(since):
 
 @pytest.mark.slow
 @pytest.mark.timeout((1 + 2 * MOST) * LIMIT)
-def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path, monkeypatch, cache_dir, found):
+def test_kills_and_failing_calls_do_not_change_the_table(tmp_path, monkeypatch, cache_dir, found):
     monkeypatch.chdir(tmp_path)
     file = sweep_file(values(TRIALS), steps=STEPS, every=EVERY)
     common = ["sweep", file, "--cache-dir", cache_dir, "--stall-limit", "60"]
     quiet = Running([*common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     began = time.monotonic()
-    assert quiet.end(LIMIT) == 0, quiet.said()
+    assert quiet.end(LIMIT) == 0, quiet.read_output()
     quiet_seconds = time.monotonic() - began
 
     draw, kills = random.Random(SEED), Counter()
     since, began = time.time(), time.monotonic()
     sweep = Running([*common, "--name", "chaos"], tmp_path / "sweeps" / "chaos", injection())
-    pause = 0.8 * quiet_seconds / KILLS  # all of them before the end, even where the quiet run met slower minutes
+    pause = 0.8 * quiet_seconds / KILLS  # all kills before the end, even if the quiet run was slow
     while sweep.process.poll() is None and time.monotonic() - began < 2 * MOST * quiet_seconds:
         with contextlib.suppress(subprocess.TimeoutExpired):
             sweep.process.wait(pause * (0.5 + draw.random()))
@@ -97,19 +97,19 @@ def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path
         if kind == "driver" and kills["driver"] < 2:  # of three drivers the last one stays
             pids = [sweep.driver]
         else:
-            kind, pids = "worker", victims(sweep)
+            kind, pids = "worker", killable_processes(sweep)
         if pids and sweep.process.poll() is None:
             os.kill(draw.choice(pids), signal.SIGKILL)
             kills[kind] += 1
     chaos_seconds, code = time.monotonic() - began, sweep.process.poll()
     sweep.stop()
-    assert code == 0, sweep.said()
+    assert code == 0, sweep.read_output()
     assert table(sweep.folder) == table(quiet.folder)
     assert sum(kills.values()) >= KILLS, kills
     ratio = chaos_seconds / quiet_seconds
     killed = f"{kills['worker']} workers and {kills['driver']} of three drivers killed"
     what = f"chaos over {TRIALS} trials of {STEPS:,} steps: {killed}"
-    ways, services = injected(since)
+    ways, services = injected_failures(since)
     assert len(ways) == 3, ways
     assert len(services) >= 6, services
     calls = f"three kinds of failing calls on {len(services)} of Ray's services; {ratio:.2f} times the quiet run's time"

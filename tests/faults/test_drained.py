@@ -1,4 +1,4 @@
-"""`ray drain-node`: nodes that are taken away with notice, one after the other, below one trial of engine `train`."""
+"""`ray drain-node`: nodes are taken away with notice, one after another, during one trial of engine `train`."""
 
 import json
 import os
@@ -35,7 +35,7 @@ NOTICE = 2.0
 
 
 def take_away(cluster, number):
-    """A node, with notice; at its end Ray Train leaves the process group of workers that still train there."""
+    """Drain a node; at its end Ray Train abandons the process group of workers that still train there."""
     node = command_of(cluster.raylet(number)).split("--node_id=")[1].split()[0]
     words = ["ray", "drain-node", "--address", cluster.address, "--node-id", node]
     words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a spot machine ends"]
@@ -62,7 +62,7 @@ def without_clock(row):
 
 
 @pytest.mark.slow
-def test_a_trial_whose_nodes_are_taken_away_three_times_is_none_the_worse(tmp_path, monkeypatch, cache_dir):
+def test_three_drained_nodes_do_not_change_a_trial(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     Path("toy.yaml").write_text(SWEEP)
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:

@@ -1,7 +1,7 @@
-"""A cluster without a node for trials grows when a sweep comes: Ray's own autoscaler and its imitated nodes.
+"""A cluster without a node for trials grows when a sweep starts: Ray's autoscaler with simulated nodes.
 
-In namespaces of its own, processes, network and mounts: the imitated nodes have fixed ports, and whatever else runs on the
-machine stays out of their reach. `ray.cluster_utils.AutoscalingCluster` needs a file that Ray's wheel does not have.
+It runs in new namespaces of processes, network and mounts, because the simulated nodes have fixed ports and must not
+reach other programs. `ray.cluster_utils.AutoscalingCluster` needs a file that Ray's wheel does not have.
 """
 
 import os
@@ -58,12 +58,12 @@ exec "$@"
 SECOND = {"RAY_enable_autoscaler_v2": "1", "RAY_NODE_TYPE_NAME": "ray.head.default"} | dict.fromkeys(
     ("RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"), FAKE_HEAD_NODE_ID
 )
-"""What makes a head's autoscaler one of the second version: `ray up` says so to each, and KubeRay."""
+"""Environment that selects the second version of the autoscaler, as `ray up` and KubeRay do."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [{}, SECOND], ids=["first", "second"])
-def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_dir, version):
+def test_a_sweep_starts_on_a_cluster_without_nodes(tmp_path, monkeypatch, cache_dir, version):
     monkeypatch.chdir(tmp_path)
     if subprocess.run([*WITHIN, "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces of its own need the right to make them")
@@ -95,8 +95,8 @@ def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_
 
 
 @pytest.mark.slow
-def test_a_node_that_joins_a_cluster_trains_trials_of_the_sweep_that_runs(tmp_path, monkeypatch, cache_dir):
-    """As on machines of one's own, of which the head starts one after the other."""
+def test_a_node_that_joins_trains_trials_of_the_running_sweep(tmp_path, monkeypatch, cache_dir):
+    """As on an on-premise cluster whose nodes the head starts one after another."""
     monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         cluster.add_worker(has_project=True)
@@ -108,12 +108,12 @@ def test_a_node_that_joins_a_cluster_trains_trials_of_the_sweep_that_runs(tmp_pa
         sweep.wait_until(lambda: sweep.events("started"))
         cluster.add_worker(has_project=True)
         cluster.wait_for(3)
-        assert sweep.end() == 0, sweep.said()
+        assert sweep.end() == 0, sweep.read_output()
     events = [event for event in read_events(sweep.folder) if event.kind in {"started", "ended"}]
     running, most = 0, 0
     for event in events:
         running += 1 if event.kind == "started" else -1
         most = max(most, running)
-    assert most == 2, sweep.said()
-    assert "nodes have joined: 2 trials at once" in sweep.said()
+    assert most == 2, sweep.read_output()
+    assert "nodes have joined: 2 trials at once" in sweep.read_output()
     assert {trial.status for trial in results_of(sweep.folder).trials} == {"finished"}

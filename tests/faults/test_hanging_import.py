@@ -1,4 +1,4 @@
-"""A method's module that hangs while a trial imports it: there is no step yet to count from."""
+"""A method's module hangs while a trial imports it, before the first step."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ if in_ray and in_ray.global_worker.mode == in_ray.WORKER_MODE:
 """
 
 
-def test_a_module_that_hangs_as_it_is_imported_is_ended_within_the_limit_of_a_start(tmp_path, monkeypatch, cache_dir):
+def test_a_hanging_import_ends_within_the_start_limit(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss + HANGS_ONCE)
@@ -32,7 +32,7 @@ def test_a_module_that_hangs_as_it_is_imported_is_ended_within_the_limit_of_a_st
     words = ["sweep", file, "--name", "toy", "--cache-dir", cache_dir, "--max-concurrent", 1, "--start-limit", 10]
     path = f"{tmp_path / 'own'}:{ROOT}"
     sweep = Running(words, tmp_path / "sweeps" / "toy", {"PYTHONPATH": path})
-    assert sweep.end(seconds=150) == 0, sweep.said()
-    assert "stalled: no first step for 10 s; retrying from the checkpoint" in sweep.said()
+    assert sweep.end(seconds=150) == 0, sweep.read_output()
+    assert "stalled: no first step for 10 s; retrying from the checkpoint" in sweep.read_output()
     assert [trial.status for trial in results_of(sweep.folder).trials] == ["finished"] * 2
     assert len(sweep.events("retry")) == 1

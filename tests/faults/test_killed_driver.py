@@ -1,4 +1,4 @@
-"""kill -9 of the driver in the middle of a sweep: nothing is lost, nothing is done twice."""
+"""kill -9 of the driver in the middle of a sweep: no trial is lost or repeated."""
 
 import os
 import select
@@ -28,26 +28,26 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {STEPS}, t
 
 @pytest.fixture
 def three_trials(ray_session, new_database):
-    """A sweep file in the working directory."""
+    """Write a sweep file into the working directory."""
     new_database(Path.cwd())
     Path("three_trials.yaml").write_text(SWEEP)
     return "three_trials.yaml"
 
 
 def ended_and_begun(folder):
-    """Keys of the trials on record: those that have ended, and those that are in the middle."""
+    """Return the keys of ended trials and of running trials."""
     events = read_events(folder)
     ended = {event.key for event in events if event.kind == "ended"}
     return ended, {event.key for event in events if event.kind == "started"} - ended
 
 
 def reached(folder, key):
-    """The last step on record."""
+    """Return the last recorded step."""
     return max((row["step"] for row in read_history(folder, key)), default=0)
 
 
 def kill_in_the_middle(process, folder):
-    """kill -9 when a trial has ended and another one has a row; the driver stands still while this is looked up."""
+    """Kill the driver when one trial has ended and another has a row; it is stopped during the check."""
 
     def in_the_middle():
         ended, begun = ended_and_begun(folder)
@@ -73,8 +73,8 @@ def kill_in_the_middle(process, folder):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_dir):
-    """It is attached to a cluster; tests/faults/test_kills.py kills those that have a Ray of their own."""
+def test_a_killed_driver_resumes_from_its_last_state(three_trials, command_line, cache_dir):
+    """The driver uses an existing cluster; tests/faults/test_kills.py kills drivers that started Ray."""
     folder, address = Path.cwd() / "sweeps" / "killed", ray.get_runtime_context().gcs_address
     common = ["--max-concurrent", "1", "--cache-dir", str(cache_dir)]
     process = subprocess.Popen(

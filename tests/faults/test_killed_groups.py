@@ -1,4 +1,4 @@
-"""Sweeps of heads on stored features: short trials in groups survive what others survive, with the same numbers."""
+"""Groups of short trials survive killed workers and drivers with the same numbers."""
 
 import os
 import signal
@@ -39,9 +39,7 @@ def sweep_file(seeds, steps=10):
 
 
 @pytest.mark.slow
-def test_a_lost_worker_costs_its_group_nothing_and_no_number_changes(
-    ray_session, new_database, command_line, cache_dir, monkeypatch
-):
+def test_a_lost_worker_changes_no_number_of_its_group(ray_session, new_database, command_line, cache_dir, monkeypatch):
     new_database(Path.cwd())
     told, hurt, groups = Recorder.on_trial_result, [], []
 
@@ -76,15 +74,15 @@ def test_a_lost_worker_costs_its_group_nothing_and_no_number_changes(
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_with_the_trials_that_have_not_ended(tmp_path, monkeypatch, cache_dir, found):
+def test_a_killed_driver_continues_with_unfinished_trials(tmp_path, monkeypatch, cache_dir, found):
     monkeypatch.chdir(tmp_path)
     words = ["sweep", sweep_file(40), "--cache-dir", cache_dir, "--name"]
     undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
-    assert undisturbed.end() == 0, undisturbed.said()
+    assert undisturbed.end() == 0, undisturbed.read_output()
     sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: len(sweep.events("ended")) > 20)
     os.kill(sweep.driver, signal.SIGKILL)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == table(undisturbed.folder)
     found("kill -9 of the driver of heads on features (120 trials in groups)", outcome(sweep.folder, since))

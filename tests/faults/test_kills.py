@@ -1,4 +1,4 @@
-"""Real processes killed at several points of a real sweep: the table is that of a run that nobody disturbed."""
+"""Kill real processes at several points of a sweep: its table equals that of an undisturbed run."""
 
 import os
 import re
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache_dir):
-    """What the sweep finds when nothing happens."""
+    """Return the table of an undisturbed sweep."""
     place = tmp_path_factory.mktemp("undisturbed")
     before = os.getcwd()
     os.chdir(place)
     try:
         run = begin(place, cache_dir)
-        assert run.end() == 0, run.said()
+        assert run.end() == 0, run.read_output()
     finally:
         os.chdir(before)
     return table(run.folder)
@@ -59,7 +59,7 @@ def kill(*pids, number=signal.SIGKILL):
 
 
 def in_a_trial(sweep):
-    """A process that trains: one between two trials is lost without any to repeat."""
+    """Return a process that trains; one between two trials has nothing to repeat."""
     sweep.wait_until(lambda: sweep.find("ray::ImplicitFunc.train"))
     return sweep.find("ray::ImplicitFunc.train")[0]
 
@@ -73,12 +73,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, fault):
+def test_a_sweep_continues_after_a_kill(run, undisturbed, found, fault):
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     FAULTS[fault](sweep)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     # That the raylet or the GCS is gone a trial may hear of only after its end.
     assert sweep.events("retry") or fault != "a trial's worker"
@@ -86,13 +86,13 @@ def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, faul
 
 
 @pytest.mark.parametrize("frozen", ["raylet/raylet --raylet", "gcs/gcs_server"], ids=["raylet", "GCS"])
-def test_frozen_for_good_it_is_done_without(run, undisturbed, found, frozen, request):
-    """Ray itself waits for either for ever: as soon as a process is to begin, at the latest as Ray ends."""
+def test_a_frozen_process_is_replaced(run, undisturbed, found, frozen, request):
+    """Ray itself waits for these processes without limit, when it starts a process or shuts down."""
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     kill(*sweep.find(frozen), number=signal.SIGSTOP)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     found(f"SIGSTOP of the {request.node.callspec.id}, for good", outcome(sweep.folder, since))
 
@@ -107,12 +107,12 @@ POINTS = {
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_driver_may_die_at_any_point(run, undisturbed, found, point):
+def test_a_driver_can_die_at_any_point(run, undisturbed, found, point):
     sweep = run()
     sweep.wait_until(lambda: POINTS[point](sweep))
     kill(sweep.driver)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     assert (sweep.folder / "report" / "report.html").exists()
     found(f"kill -9 of the sweep's driver {point}", outcome(sweep.folder, since))
@@ -130,17 +130,17 @@ fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 120, traini
 
 
 def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, monkeypatch, cache_dir, found):
-    """The proposal is on record, and no trial of it has begun: it is not made again, nor is another in its place."""
+    """A recorded proposal without a trial is neither repeated nor replaced."""
     monkeypatch.chdir(tmp_path)
     Path("search.yaml").write_text(SEARCH)
     words = ["sweep", "search.yaml", "--cache-dir", cache_dir, "--name"]
     undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
-    assert undisturbed.end() == 0, undisturbed.said()
+    assert undisturbed.end() == 0, undisturbed.read_output()
     sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: stopped_with_a_new_proposal(sweep))
     kill(sweep.driver)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == table(undisturbed.folder)
     assert [event.body() for event in sweep.events("cell")] == [event.body() for event in undisturbed.events("cell")]
     found(
@@ -149,7 +149,7 @@ def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, monkeypatch,
 
 
 def stopped_with_a_new_proposal(sweep):
-    """Freeze the driver where it has proposed more than it has begun; else let it go on."""
+    """Freeze the driver if it has proposed more cells than it started; else let it continue."""
     if not sweep.events("cell"):
         return False
     kill(sweep.driver, number=signal.SIGSTOP)
@@ -159,8 +159,8 @@ def stopped_with_a_new_proposal(sweep):
     return False
 
 
-def test_the_driver_dies_while_mlflow_does_not_take_the_last_sync(run, undisturbed, found):
-    """Every trial has ended, and MLflow lacks the last of them: somebody else writes to its database."""
+def test_the_driver_dies_before_the_last_sync_to_mlflow(run, undisturbed, found):
+    """All trials have ended, but a locked database keeps the last of them from MLflow."""
     sweep = run()
     sweep.wait_until(lambda: len(sweep.events("ended")) >= 3)
     database = sqlite3.connect(Path.cwd() / "mlflow.db", isolation_level=None, timeout=60)
@@ -170,17 +170,17 @@ def test_the_driver_dies_while_mlflow_does_not_take_the_last_sync(run, undisturb
     kill(sweep.driver)
     since = time.time()
     database.close()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     found("kill -9 of the sweep's driver during the last sync", outcome(sweep.folder, since))
 
 
-def test_of_two_launchers_one_runs_the_sweep(run, undisturbed, found):
+def test_one_of_two_launchers_runs_the_sweep(run, undisturbed, found):
     since = time.time()
     both = [run(), run()]
     codes = [sweep.end() for sweep in both]
-    assert sorted(codes) == [0, 1], [sweep.said() for sweep in both]
-    assert "one process at a time may run a sweep" in both[codes.index(1)].said()
+    assert sorted(codes) == [0, 1], [sweep.read_output() for sweep in both]
+    assert "one process at a time may run a sweep" in both[codes.index(1)].read_output()
     assert table(both[0].folder) == undisturbed
     found("two launchers of one sweep at the same time", outcome(both[0].folder, since))
 
@@ -190,10 +190,10 @@ def test_sigterm_ends_cleanly_and_resumes(run, undisturbed, found, cache_dir):
     sweep.wait_until(sweep.in_the_middle)
     since = time.time()
     kill(sweep.pid, number=signal.SIGTERM)
-    assert sweep.end(seconds=60) == 130, sweep.said()
-    assert "tune-dml resume toy" in sweep.said()
+    assert sweep.end(seconds=60) == 130, sweep.read_output()
+    assert "tune-dml resume toy" in sweep.read_output()
     again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(sweep.folder) == undisturbed
     found("SIGTERM, as a spot machine gets it; then resume", outcome(sweep.folder, since))
 
@@ -205,35 +205,35 @@ def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache
     kill(sweep.pid, number=signal.SIGINT)
     time.sleep(0.3)  # as a hand does it
     kill(sweep.pid, number=signal.SIGINT)
-    assert sweep.end(seconds=60) == 130, sweep.said()
-    assert "Traceback" not in sweep.said()
-    assert "Continue with: tune-dml resume toy" in sweep.said()
+    assert sweep.end(seconds=60) == 130, sweep.read_output()
+    assert "Traceback" not in sweep.read_output()
+    assert "Continue with: tune-dml resume toy" in sweep.read_output()
     again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(sweep.folder) == undisturbed
     found("SIGINT twice; then resume", outcome(sweep.folder, since))
 
 
-def test_a_trial_that_hangs_is_ended_and_goes_on(run, undisturbed, found):
+def test_a_hanging_trial_is_killed_and_retried(run, undisturbed, found):
     sweep = run(
         "--stall-limit", "10", "--start-limit", "60"
     )  # the process that is stopped may be about to begin a trial
     sweep.wait_until(sweep.in_the_middle)
     kill(in_a_trial(sweep), number=signal.SIGSTOP)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
-    assert re.search(r"stalled: no .*step .*retrying from the checkpoint", sweep.said())
+    assert re.search(r"stalled: no .*step .*retrying from the checkpoint", sweep.read_output())
     found("SIGSTOP of a trial's worker, --stall-limit 10", outcome(sweep.folder, since))
 
 
-def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undisturbed, found, cache_dir):
+def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturbed, found, cache_dir):
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     kill(sweep.driver, number=signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
     second = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert second.end() == 1
-    assert "one process at a time may run a sweep" in second.said()
+    assert "one process at a time may run a sweep" in second.read_output()
     since = time.time()
     sweep.stop()
     lines = (sweep.folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
@@ -242,8 +242,8 @@ def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undis
     (sweep.folder / "ledger.jsonl").write_bytes(damaged)
     (sweep.folder / "lock").write_text("1")  # a stale one, of a process that lives but does not hold it
     again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.said()
-    assert "cannot be read" in again.said()
+    assert again.end() == 0, again.read_output()
+    assert "cannot be read" in again.read_output()
     assert (sweep.folder / "ledger.unreadable").exists()
     assert table(sweep.folder) == undisturbed
     found("zeros in the ledger's middle, a torn end, a stale lock; then resume", outcome(sweep.folder, since))
@@ -257,29 +257,29 @@ IN_A_GROUP = {
 
 
 @pytest.mark.parametrize("victim", IN_A_GROUP)
-def test_a_group_of_workers_goes_on(tmp_path, monkeypatch, cache_dir, found, victim):
+def test_a_group_of_workers_continues(tmp_path, monkeypatch, cache_dir, found, victim):
     monkeypatch.chdir(tmp_path)
     words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     kill(*sweep.find(IN_A_GROUP[victim])[:1])
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     for trial in results_of(sweep.folder).trials:
         steps = [row["step"] for row in read_history(sweep.folder, trial.key)]
         assert sorted(set(steps)) == steps == sorted({*range(20, 201, 20), *range(25, 201, 25)})
     found(f"kill -9 of {victim} (two trials, engine train)", outcome(sweep.folder, since))
 
 
-def test_a_group_that_is_lost_as_its_workers_begin_leaves_no_place_taken(tmp_path, monkeypatch, cache_dir, found):
-    """Ray Train knows of a placement group only once its workers have begun; the next group would wait for its room for ever."""
+def test_workers_lost_at_their_start_free_their_placement_group(tmp_path, monkeypatch, cache_dir, found):
+    """Ray Train knows a placement group only after its workers started; a leaked one would block the next group."""
     monkeypatch.chdir(tmp_path)
     words = ["sweep", sweep_file((0.1, 0.5), steps=40), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: sweep.find("ray::RayTrainWorker"))
     kill(*sweep.find("ray::ImplicitFunc")[:1])
     since = time.time()
-    assert sweep.end(seconds=150) == 0, sweep.said()
+    assert sweep.end(seconds=150) == 0, sweep.read_output()
     assert [trial.status for trial in results_of(sweep.folder).trials] == ["finished"] * 2
     found(
         "kill -9 of a trial's driver as its two DDP workers begin (two trials, engine train)",
@@ -288,7 +288,7 @@ def test_a_group_that_is_lost_as_its_workers_begin_leaves_no_place_taken(tmp_pat
 
 
 def eat_memory(limit, until):
-    """Another program takes 500 MB every tenth of a second, until a GB more than the limit is in use: no harm to others."""
+    """Allocate 500 MB every 0.1 s in another program, until usage exceeds the limit by 1 GB."""
     code = "import sys\nheld = []\nwhile sys.stdin.read(1): held.append(b'x' * 500_000_000)"
     eater = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, bufsize=0)
     try:
@@ -304,7 +304,7 @@ def eat_memory(limit, until):
 
 
 def memory_in_use():
-    """Bytes in use and bytes in all, as Ray counts them: a container's own where it has a limit below the machine's."""
+    """Return used and total bytes as Ray counts them: the container's if its limit is below the machine's."""
     used, total = _of_machine()
     in_container = _of_container()
     return in_container if in_container is not None and in_container[1] < total else (used, total)
@@ -316,7 +316,7 @@ def _of_machine():
 
 
 def _of_container(place=Path("/sys/fs/cgroup")):
-    """Of control groups of either version; None where there is none, or no limit. Pages of files do not count."""
+    """Return both for the control group of either version, without file pages; None without a limit."""
     for limit, usage, prefix in (
         ("memory.max", "memory.current", ""),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_"),
@@ -333,10 +333,8 @@ def _figures(file):
     return {name: int(number) for name, number, *_ in words}
 
 
-def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result(
-    tmp_path, monkeypatch, cache_dir, found
-):
-    """Ray ends trials where the machine comes within reach of its limit, here 5 GB beyond what is in use before."""
+def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, monkeypatch, cache_dir, found):
+    """Ray kills trials near its memory limit, here 5 GB above the present use."""
     monkeypatch.chdir(tmp_path)
     words = [
         "sweep",
@@ -345,7 +343,7 @@ def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result
         cache_dir,
     ]  # seconds, not parts of one
     quiet = Running([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
-    assert quiet.end() == 0, quiet.said()
+    assert quiet.end() == 0, quiet.read_output()
     used, total = memory_in_use()
     if total - used < 8e9:
         pytest.skip("too little memory is free to be eaten without harm to others")
@@ -355,6 +353,6 @@ def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result
     sweep.wait_until(lambda: any(sweep.folder.glob("trials/*/checkpoint.pt")))
     since = time.time()
     eat_memory(limit, until=lambda: bool(sweep.events("retry")))
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == table(quiet.folder)
     found("another program eats the memory, Ray ends a trial's worker (two trials)", outcome(sweep.folder, since))

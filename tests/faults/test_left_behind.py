@@ -1,4 +1,4 @@
-"""A method of another package that leaves its process otherwise than it found it: no other trial's numbers know of it."""
+"""A third-party method changes global state of its process: no other trial's numbers change."""
 
 import os
 import signal
@@ -43,8 +43,8 @@ fixed: {{training.steps: 40, training.eval_every: 20}}
 ARMS = ["triplet: {loss.name: triplet}", "leaving: {loss.name: leaving}"]
 
 
-def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, monkeypatch, cache_dir):
-    """In one slot, in both orders: each trial's numbers are its own."""
+def test_global_state_of_a_method_does_not_reach_other_trials(tmp_path, monkeypatch, cache_dir):
+    """Run the trials in one slot and in both orders; their numbers must not depend on it."""
     monkeypatch.chdir(tmp_path)
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "leaving = own_loss:LeavingLoss", own_loss=loss + LEAVES)
@@ -53,7 +53,7 @@ def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, mo
         Path(f"{name}.yaml").write_text(SWEEP.format(arms=", ".join(arms)))
         words = ["sweep", f"{name}.yaml", "--name", name, "--cache-dir", cache_dir, "--max-concurrent", 1]
         sweep = Running(words, tmp_path / "sweeps" / name, {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"})
-        assert sweep.end(seconds=150) == 0, sweep.said()
+        assert sweep.end(seconds=150) == 0, sweep.read_output()
         trials = results_of(sweep.folder).trials
         found.append({(trial.cell.label, trial.seed): dict(trial.metrics) for trial in trials})
         assert len(found[-1]) == 4
@@ -61,8 +61,8 @@ def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, mo
     assert found[0] == found[1]
 
 
-def test_a_method_that_is_edited_before_resume_is_said(tmp_path, monkeypatch, cache_dir):
-    """One curve of two methods: nothing else would tell."""
+def test_a_method_edited_before_resume_is_reported(tmp_path, monkeypatch, cache_dir):
+    """Otherwise one curve would silently mix two versions of a method."""
     monkeypatch.chdir(tmp_path)
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss)
@@ -72,8 +72,10 @@ def test_a_method_that_is_edited_before_resume_is_said(tmp_path, monkeypatch, ca
     sweep = Running(["sweep", "own.yaml", "--name", "own", *flags], tmp_path / "sweeps" / "own", path)
     sweep.wait_until(lambda: sweep.events("ended"))
     os.kill(sweep.pid, signal.SIGINT)
-    assert sweep.end() == 130, sweep.said()
+    assert sweep.end() == 130, sweep.read_output()
     (tmp_path / "own" / "own_loss.py").write_text(loss.replace("(1 - similarity)", "(2 - 2 * similarity)"))
     again = Running(["resume", "own", *flags], sweep.folder, path)
-    assert again.end(seconds=150) == 0, again.said()
-    assert "the code of own_loss was changed while the sweep ran: 1 of 2 trials, first own, seed 1" in again.said()
+    assert again.end(seconds=150) == 0, again.read_output()
+    assert (
+        "the code of own_loss was changed while the sweep ran: 1 of 2 trials, first own, seed 1" in again.read_output()
+    )

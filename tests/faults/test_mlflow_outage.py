@@ -1,4 +1,4 @@
-"""A tracking server that goes away during a sweep and comes back: nothing is lost, nothing is doubled, nobody waits."""
+"""A tracking server is unreachable during a sweep: no run is lost or doubled, and the sweep does not wait."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ from tune_dml.space import Grid, Knob
 from tune_dml.tracking import SyncReport, Tracker, background, check
 
 PATIENCE = 2
-"""Seconds that a client waits for an unsteady server's answer."""
+"""Timeout of a client for the unsteady server, in seconds."""
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def driver(tmp_path):
 
 
 def run(driver, trial, rows, *, first=1, end=True):
-    """A trial, or a part of it, with the sheet that it leaves at its end."""
+    """Write a trial or a part of it, with a sheet at its end."""
     if end:
         driver.leave(trial, sheet=trial.key)
     driver.run(trial, rows, first=first, end=end)
 
 
 def contents(uri):
-    """Trial key -> (status, steps of the metric), as a reader of the server sees it."""
+    """Return (status, steps of the metric) by trial key, as read from the server."""
     seen = StoredRuns(uri)
     steps = {key: [step for step, _, _ in seen.history(run)] for key, run in seen.by_key.items()}
     return {key: (status, steps.get(key, [])) for key, status in seen.states().items()}
@@ -120,7 +120,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     assert capfd.readouterr() == ("", "")  # the user's terminal stays clean
 
 
-def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(driver):
+def test_a_sweep_without_its_server_ends_and_reports_what_is_unsynced(driver):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     tracker = Tracker(SweepState(driver.folder, driver.plan), f"http://127.0.0.1:{port}", "toys")
@@ -134,7 +134,7 @@ def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(driver):
 
 
 class Unsteady(ThreadingHTTPServer):
-    """In front of a server: while it is unsteady, some requests are not handed on, and the answers of some come late or never."""
+    """Proxy of a server that, while unsteady, drops requests and delays or drops responses."""
 
     daemon_threads = True
 
@@ -182,8 +182,8 @@ class _HandedOn(BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_a_server_that_answers_late_or_never_or_with_errors_doubles_nothing(server, driver, monkeypatch, found):
-    """What was asked for may have been done all the same, and what was not done is not taken for done."""
+def test_an_unsteady_server_doubles_nothing(server, driver, monkeypatch, found):
+    """A request without a response may have been executed, and an unexecuted one must be repeated."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE))
     with server, Unsteady(server.port) as between:
         threading.Thread(target=between.serve_forever, daemon=True).start()
@@ -209,7 +209,7 @@ def test_a_server_that_answers_late_or_never_or_with_errors_doubles_nothing(serv
 
 @pytest.fixture
 def postgres(tmp_path):
-    """A PostgreSQL of its own on the loopback, from Debian's packages; as its own user where we are root, whom it refuses."""
+    """PostgreSQL on loopback, from Debian's packages; it refuses root, so root runs it as user postgres."""
     pytest.importorskip("psycopg2", reason="MLflow speaks to PostgreSQL through psycopg2 (pip install psycopg2-binary)")
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not programs:
@@ -249,7 +249,7 @@ def postgres(tmp_path):
 
 
 @pytest.mark.slow
-def test_postgresql_dies_and_comes_back_under_the_server(server, postgres, driver, monkeypatch, found):
+def test_postgresql_dies_and_restarts_under_the_server(server, postgres, driver, monkeypatch, found):
     monkeypatch.setattr(background, "_INTERVAL", 0.1)
     one, two, three, _ = driver.trials
     server.store, start = postgres

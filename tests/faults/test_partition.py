@@ -1,4 +1,4 @@
-"""A network of its own between the head and one node: cut in the middle of a sweep, and with names that lead nowhere."""
+"""A separate network between head and one node: cut during a sweep, and with host names that resolve to loopback."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ def ip(*words):
 
 @pytest.fixture
 def network():
-    """A network namespace, with one cable to it."""
+    """Network namespace with one cable."""
     made = ip("netns", "add", NETWORK)
     if made.returncode:
         pytest.skip(f"a network of its own needs the right to make one: {made.stderr.strip()}")
@@ -34,12 +34,12 @@ def network():
 
 
 @pytest.mark.slow
-def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, monkeypatch, cache_dir, found):
-    """Both sides can still write to the storage: the trial that is begun again and the one cut off leave the same bytes."""
+def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, monkeypatch, cache_dir, found):
+    """Both sides still write to the storage; the restarted and the disconnected trial must write equal bytes."""
     monkeypatch.chdir(tmp_path)
     words = [sweep_file((0.1, 0.5, 0.9), steps=400), "--cache-dir", cache_dir]
     quiet = Running(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
-    assert quiet.end() == 0, quiet.said()
+    assert quiet.end() == 0, quiet.read_output()
     storage, store = tmp_path / "shared", f"sqlite:///{tmp_path / 'mlflow.db'}"
     with Cluster(tmp_path / "cluster", workers=1, host=HEAD) as cluster:
         cluster.add_worker(f"--node-ip-address={NODE}", within=["ip", "netns", "exec", network])
@@ -55,7 +55,7 @@ def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, mo
         since = time.time()
         sweep.wait_until(lambda: any(event.key == cut_off for event in sweep.events("retry")))
         ip("link", "set", f"{NETWORK}0", "up")
-        assert sweep.end() == 0, sweep.said()
+        assert sweep.end() == 0, sweep.read_output()
     again = [event for event in sweep.events("started") if event.key == cut_off]
     assert [event.body()["host"] == NODE for event in again] == [True, False]
     assert table(sweep.folder) == table(quiet.folder)
@@ -72,8 +72,8 @@ shift 2 && exec "$@"
 
 
 @pytest.mark.slow
-def test_workers_meet_where_the_name_of_each_node_leads_to_itself(network, tmp_path, monkeypatch, cache_dir):
-    """As Debian and Ubuntu set machines up: to gloo, left to itself, each of them is 127.0.1.1."""
+def test_workers_connect_if_every_host_name_resolves_to_loopback(network, tmp_path, monkeypatch, cache_dir):
+    """Debian and Ubuntu map the host name to 127.0.1.1, which gloo uses by default."""
     monkeypatch.chdir(tmp_path)
     named = ["unshare", "--mount", "--uts", "bash", "-euc", NAMES, "bash"]
     with Cluster(tmp_path / "cluster", workers=0, host=HEAD) as cluster:
@@ -87,5 +87,5 @@ def test_workers_meet_where_the_name_of_each_node_leads_to_itself(network, tmp_p
         assert sent.returncode == 0, sent.stdout
         sweep = Running(["logs", cluster.http, "toy", "--follow"], tmp_path / "shared" / "toy", cluster.environment)
         sweep.wait_until(lambda: sweep.events("ended") or sweep.events("retry"))
-        assert not sweep.events("retry"), sweep.said()
-        assert sweep.end() == 0, sweep.said()
+        assert not sweep.events("retry"), sweep.read_output()
+        assert sweep.end() == 0, sweep.read_output()

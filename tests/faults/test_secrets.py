@@ -1,4 +1,4 @@
-"""Secrets in the environment and in addresses reach no file that a sweep leaves, no screen, and no upload."""
+"""Secrets in the environment and in addresses reach no file of a sweep, no screen and no upload."""
 
 import sqlite3
 import subprocess
@@ -22,7 +22,7 @@ IN_ADDRESS = "planted-url-6e02"
 
 
 def holding(folder):
-    """Files that hold something planted; a database as it is on disk, pages that are no longer used included."""
+    """Return files that contain a planted secret; databases are read as bytes, unused pages included."""
     words = [word.encode() for word in (*PLANTED.values(), IN_ADDRESS)]
     return [
         path for path in Path(folder).rglob("*") if path.is_file() and any(word in path.read_bytes() for word in words)
@@ -30,8 +30,8 @@ def holding(folder):
 
 
 @pytest.mark.slow
-def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir, store):
-    """A repository whose remote has a token in its address, a change with a password that is not committed, and a bucket."""
+def test_no_file_of_a_sweep_has_a_secret(tmp_path, monkeypatch, cache_dir, store):
+    """Secrets: a token in the remote's address, a password in an uncommitted change, credentials of a bucket."""
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "project"
     place.mkdir()
@@ -47,7 +47,7 @@ def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir, sto
     Path("settings.py").write_text(f'password = "{PLANTED["PGPASSWORD"]}"\n')
     words = ["sweep", sweep_file((0.1, 0.5), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
     run = Running([*words, "--trial-files", store.address], place / "sweeps" / "toy", PLANTED)
-    assert run.end() == 0, run.said()
+    assert run.end() == 0, run.read_output()
     assert any("checkpoint.pt" in name for _, name, _ in store.requests)
     assert (place / "sweeps" / "toy" / "report" / "report.html").exists()
     assert sqlite3.connect(place / "mlflow.db").execute("select count(*) from runs").fetchone()[0] > 1
@@ -60,16 +60,16 @@ def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir, sto
             [*words[:2], "--name", "refused", "--trial-files", address], place / "sweeps" / "refused", PLANTED
         )
         assert refused.end() == 1
-        assert "--trial-files" in refused.said()
-        assert IN_ADDRESS not in refused.said()
+        assert "--trial-files" in refused.read_output()
+        assert IN_ADDRESS not in refused.read_output()
     away = ["sweep", "toy.yaml", "--name", "away", "--tracking-uri", f"http://user:{IN_ADDRESS}@127.0.0.1:9/"]
     refused = Running([*away, "--cache-dir", cache_dir], place / "sweeps" / "away", PLANTED)
     refused.end()
-    assert IN_ADDRESS not in refused.said()
+    assert IN_ADDRESS not in refused.read_output()
     assert set(holding(tmp_path)) - planted_by_us == set()
 
 
-def test_no_upload_holds_a_secret(tmp_path, monkeypatch):
+def test_no_upload_has_a_secret(tmp_path, monkeypatch):
     place = tmp_path / "modules"
     (place / ".aws").mkdir(parents=True)
     (place / "mine.py").write_text("x = 1\n")

@@ -1,4 +1,4 @@
-"""Storage that fills up, goes away and returns, is read-only, or has been written under another clock."""
+"""Storage that is full, disappears and returns, is read-only, or was written under another clock."""
 
 import errno
 import io
@@ -22,7 +22,7 @@ WAITED = "waiting up to 10 minutes"
 
 
 class TestPatience:
-    """Without a disk: what is waited for, what is not, and what is said."""
+    """Unit tests of waiting for storage: which errors are waited for, and the messages."""
 
     def test_a_failure_that_passes_is_waited_for_and_said_once(self, tmp_path, monkeypatch):
         pauses, said = [], []
@@ -64,7 +64,7 @@ class TestPatience:
             patiently(write, tmp_path)
 
     def test_the_first_ctrl_c_is_heeded_while_it_waits(self, tmp_path, monkeypatch):
-        """Tune notes the first one and goes on with its loop, which waits here."""
+        """Tune records the first one and continues its loop, which waits here."""
         noted = []
         before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
         monkeypatch.setattr(files.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
@@ -94,7 +94,7 @@ class TestPatience:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, 24 MB."""
+    """Mount a file system of 24 MB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
@@ -113,7 +113,7 @@ def undisturbed(tmp_path_factory, cache_dir):
     os.chdir(place)
     try:
         run = begin(place, cache_dir)
-        assert run.end() == 0, run.said()
+        assert run.end() == 0, run.read_output()
     finally:
         os.chdir(before)
     return table(run.folder)
@@ -137,15 +137,15 @@ def fill(disk):
 
 def wait_for_words(run, words, seconds=90):
     deadline = time.monotonic() + seconds
-    while words not in run.said():
-        assert time.monotonic() < deadline, run.said()
-        assert run.process.poll() is None, run.said()
+    while words not in run.read_output():
+        assert time.monotonic() < deadline, run.read_output()
+        assert run.process.poll() is None, run.read_output()
         time.sleep(0.1)
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
-    """Results, MLflow's store, the books of what it lacks and what the sweep says all lie on it."""
+def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
+    """The disk has results, MLflow's store, the sync state and the sweep's output."""
     monkeypatch.chdir(small_disk)
     sweep = begin(small_disk, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
@@ -154,7 +154,7 @@ def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed
     assert sweep.process.poll() is None
     (small_disk / "filler").unlink()
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     assert {event.kind for event in read_events(sweep.folder)} >= {"session", "ended"}
     found("the disk of results and MLflow is full for 8 s", outcome(sweep.folder, since))
@@ -178,10 +178,10 @@ def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_working_directory_that_is_removed_costs_neither_table_nor_report(
+def test_a_removed_working_directory_does_not_affect_table_and_report(
     tmp_path, monkeypatch, undisturbed, found, cache_dir
 ):
-    """As by who tidies up meanwhile; results and MLflow's store lie elsewhere."""
+    """Results and MLflow's store are in other folders."""
     desk = tmp_path / "desk"
     desk.mkdir()
     monkeypatch.chdir(desk)
@@ -192,15 +192,15 @@ def test_a_working_directory_that_is_removed_costs_neither_table_nor_report(
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert table(sweep.folder) == undisturbed
     assert (sweep.folder / "report" / "report.html").exists()
     found("the working directory is removed, storage and MLflow elsewhere", outcome(sweep.folder, since))
 
 
 @pytest.mark.slow
-def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch, undisturbed, found, cache_dir):
-    """An empty folder stands in its place, as below a mount: nothing may be begun anew in it."""
+def test_storage_that_disappears_is_waited_for(tmp_path, monkeypatch, undisturbed, found, cache_dir):
+    """An empty folder takes its place, as below a mount; no new sweep may start in it."""
     monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
@@ -213,14 +213,14 @@ def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch
     shutil.rmtree(place)
     away.rename(place)
     since = time.time()
-    assert sweep.end() == 0, sweep.said()
+    assert sweep.end() == 0, sweep.read_output()
     assert not [name for name in left if "/ray/" not in name]  # Tune's own bookkeeping, which nobody reads, apart
     assert table(sweep.folder) == undisturbed
     found("the storage disappears for 4 s and returns", outcome(sweep.folder, since))
 
 
 @pytest.mark.slow
-def test_read_only_storage_is_refused_before_anything_begins(
+def test_read_only_storage_is_refused_before_the_start(
     small_disk, tmp_path, monkeypatch, undisturbed, found, cache_dir
 ):
     monkeypatch.chdir(tmp_path)
@@ -228,32 +228,30 @@ def test_read_only_storage_is_refused_before_anything_begins(
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
     refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
     assert refused.end() == 1
-    assert "Traceback" not in refused.said()
-    assert "--storage" in refused.said()
+    assert "Traceback" not in refused.read_output()
+    assert "--storage" in refused.read_output()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     since = time.time()
     again = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(again.folder) == undisturbed
     found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))
 
 
 @pytest.mark.slow
-def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
-    small_disk, tmp_path, monkeypatch, undisturbed, found
-):
-    """Decoded pictures can lie elsewhere, so nobody waits for this disk; and 64 MB of it are kept for others."""
+def test_a_full_cache_disk_is_refused_before_the_start(small_disk, tmp_path, monkeypatch, undisturbed, found):
+    """The cache can be moved, so the sweep does not wait for this disk, and keeps 64 MB of it free."""
     monkeypatch.chdir(tmp_path)
     fill(small_disk)
     refused = begin(tmp_path, small_disk / "cache")
     assert refused.end() == 1
-    assert "Traceback" not in refused.said()
-    assert "--cache-dir" in refused.said()
+    assert "Traceback" not in refused.read_output()
+    assert "--cache-dir" in refused.read_output()
     assert not refused.folder.exists()
     subprocess.run(["mount", "-o", "remount,size=100m", small_disk], check=True)
     since = time.time()
     again = begin(tmp_path, small_disk / "cache")
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(again.folder) == undisturbed
     found(
         "the disk of the cache is full: refused before anything begins; then room is made", outcome(again.folder, since)
@@ -261,7 +259,7 @@ def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_the_report_that_is_there_and_is_named(small_disk, command_line):
+def test_a_full_disk_keeps_the_old_report_and_is_reported(small_disk, command_line):
     write_sweep(small_disk / "toy")
     assert command_line("report", "toy", "--storage", small_disk)[0] == 0
     folder = small_disk / "toy" / "report"
@@ -274,7 +272,7 @@ def test_a_full_disk_keeps_the_report_that_is_there_and_is_named(small_disk, com
 
 @pytest.mark.slow
 def test_a_clock_that_jumps_back_a_day(tmp_path, monkeypatch, undisturbed, found, cache_dir):
-    """What was written before the jump bears times that are yet to come."""
+    """Events written before the jump have times in the future."""
     monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
@@ -285,7 +283,7 @@ def test_a_clock_that_jumps_back_a_day(tmp_path, monkeypatch, undisturbed, found
         path.write_text("".join(json.dumps({**row, "time": row["time"] + 86_400}) + "\n" for row in rows))
     since = time.time()
     again = begin(tmp_path, cache_dir, "resume")
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(sweep.folder) == undisturbed
     row = outcome(sweep.folder, since + 86_000)
     found("the clock jumps back by a day; then resume", {**row, "seconds": 0.0})

@@ -1,4 +1,4 @@
-"""`tune-dml submit` against a real cluster: a head without CPU, two raylets in other folders, none with a checkout."""
+"""`tune-dml submit` to a real cluster: a head without CPU and two raylets in other folders, without a checkout."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
+def test_a_sweep_runs_on_the_cluster_and_reports_from_it(cluster, tmp_path):
     storage, here = tmp_path / "shared", tmp_path / "laptop"
     here.mkdir()
     (here / "mine.yaml").write_text(SWEEP)

@@ -1,4 +1,4 @@
-"""What a sweep says goes nowhere: its pipe is closed, the disk of its log is full, its terminal is gone or stops it."""
+"""A sweep loses its output: closed pipe, full disk of the log, closed or stopping terminal."""
 
 import fcntl
 import os
@@ -27,13 +27,13 @@ def words(tmp_path, monkeypatch, cache_dir):
 
 @pytest.fixture
 def quiet(words, tmp_path):
-    """What the sweep finds when it is heard."""
+    """Return the table of a sweep with normal output."""
     run = Running([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
-    assert run.end() == 0, run.said()
+    assert run.end() == 0, run.read_output()
     return table(run.folder)
 
 
-def test_a_pipe_that_nobody_reads_any_more(words, quiet, found):
+def test_a_closed_pipe(words, quiet, found):
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as sweep:
         sweep.stdout.readline()
         sweep.stdout.close()
@@ -45,7 +45,7 @@ def test_a_pipe_that_nobody_reads_any_more(words, quiet, found):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_standard_streams_that_are_closed_from_the_beginning(words, quiet, closed):
+def test_standard_streams_closed_at_the_start(words, quiet, closed):
     sweep = subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=False, timeout=200)
     assert sweep.returncode == 0
     folder = Path("sweeps/toy").absolute()
@@ -53,7 +53,7 @@ def test_standard_streams_that_are_closed_from_the_beginning(words, quiet, close
     assert (folder / "report" / "report.html").exists()
 
 
-def test_the_disk_of_its_output_is_full(words, quiet, found):
+def test_a_full_disk_of_the_output(words, quiet, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(
             [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
@@ -66,7 +66,7 @@ def test_the_disk_of_its_output_is_full(words, quiet, found):
 
 
 def in_a_terminal(words, stops_background):
-    """The sweep, and our end of its terminal."""
+    """Start a sweep in a terminal; return it with our end of the terminal."""
     ours, theirs = pty.openpty()
     if stops_background:
         flags = termios.tcgetattr(theirs)
@@ -85,7 +85,7 @@ def in_a_terminal(words, stops_background):
 
 
 def read_until(terminal, condition, seconds=200):
-    """Drawn pictures are read away, as a terminal does."""
+    """Read and discard the output, as a terminal does."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -96,8 +96,8 @@ def read_until(terminal, condition, seconds=200):
                 time.sleep(0.1)
 
 
-def test_a_terminal_that_stops_programs_in_the_background(words, quiet, found):
-    """`stty tostop`: the driver has a process group of its own."""
+def test_a_terminal_that_stops_background_programs(words, quiet, found):
+    """`stty tostop` affects the driver, which has another process group."""
     sweep, terminal = in_a_terminal(words, stops_background=True)
     try:
         read_until(terminal, lambda: sweep.poll() is not None)
@@ -110,7 +110,7 @@ def test_a_terminal_that_stops_programs_in_the_background(words, quiet, found):
     found("a terminal with `stty tostop`", {**outcome(folder, time.time()), "seconds": 0.0})
 
 
-def test_a_terminal_that_is_closed_ends_it_in_order(words, quiet, found, cache_dir):
+def test_a_closed_terminal_ends_the_sweep_in_order(words, quiet, found, cache_dir):
     folder = Path("sweeps/toy").absolute()
     sweep, terminal = in_a_terminal(words, stops_background=False)
     read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))
@@ -118,6 +118,6 @@ def test_a_terminal_that_is_closed_ends_it_in_order(words, quiet, found, cache_d
     since = time.time()
     assert sweep.wait(timeout=60) > 0  # not by the signal; what it says of itself is heard by nobody
     again = Running(["resume", "toy", "--cache-dir", cache_dir], folder)
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(folder) == quiet
     found("its terminal is closed; then resume", outcome(folder, since))

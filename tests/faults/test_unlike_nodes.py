@@ -1,4 +1,4 @@
-"""A driver that joins nodes which do not have this project: they are asked before, and one that comes later says so itself."""
+"""A cluster whose nodes lack this project: nodes are checked before the start, late ones when a trial starts."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def ends_on_a_late_node(cluster, cpus, flags, within=()):
-    """A sweep that loses the node it began on and finds one that lacks something, and its trials' reasons."""
+    """Run a sweep that loses its node and gets one that lacks something; return its trials' reasons."""
     cluster.add_worker(cpus=cpus, has_project=True)
     cluster.wait_for(2)
     environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
@@ -41,11 +41,11 @@ def ends_on_a_late_node(cluster, cpus, flags, within=()):
 
 
 def say_so(reasons, lacks=NO_PROJECT):
-    """Both trials name what the node lacks, and what to do."""
+    """Check that both trials name what the node lacks, and the remedy."""
     return [f"does not have what {lacks}" in reason for reason in reasons] == [True, True]
 
 
-def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_path, monkeypatch, cache_dir):
+def test_nodes_without_the_project_are_named_before_and_during_a_sweep(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         flags = ["--address", cluster.address, "--cache-dir", cache_dir]
@@ -66,7 +66,7 @@ def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_p
         assert not (tmp_path / "sweeps" / "other").exists()
 
 
-def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, monkeypatch, cache_dir):
+def test_workers_on_a_late_node_without_the_project_fail_with_a_reason(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
         flags = ["--workers", "2", "--max-concurrent", "1", "--address", cluster.address, "--cache-dir", cache_dir]
@@ -74,8 +74,8 @@ def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, m
     assert say_so(reasons)
 
 
-def test_a_late_node_without_what_ray_tune_imports_is_named(tmp_path, monkeypatch, cache_dir):
-    """No process of a trial can begin there to say so itself."""
+def test_a_late_node_without_ray_tunes_imports_is_named(tmp_path, monkeypatch, cache_dir):
+    """No trial process can start there to report it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lacks").mkdir()
     (tmp_path / "lacks" / "sitecustomize.py").write_text(BARE + WITHOUT_PANDAS)

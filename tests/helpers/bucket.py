@@ -1,4 +1,4 @@
-"""An S3 on loopback, spoken to over HTTP: moto's server, whose requests are counted, and which goes away when it is told to."""
+"""An S3 server on loopback (moto) that records requests and can be stopped and restarted."""
 
 import logging
 import threading
@@ -12,14 +12,14 @@ logging.getLogger("werkzeug").setLevel(logging.ERROR)
 
 
 class Store:
-    """`with Store() as store:`. What it holds outlives `stop` and `start`; each has a bucket of its own."""
+    """S3 store: `with Store() as store:`. Its content outlives `stop` and `start`; each store has another bucket."""
 
     def __init__(self):
         self.bucket = f"sweeps-{uuid.uuid4().hex[:8]}"
         self.requests = []
-        """(verb, what is asked for, bytes that come), of every request."""
+        """(verb, path, bytes of the body) of every request."""
         self.answer = None
-        """A status line and S3's word for an error, in place of what was asked for."""
+        """Status line and S3 error code to return instead of the object."""
         self._inner = DomainDispatcherApplication(create_backend_app)
         self._port = 0
         self._server = None
@@ -34,12 +34,12 @@ class Store:
 
     @property
     def files(self):
-        """What pyarrow makes of it."""
+        """Return pyarrow's file system of the store."""
         query = f"endpoint_override=127.0.0.1:{self._port}&scheme=http&allow_bucket_creation=true"
         return FileSystem.from_uri(f"s3://{self.bucket}?{query}")[0]
 
     def objects(self):
-        """Name below the bucket -> size."""
+        """Return the size of every object by its name in the bucket."""
         found = self.files.get_file_info(FileSelector(self.bucket, recursive=True))
         return {info.path[len(self.bucket) + 1 :]: info.size for info in found if info.type is FileType.File}
 

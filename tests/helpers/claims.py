@@ -1,4 +1,4 @@
-"""Sweeps whose numbers are drawn, and what their reports claim: which claims contradict one another."""
+"""Find contradictions between the claims of a report, for sweeps with given numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SLACK = 1e-9
 
 
 def results_with(plan: Plan, values: np.ndarray, race: Race | None = None) -> Results:
-    """Results of a plan whose cells have these numbers, cells x seeds; a NaN is a failed trial, or in a race one not run."""
+    """Return results of a plan with values (cells, seeds). NaN is a failed trial, or in a race one that did not run."""
     trials = []
     for trial in plan.trials():
         number = float(values[plan.cells.index(trial.cell), plan.seeds.index(trial.seed)])
@@ -38,7 +38,7 @@ def results_with(plan: Plan, values: np.ndarray, race: Race | None = None) -> Re
 
 
 def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
-    """The same where seeds were added in blocks, to the cells that a race let run."""
+    """Return the results of a race that adds seeds in blocks to unsettled cells."""
     seen = np.full(values.shape, np.nan)
     race, state, before = Race(RaceRule(margin, len(plan.seeds))), None, 0
     compared = np.array([not cell.baseline for cell in plan.cells])
@@ -54,7 +54,7 @@ def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
 
 
 def contradictions(analysis: Analysis) -> list[str]:
-    """Pairs of claims in a report's data that cannot both be true."""
+    """Return pairs of claims in a report's data that cannot both be true."""
     sections = [one.section(analysis, None) for one in (arms, configuration)]
     ahead = _Ahead()
     for low, better, worse in _of_cells(analysis, sections):
@@ -81,7 +81,7 @@ def contradictions(analysis: Analysis) -> list[str]:
 
 
 class _Ahead:
-    """By how much something is certainly better than something else, and what follows from all of it."""
+    """Proven lower bounds of differences, and their transitive closure."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -104,7 +104,7 @@ class _Ahead:
         return bool((np.diag(self.closed()) > _SLACK).any())
 
     def behind(self, name: str, among: Iterable[str] | None = None) -> float:
-        """How far it is certainly behind the best of `among`, of all unless given."""
+        """Return how far a name is provably behind the best of `among`, of all by default."""
         if name not in self.names:
             return 0.0
         column = self.closed()[:, self.names.index(name)]
@@ -123,7 +123,7 @@ def _differences(rows: Iterable[Any], sign: float) -> Iterable[tuple[float, str,
 
 
 def _of_cells(analysis: Analysis, sections: Sequence[Section]) -> Iterable[tuple[float, str, str]]:
-    """What is said of pairs of cells: against the baseline, and between arms that are one cell each."""
+    """Return claims about pairs of cells: against the baseline, and between arms of one cell."""
     if analysis.baseline is not None:
         for row in analysis.against_baseline or ():
             low, high = sorted((analysis.sign * row.low, analysis.sign * row.high))

@@ -1,4 +1,4 @@
-"""Real Ray clusters on this machine: a head and raylets, each in a process group of its own, with a token, no checkout."""
+"""Real Ray clusters on this machine: head and raylets in separate process groups, with a token, without a checkout."""
 
 import json
 import os
@@ -24,9 +24,9 @@ def free_port():
 
 
 class Cluster:
-    """`with Cluster(folder, workers=2) as cluster:`. The head has no CPU; workers have one each, in folders of their own.
+    """Ray cluster: `with Cluster(folder, workers=2) as cluster:`. The head has no CPU, each worker has one.
 
-    Nodes do not see the project: its editable install is taken out of their Python, and PYTHONPATH is not theirs.
+    Nodes have separate folders and cannot import the project: neither the editable install nor PYTHONPATH reaches them.
     """
 
     def __init__(self, folder, workers=2, environment=(), head_cpus=0, host="127.0.0.1", head_has_project=False):
@@ -43,7 +43,7 @@ class Cluster:
         token.write_text(secrets.token_hex(16))
         (self.folder / "bare").mkdir()
         (self.folder / "bare" / "sitecustomize.py").write_text(BARE)
-        # A short place: Ray's sockets must fit in 107 characters.
+        # A short path: Ray's sockets must fit in 107 characters.
         self.temporary = Path(f"/tmp/r{os.getpid()}-{self.gcs}")  # noqa: S108
         self.environment = {
             **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "RAY_ADDRESS"}},
@@ -73,18 +73,18 @@ class Cluster:
         return self
 
     def add_worker(self, *arguments, cpus=1, gpus=0, within=(), has_project=False):
-        """A node with CPUs, and GPUs in name; `within`: words of a command that runs another."""
+        """Start a node with CPUs and nominal GPUs; `within` is a command prefix that runs it."""
         agent = f"--dashboard-agent-listen-port={free_port()}"
         words = (f"--address={self.address}", f"--num-cpus={cpus}", agent, *arguments)
         return self.start(*words, gpus=gpus, within=within, has_project=has_project)
 
     def start(self, *arguments, gpus=0, within=(), has_project=False):
-        """A node, as its own process group; its working directory is its own too."""
+        """Start a node in a new process group and working directory."""
         number = len(self.nodes)
         place = self.folder / f"node{number}"
         place.mkdir()
         command = [*within, str(Path(sys.executable).with_name("ray")), "start", "--block", *arguments]
-        # A folder of its own for each node, as on machines of their own: they unpack and clean up what travels with jobs.
+        # Separate folders, as on separate machines: each node unpacks and removes the files of jobs.
         command += [f"--temp-dir={self.temporary}/{number}"]
         command += ["--object-store-memory=80000000", "--disable-usage-stats", f"--num-gpus={gpus}"]
         environment = {**self.environment, "PYTHONPATH": str(PROJECT if has_project else self.folder / "bare")}
@@ -94,7 +94,7 @@ class Cluster:
         return node
 
     def wait_for(self, number, seconds=90):
-        """Until so many nodes are alive."""
+        """Wait until this number of nodes is alive."""
         deadline = time.monotonic() + seconds
         while (alive := self.alive()) != number:
             assert time.monotonic() < deadline, (
@@ -118,19 +118,19 @@ class Cluster:
         return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
 
     def raylet(self, number):
-        """The pid of a node's raylet."""
+        """Return the pid of a node's raylet."""
         for pid in self.processes(number):
             if "/raylet/raylet" in command_of(pid).partition(" ")[0]:
                 return pid
         raise AssertionError("no raylet")
 
     def processes(self, number):
-        """The pids of a node's process group."""
+        """Return the pids of a node's process group."""
         group = self.nodes[number].pid
         return [pid for pid in all_pids() if group_of(pid) == group]
 
     def run(self, *words, timeout=240, cwd=None):
-        """`tune-dml WORDS` of a user of this cluster, who has the project and the token."""
+        """Run `tune-dml WORDS` as a user who has the project and the token."""
         environment = {**self.environment, "PYTHONPATH": str(PROJECT)}
         return subprocess.run(
             [*COMMAND, *map(str, words)],
@@ -185,7 +185,7 @@ def group_of(pid):
 
 
 def children_of(pid):
-    """All descendants."""
+    """Return the pids of all descendants."""
     parents = {child: int(stat[1]) for child in all_pids() if (stat := _stat(child))}
     found, layer = [], [pid]
     while layer:

@@ -1,4 +1,4 @@
-"""The command line, put together once: that takes Typer longer than most verbs take."""
+"""The command line, built once, because Typer takes longer for it than most verbs run."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Cases of costly tests: some run every time, the others with `make test-slow`."""
+"""Select the cases of costly tests that always run; the others run with `make test-slow`."""
 
 import pytest
 

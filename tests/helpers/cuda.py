@@ -1,7 +1,7 @@
-"""Trials on a CUDA device, and the same on the CPU.
+"""Run the same trial on a CUDA device and on the CPU.
 
-Needs trainables, torch, numpy, pydantic, pillow and pytest, no Ray: where that is all there is, run
-`python -m pytest --confcutdir=tests/gpu -m gpu tests/gpu`. TUNE_DML_DEVICE names another kind of device to try the tests on.
+Needs only trainables, torch, numpy, pydantic, pillow and pytest, not Ray:
+`python -m pytest --confcutdir=tests/gpu -m gpu tests/gpu`. TUNE_DML_DEVICE names another kind of device.
 """
 
 import os
@@ -37,7 +37,7 @@ CROPS = {"augment.name": "simclr", "augment.crop": 24, "augment.resize": 28}
 
 
 def write_pictures(root, classes=12, each=12, size=32):
-    """Classes of smooth pictures with grain."""
+    """Write classes of smooth pictures with grain."""
     random = np.random.default_rng(0)
     for number in range(classes):
         (root / f"class{number:02}").mkdir()
@@ -56,7 +56,7 @@ def config_of(pictures, *layers):
 
 
 def figures_of(config, folder, device, *, cache, **context):
-    """What a trial reports and seals, without its times."""
+    """Return the reported and sealed metrics of a trial, without times."""
     outcome = train(config, FolderContext(folder, device, **context), cache_dir=cache)
     figures = outcome.metrics | (read_sealed(folder) if context.get("until") is None else {})
     return {name: value for name, value in figures.items() if not name.endswith("seconds")}

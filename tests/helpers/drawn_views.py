@@ -1,4 +1,4 @@
-"""A double of `trainables.data.formats.mesh_views` that needs no pybullet: squares in the colour of the view's background.
+"""A replacement for `trainables.data.formats.mesh_views` without pybullet: squares in the background's colour.
 
 A mesh file that says "broken" ends the process, as a renderer that fails does.
 """
@@ -27,7 +27,7 @@ class Squares:
 
 
 def use(monkeypatch, folder: Path, meshes: int = 40) -> Path:
-    """Let the data set `objects` draw these squares for as many empty mesh files in `folder`."""
+    """Make the data set `objects` draw these squares for empty mesh files in `folder`."""
     for mesh in range(meshes):
         file = mesh_file(folder, mesh)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Small folders of stored features, with classes that a linear head can separate better than the raw features do."""
+"""Small folders of stored features whose classes a linear head separates better than raw features."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from trainables.data.formats.feature_store import FEATURES, RowTable, finish_sto
 
 
 def stored(folder, *, classes=24, each=8, dimension=16, views=1, noise=2.0, seed=0):
-    """Write features of `classes` classes: a class's centre in the first half of the axes, noise in all of them."""
+    """Write features: class centres in the first half of the axes, noise in all of them."""
     generator = np.random.default_rng(seed)
     centres = np.zeros((classes, dimension))
     centres[:, : dimension // 2] = generator.normal(size=(classes, dimension // 2))

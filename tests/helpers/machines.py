@@ -1,4 +1,4 @@
-"""Machines with SSH, a home, a name and a network of their own: namespaces of this one, for what `ray up` does to real ones."""
+"""Virtual machines for `ray up`: namespaces of this one with SSH, home, name and network."""
 
 import shutil
 import subprocess
@@ -10,8 +10,8 @@ BRIDGE, NETWORK = "tunedml-br", "10.215.7"
 GATEWAY = f"{NETWORK}.1"
 NEEDED = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter")
 
-# Names as Debian sets machines up: each one's own leads to 127.0.1.1. What Python needs stays visible below the new /tmp and
-# /home; a user with root's number, since it may lie in root's home.
+# As on Debian, each machine's own name resolves to 127.0.1.1. What Python needs stays visible below the new /tmp and
+# /home. The user has root's number, since Python may be in root's home.
 BOOT = r"""
 name=$1 keys=$2 shared=$3; shift 3
 hostname "$name"
@@ -30,7 +30,7 @@ exec "$(command -v sshd || echo /usr/sbin/sshd)" -D -e -h /run/machine/host -o U
 
 
 def lacking():
-    """What this machine lacks for others in it; empty where they can be made."""
+    """Return what this machine lacks to create namespaces; empty if nothing."""
     path = "/usr/sbin:/sbin"
     if missing := [name for name in NEEDED if not (shutil.which(name) or shutil.which(name, path=path))]:
         return f"needs {', '.join(missing)}"
@@ -42,9 +42,10 @@ def lacking():
 
 
 class Machines:
-    """`with Machines(folder, 3) as machines:`, reached by SSH as `tune` with `machines.key`; `machines.addresses`.
+    """Virtual machines: `with Machines(folder, 3) as machines:`.
 
-    They share /mnt/shared (`machines.shared` here), and see the Python of the tests; /tmp and /home are each one's own.
+    `ssh -i machines.key tune@ADDRESS` reaches each of `machines.addresses`. They share /mnt/shared (`machines.shared`
+    here) and the Python of the tests; each has a separate /tmp and /home.
     """
 
     def __init__(self, folder, number):
@@ -71,7 +72,7 @@ class Machines:
         return self
 
     def on(self, number, *words):
-        """A command's output on a machine."""
+        """Return the output of a command on a machine."""
         return _run("ip", "netns", "exec", self.names[number], *words, check=True).stdout
 
     def _connect(self):

@@ -11,7 +11,7 @@ import urllib.request
 
 
 class Server:
-    """`mlflow server` on the loopback, with a SQLite store unless told otherwise; it can be started again."""
+    """`mlflow server` on loopback that can be restarted; its store is SQLite by default."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,8 +1,8 @@
-"""A package of methods as `pip install -e .` leaves it: a folder for the path, and what it offers beside its modules."""
+"""Write a package of methods as `pip install -e .` installs it: modules and entry points."""
 
 
 def write_package(folder, offers, **modules):
-    """Module -> its text, and the entry points of losses (`name = module:Class`); to be put on PYTHONPATH."""
+    """Write modules, given as name=text, and entry points of losses (`name = module:Class`), for PYTHONPATH."""
     named = folder / "own_dml.egg-info"
     named.mkdir(parents=True)
     (named / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: own-dml\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""A trial of a user's program, run to its end in this process."""
+"""Run a trial of a user's program in this process."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ METRIC = "val/accuracy"
 
 
 class Ran:
-    """A program's trial, run to its end in this process."""
+    """A trial of a user's program that ran in this process."""
 
     def __init__(self, folder, script, metric=METRIC, settings=None, **options):
         (folder / "own.py").write_text(script)

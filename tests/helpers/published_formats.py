@@ -1,4 +1,4 @@
-"""Small data sets in exactly the published formats."""
+"""Write small data sets in the published formats."""
 
 import io
 import pickle
@@ -12,7 +12,7 @@ MAGIC = 0xCED7230A
 
 
 def picture(path: Path, seed: int, size: tuple[int, int] = (24, 18), mode: str = "RGB") -> None:
-    """A smooth random picture of (width, height)."""
+    """Write a smooth random picture of (width, height)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(seed, size).convert(mode).save(path)
 
@@ -29,7 +29,7 @@ def jpeg(seed: int, size: tuple[int, int] = (112, 112)) -> bytes:
 
 
 def image_folder(folder: Path, classes: int = 8, each: int = 5) -> Path:
-    """class0/0.jpg, class0/1.png, ..."""
+    """Write class0/0.jpg, class0/1.png, ..."""
     for c in range(classes):
         for i in range(each):
             picture(folder / f"class{c}" / f"{i}.{'png' if i % 2 else 'jpg'}", seed=c * each + i, size=(36, 40))
@@ -37,7 +37,7 @@ def image_folder(folder: Path, classes: int = 8, each: int = 5) -> Path:
 
 
 def cub(folder: Path, classes: int = 4, each: int = 3) -> Path:
-    """CUB_200_2011/: space-separated lists, numbered from 1; one picture is grey."""
+    """Write CUB_200_2011/: space-separated lists, numbered from 1; one picture is grey."""
     folder.mkdir(parents=True)
     images, labels, names, boxes = [], [], [], []
     number = 0
@@ -66,7 +66,7 @@ CARS = ["AM General Hummer SUV 2000", "Ram C/V Cargo Van 2012", "Audi TT 2011", 
 
 
 def _struct(rows: list[dict[str, object]]) -> np.ndarray:
-    """A MATLAB struct array, as the annotation files hold it."""
+    """Return a MATLAB struct array as in the annotation files."""
     array = np.zeros((1, len(rows)), dtype=[(key, object) for key in rows[0]])
     for i, row in enumerate(rows):
         for key, value in row.items():
@@ -160,7 +160,7 @@ def lfw(folder: Path, below: str = "lfw_funneled") -> Path:
 
 
 def cifar10(folder: Path, each: int = 4) -> Path:
-    """Five batches and a test batch, pickled in protocol 2 as Python 2 text keys."""
+    """Write five batches and a test batch, pickled in protocol 2 with Python 2 text keys."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
@@ -178,7 +178,7 @@ def cifar10(folder: Path, each: int = 4) -> Path:
 
 
 def cifar100(folder: Path, each: int = 0) -> Path:
-    """`each` of every batch, of 20 of the 100 classes; else a few of any."""
+    """Write `each` pictures per batch of 20 of the 100 classes; by default a few of any."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     for name, count in [("train", 12), ("test", 5)]:
@@ -201,7 +201,7 @@ def face_bin(path: Path, pairs: int = 10) -> list[bytes]:
 
 
 def record(labels: float | list[float], payload: bytes, number: int, *, split_at: int | None = None) -> bytes:
-    """One record as MXNet writes it; `split_at` cuts it at a magic number inside the bytes."""
+    """Return one record as MXNet writes it; `split_at` cuts it at a magic number inside the bytes."""
     flag = 0 if isinstance(labels, float) else len(labels)
     head = struct.pack("<IfQQ", flag, labels if flag == 0 else 0.0, number, 0)
     body = head + (b"" if flag == 0 else struct.pack(f"<{flag}f", *labels)) + payload
@@ -217,7 +217,7 @@ def _part(flag: int, body: bytes) -> bytes:
 
 
 def webface(folder: Path, people: tuple[int, ...] = (3, 2, 2)) -> Path:
-    """train.rec with header record 0, pictures 1 .. n, then one identity record a person."""
+    """Write train.rec: header record 0, pictures 1 .. n, then one identity record per person."""
     folder.mkdir(parents=True)
     count = sum(people)
     records = [record([float(count + 1), float(count + 1 + len(people))], b"", 0)]

@@ -1,4 +1,4 @@
-"""A race without Ray and without training: a toy plan, numbers of a known law, and sessions that drive the real decisions."""
+"""Run races without Ray or training: a toy plan, simulated values and the real decisions."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from tune_dml.running.search.race import RacingProposals
 from tune_dml.space import Baseline, Grid, Knob
 
 FAILED = np.inf
-"""Value of a trial that fails; NaN: it diverges."""
+"""Value of a failed trial; NaN means diverged."""
 FULL = "OSError: [Errno 28] No space left on device"
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9)), symbol="rho")
 MEANS = {"off": 60.0, "rho=0.01": 71.2, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
@@ -25,14 +25,14 @@ def plan(*knobs, seeds=3, goal="maximize", **options):
 
 
 def value_of(trial, means=MEANS, sign=1.0):
-    """Return the cell's mean, plus the seed's shift, plus noise that both fix; NaN where the mean is NaN."""
+    """Return cell mean + seed effect + noise that cell and seed determine; NaN if the mean is NaN."""
     shift = np.random.default_rng(trial.seed).normal()
     noise = np.random.default_rng([trial.seed, trial.cell.index]).normal()
     return sign * (means[trial.cell.label] + shift + 0.5 * noise)
 
 
 class RaceDrive:
-    """Runs sessions of a race without Ray; each may be cut short after any number of trials."""
+    """Runs sessions of a race without Ray; a session can stop after any number of trials."""
 
     def __init__(self, folder, begun, rule=RULE, value=value_of, queries=10_000):
         self.folder, self.begun, self.rule, self.value, self.queries = folder, begun, rule, value, queries
@@ -41,7 +41,7 @@ class RaceDrive:
         begun.save(folder / "plan.json")
 
     def session(self, most=10_000, slots=2):
-        """Run at most so many trials, two at a time, and return the keys of those that ended."""
+        """Run at most `most` trials, two at a time, and return the keys of those that ended."""
         state, ended = read_state(self.folder), []
         with Ledger(self.folder) as ledger:
             ledger.write(event_of("session", provenance={}, resources={}))

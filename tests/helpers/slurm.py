@@ -47,7 +47,7 @@ PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2 PreemptMod
 
 
 class Slurm:
-    """`with Slurm(folder, nodes=2) as slurm:`. Each node has four CPUs in name, and is this machine."""
+    """SLURM cluster: `with Slurm(folder, nodes=2) as slurm:`. Each node is this machine, with four nominal CPUs."""
 
     def __init__(self, folder, nodes=2, cpus=4):
         self.folder = Path(folder)
@@ -93,7 +93,7 @@ class Slurm:
             )
 
     def start_controller(self):
-        """Start slurmctld, or start it again."""
+        """Start or restart slurmctld."""
         self.daemons["slurmctld"] = self._daemon("slurmctld", "slurmctld", "-D")
 
     def kill_controller(self):
@@ -102,13 +102,13 @@ class Slurm:
         self.daemons["slurmctld"].wait()
 
     def out(self, *command, check=True):
-        """What a command prints."""
+        """Return the output of a command."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 0 or not check, (command, done.stdout, done.stderr)
         return done.stdout
 
     def tune(self, *words, cwd, check=True, timeout=240):
-        """`tune-dml WORDS` on the login node."""
+        """Run `tune-dml WORDS` on the login node."""
         done = subprocess.run(
             [*COMMAND, *map(str, words)],
             env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False,
@@ -117,7 +117,7 @@ class Slurm:
         return done
 
     def wait_for(self, is_so, seconds=60):
-        """Wait until something holds."""
+        """Wait until the condition is true."""
         until = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < until, [

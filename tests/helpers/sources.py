@@ -1,4 +1,4 @@
-"""The project's sources, each parsed once a process."""
+"""Parse the project's sources, each once per process."""
 
 import ast
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a reader of an MLflow store sees of a sweep."""
+"""Read a sweep's runs from an MLflow store."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from helpers.toys import METRIC
 
 
 class StoredRuns:
-    """The runs of a sweep, as they are now; a trial that is there twice is an error."""
+    """Current runs of a sweep. Raises an error if a trial has two runs."""
 
     def __init__(self, uri: str, sweep: str = "toy"):
         from mlflow.tracking import MlflowClient
@@ -23,22 +23,22 @@ class StoredRuns:
         assert len(once) == len(self.children), "doubled"
 
     def history(self, run: Any, name: str = METRIC) -> list[tuple[int, int, float]]:
-        """(step, timestamp, value) of a metric."""
+        """Return (step, timestamp, value) of a metric."""
         points = self.client.get_metric_history(run.info.run_id, name)
         return sorted((point.step, point.timestamp, point.value) for point in points)
 
     def files(self, run: Any, folder: str = "evidence") -> dict[str, str]:
-        """Path -> text of a run's files in this folder."""
+        """Return the text of a run's files in a folder by path."""
         paths = [entry.path for entry in self.client.list_artifacts(run.info.run_id, folder)]
         return {path: Path(self.client.download_artifacts(run.info.run_id, path)).read_text() for path in paths}
 
     def states(self) -> dict[str, str]:
-        """Trial key, or `parent`, -> status."""
+        """Return the status by trial key, or `parent`."""
         (parent,) = self.parents
         return {key: run.info.status for key, run in {**self.by_key, "parent": parent}.items()}
 
     def snapshot(self) -> Any:
-        """All that can be seen, for comparison."""
+        """Return everything a reader can see, for comparison."""
         return sorted(
             (
                 *(run.info.run_id, run.info.status, run.info.start_time, run.info.end_time),

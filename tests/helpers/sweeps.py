@@ -1,4 +1,4 @@
-"""A small sweep as a process of its own, watched through its ledger, hurt in the middle, and judged afterwards."""
+"""Run a small sweep in a process, watch its ledger, inject faults and check the outcome."""
 
 import math
 import os
@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 
 
 def sweep_file(values=(0.01, 0.1, 0.5, 0.9), seeds=1, steps=120, every=20):
-    """Written into the working directory; its name."""
+    """Write a sweep file into the working directory and return its name."""
     text = f"""
 method: grid
 parameters: {{regularizer.rho: {{values: {list(values)}}}}}
@@ -33,13 +33,13 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, t
 
 @dataclass
 class Running:
-    """`tune-dml WORDS` under way."""
+    """Running process of `tune-dml WORDS`."""
 
     words: list[str]
     folder: Path
     environment: dict = field(default_factory=dict)
     says_in: Path | None = None
-    """Folder for what it says; beside the sweeps by default."""
+    """Folder of its output; beside the sweeps by default."""
 
     def __post_init__(self):
         place = self.says_in or self.folder.parent.parent
@@ -57,12 +57,12 @@ class Running:
 
     @property
     def driver(self):
-        """The process that is attached to Ray."""
+        """Return the pid of the process that is connected to Ray."""
         (driver,) = [pid for pid in children_of(self.pid) if "tune_dml.cli" in command_of(pid)][:1]
         return driver
 
     def find(self, words):
-        """Pids of its Ray's processes whose command line holds these words first."""
+        """Return pids of its Ray processes whose command line starts with these words."""
         return [pid for pid in children_of(self.pid) if words in command_of(pid)[:250]]
 
     def events(self, kind):
@@ -76,13 +76,13 @@ class Running:
             time.sleep(0.02)
 
     def in_the_middle(self):
-        """One trial has ended, another has a checkpoint."""
+        """Return whether one trial has ended and another has a checkpoint."""
         ended = {event.key for event in self.events("ended")}
         begun = {event.key for event in self.events("started")} - ended
         return bool(ended) and any((self.folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
 
     def end(self, seconds=280):
-        """Its exit code."""
+        """Wait for the end and return the exit code."""
         try:
             return self.process.wait(timeout=seconds)
         finally:
@@ -96,18 +96,18 @@ class Running:
                 continue
         self.process.wait()
 
-    def said(self):
+    def read_output(self):
         return self.output.read_text()
 
 
 def table(folder):
-    """What must be the same whatever happened: cell, seed, how it ended, every metric."""
+    """Return what no fault may change: cell, seed, status and every metric."""
     trials = results_of(folder).trials
     return [(trial.cell.label, trial.seed, trial.status, sorted(trial.metrics.items())) for trial in trials]
 
 
-def steps_again(folder, key, events):
-    """Steps that a trial trained once more although an evaluation after them was known: not from its last checkpoint on."""
+def repeated_steps(folder, key, events):
+    """Return the steps that a trial repeated although a later evaluation was known, before its last checkpoint."""
     evaluations = [row for row in read_history(folder, key) if any(name.startswith("val/") for name in row)]
     rows = [(row["time"], int(row["step"])) for row in evaluations]
     mine = [event for event in events if event.key == key]
@@ -119,14 +119,13 @@ def steps_again(folder, key, events):
             event.body()["step"] for event in mine if event.kind == "resumed" and start <= event.time < following
         ]
         trained = any(start <= time_ < following for time_, _ in rows)
-        if went_on or trained:  # else it was lost once more before its first word
+        if went_on or trained:  # else it was lost again before its first report
             again += max(known - max(went_on, default=0), 0)
     return again
 
 
 def outcome(folder, since):
-    """The row of docs/reliability.md: finished, repeated, lost, doubled, steps trained again, seconds to the next sign of life
-    after `since`."""
+    """Return the row of docs/reliability.md; `seconds` is the time from `since` to the next event."""
     results, events = results_of(folder), read_events(folder)
     seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", folder.name)  # a doubled run is an error there
     assert set(seen.by_key) == {trial.key for trial in results.trials}
@@ -139,6 +138,6 @@ def outcome(folder, since):
         "repeated": len(begun) - len({event.key for event in begun}),
         "lost": len(results.trials) - results.count("finished"),
         "doubled": doubled,
-        "steps": sum(steps_again(folder, key, events) for key in {event.key for event in begun}),
+        "steps": sum(repeated_steps(folder, key, events) for key in {event.key for event in begun}),
         "seconds": round(min(alive) - since, 1) if alive else 0.0,
     }

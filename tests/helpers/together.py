@@ -1,4 +1,4 @@
-"""Many small cases as one test: all are tried, and each that fails is named."""
+"""Run many small cases as one test that names every failing case."""
 
 import inspect
 import traceback
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
-    """The names of the cases that raise an error; their errors are printed, and pytest shows them.
+    """Return the names of the cases that raise an error, and print the errors for pytest to show.
 
     A test of its own for each would take longer than most of the cases.
     """
@@ -26,7 +26,7 @@ def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
 
 
 def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., object]], Callable[..., None]]:
-    """`pytest.mark.parametrize` as one test, for cases that take milliseconds and only read their fixtures."""
+    """Parametrize a function as one test, for fast cases that only read their fixtures."""
     keys = names.split(", ")
     cases = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
 
@@ -45,7 +45,7 @@ def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., objec
 
 
 def drawn(times: int) -> Callable[[Callable[[np.random.Generator], object]], Callable[[], None]]:
-    """A test with this many random inputs: it draws them from its argument, and the seeds that fail are named."""
+    """Run a test with this many random generators and name the seeds that fail."""
 
     def decorated(check: Callable[[np.random.Generator], object]) -> Callable[[], None]:
         def test() -> None:

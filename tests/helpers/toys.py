@@ -1,7 +1,7 @@
-"""One toy sweep for all tests: a plan by the project's own planner, and its folder as a driver leaves it, never trained.
+"""One toy sweep for all tests: a real plan, and a folder as a driver writes it, without training.
 
-`plan_of` plans any knobs on the digits. `Driver` writes one event at a time; `write_sweep` a whole sweep whose numbers
-follow a known law.
+`plan_of` plans any knobs on the digits. `Driver` writes one event at a time; `write_sweep` a whole sweep with
+known true means.
 """
 
 import hashlib
@@ -43,14 +43,14 @@ PROVENANCE = {"git": {"commit": "0" * 40, "dirty": False}, "python": "3.11.7", "
 
 
 def space_of(*knobs: Knob, **fields: Any) -> Space:
-    """A space of these knobs, without a citation."""
+    """Return a space of these knobs, without a citation."""
     return Space(
         **{"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}, **fields}
     )
 
 
 def rho_space(**changes: Any) -> Space:
-    """The momentum study of the SEC supplement."""
+    """Return the momentum study of the SEC supplement."""
     published = Published(
         paper="SEC-supplement",
         table="4",
@@ -76,7 +76,7 @@ def rho_space(**changes: Any) -> Space:
 
 
 def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Plan:
-    """A plan of these knobs, or of `space`, on the digits; `overrides` are the user's, further options those of `Study`."""
+    """Return a plan of these knobs, or of `space`, on digits. `overrides`: user settings; others go to `Study`."""
     space, data_digest = options.pop("space", None) or space_of(*knobs), options.pop("data_digest", "d" * 64)
     dataset, settings = options.pop("dataset", "digits"), options.pop("overrides", {})
     protocol = next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
@@ -93,12 +93,12 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
 
 
 def event_of(kind: str, key: str = "", /, **body: Any) -> Event:
-    """The event of a line."""
+    """Return a ledger event."""
     return read_event({"kind": kind, "time": 0.0, "key": key, "body": json.loads(json.dumps(body, default=float))})
 
 
 class Driver:
-    """Does to a sweep's folder what its driver does."""
+    """Writes a sweep's folder as a driver does."""
 
     def __init__(self, folder: Path, plan: Plan):
         self.folder, self.plan, self.trials = folder, plan, plan.trials()
@@ -106,29 +106,29 @@ class Driver:
         plan.save(folder / "plan.json")
 
     def event(self, kind: str, key: str = "", /, **body: Any) -> None:
-        """Any event."""
+        """Append any event."""
         with Ledger(self.folder) as ledger:
             ledger.write(event_of(kind, key, **body))
 
     def session(self) -> None:
-        """The driver begins."""
+        """Start a session."""
         self.event("session", provenance=PROVENANCE)
 
     def started(self, trial: PlannedTrial) -> None:
-        """A trial begins."""
+        """Start a trial."""
         self.event("started", trial.key, host="node-1")
 
     def row(self, trial: PlannedTrial, step: int, **metrics: Any) -> None:
-        """A trial reports."""
+        """Report a row of a trial."""
         with Ledger(self.folder) as ledger:
             ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **metrics})
 
     def ended(self, trial: PlannedTrial, status: str = "finished", **body: Any) -> None:
-        """A trial ends: finished, diverged or failed."""
+        """End a trial as finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
     def run(self, trial: PlannedTrial, rows: int = 2, *, first: int = 1, end: bool = True) -> None:
-        """A whole trial, or, from `first` on and not to its `end`, a part of one."""
+        """Write a whole trial, or the rows from `first` on, with or without its end."""
         if first == 1:
             self.started(trial)
         for step in range(first, rows + 1):
@@ -137,7 +137,7 @@ class Driver:
             self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
 
     def leave(self, trial: PlannedTrial, **files: str) -> None:
-        """What a trial leaves to look at: `evidence`, the text of evidence.json, and `sheet`, of sheet.jpg."""
+        """Write a trial's evidence: the text of evidence.json (`evidence`) and of sheet.jpg (`sheet`)."""
         folder = trial_folder(self.folder, trial.key) / "evidence"
         folder.mkdir(parents=True)
         for name, text in files.items():
@@ -165,11 +165,11 @@ def write_sweep(
 ) -> Results:
     """Write a sweep into `folder` and read it back.
 
-    `means`: knob value (or tuple of values, in the order of the knobs) -> true mean; cell label -> true mean for a space of
-    several arms. `failures`: (cell label, seed) -> (status,
-    reason). `missing`: (cell label, seed) of trials that have not run. Without `histories` or `evidence` trials leave none.
-    `confirmed`: fresh seed -> how far its trials lie from the truth, for the best cell and the baseline. `older`: test metrics
-    lie in the ledger, as an older version left them, not in sealed files.
+    `means` maps a knob value (or a tuple of values in the order of the knobs) to a true mean; in a space with arms, a
+    cell label. `failures` maps (cell label, seed) to (status, reason). `missing` has (cell label, seed) of trials that
+    did not run. `histories` and `evidence` say whether trials write them. `confirmed` maps fresh seeds to the offset of
+    their trials from the truth, for the best cell and the baseline. `older` writes test metrics to the ledger, as older
+    versions did, not to sealed files.
     """
     plan, truth = _plan_and_truth(
         folder.name, space or rho_space(), means, baseline, tuple(seeds), cell_settings or {}, search, dataset
@@ -209,14 +209,14 @@ def write_sweep(
 
 
 def seal(folder: Path, key: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Seal a trial's test metrics, as its worker does; the others."""
+    """Seal a trial's test metrics, as its worker does; return the others."""
     sealed = {name: value for name, value in metrics.items() if name.startswith("test/")}
     write_whole(trial_folder(folder, key) / SEALED, json.dumps(sealed), private=True)
     return {name: value for name, value in metrics.items() if name not in sealed}
 
 
 def opened(results: Results) -> Results:
-    """The sweep with its test metrics opened."""
+    """Return the sweep with its test metrics opened."""
     record_opening(read_state(results.folder), "rho=0.01")
     return results_of(results.folder)
 
@@ -242,7 +242,7 @@ def _plan_and_truth(
     search: Search | None,
     dataset: str,
 ) -> tuple[Plan, dict[str, float]]:
-    """A plan of the baseline and of the points that have a mean, and each cell's true mean by its digest."""
+    """Return a plan of the baseline and the points with a mean, and the true means by cell digest."""
     searched = {knob.path for knob in space.knobs}
     fixed = {
         path: value for path, value in {**SETTINGS, **space.fixed, **cell_settings}.items() if path not in searched
@@ -298,7 +298,7 @@ def _history(trial: PlannedTrial, random: np.random.Generator, *, steps: int) ->
 
 
 def leave_evidence(folder: Path, seed: int, number: float) -> None:
-    """A histogram around the trial's metric, and a sheet of two queries with one right answer of four."""
+    """Write a histogram around the trial's metric, and a sheet of two queries with one correct answer of four."""
 
     def tile(picture: int, right: bool | None) -> dict[str, Any]:
         similarity = None if right is None else 0.5
@@ -320,5 +320,5 @@ def leave_evidence(folder: Path, seed: int, number: float) -> None:
 
 
 def crossed(first: Sequence[Value], second: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """The full grid of two knobs."""
+    """Return the full grid of two knobs."""
     return list(itertools.product(first, second))

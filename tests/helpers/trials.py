@@ -1,4 +1,4 @@
-"""Small trials for tests: train in a folder, or die on the way and be resumed."""
+"""Small trials that train in a folder, and can stop in the middle and resume."""
 
 import torch
 
@@ -59,13 +59,13 @@ class Killed(Exception):
 
 
 def config_of(base, **settings):
-    """A configuration from flat settings; `__` stands for a dot in the overrides."""
+    """Return a configuration from flat settings; `__` stands for a dot in the overrides."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
     return resolve(Layer("base", base), Layer("test", dotted)).config
 
 
 def run(config, folder, stop_after=None, cache_dir=None, threads=1):
-    """Train in a folder; with `stop_after`, die while reporting that step, after its checkpoint was written."""
+    """Train in a folder; `stop_after` raises `Killed` at the report of that step, after its checkpoint."""
     rows = []
 
     def sink(row):
