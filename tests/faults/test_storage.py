@@ -173,7 +173,7 @@ def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, 
     again = begin(tmp_path, cache_dir, "resume")
     wait_for_words(again, "/ray: ")
     (small_disk / "filler").unlink()
-    assert again.end() == 0, again.said()
+    assert again.end() == 0, again.read_output()
     assert table(again.folder) == undisturbed
 
 
