@@ -250,12 +250,12 @@ def main() -> None:
         run_pool(pool, run_trial, root, SLOTS, 20)  # imports
         measure("bare loop without evaluation", lambda: run_pool(pool, run_bare_loop, root, trials, steps))
         measure("floor: bare trials in a pool", lambda: run_pool(pool, run_trial, root, trials, steps))
-        measure("plain Ray Tune, reuse_actors", lambda: run_ray_tune(root, trials, steps))
+        measure("plain Ray Tune, with start", lambda: run_ray_tune(root, trials, steps))
         measure("Optuna with joblib", lambda: run_optuna(root, trials, steps))
         span = list[float]()
         measure("tune-dml, with start and report", lambda: span.extend(run_sweep(root, trials, steps)))
         first, last = span
-        rows.append(("tune-dml, ledger and MLflow", last - first, sampler.between(first, last)))
+        rows.append(("tune-dml, first to last trial", last - first, sampler.between(first, last)))
         measure("floor again", lambda: run_pool(pool, run_trial, root, trials, steps))
     print(f"{trials} trials of {steps} steps, {SLOTS} slots; load {os.getloadavg()[0]:.1f}")
     print(f"{'':34s} trials/min   processor s a trial   trials/min of {SLOTS} full cores")
