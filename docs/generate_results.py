@@ -80,7 +80,7 @@ STUDIES = tuple(
         ("sec_mu",),
         ("sec_tml", 10, (), "glyphs", 5),
         ("sec_head",),
-        ("sec_l2",),
+        ("sec_l2", 10, (), "glyphs", 5),
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
