@@ -56,6 +56,48 @@ def test_one_training_each_has_values_and_no_interval(tmp_path):
     assert "one seed" in summary(found).verdicts[0]
 
 
+def test_of_two_knobs_each_difference_is_averaged_over_the_other(tmp_path):
+    means = {(lr, net): i * i for i, (lr, net) in enumerate((lr, net) for lr in (1, 2, 3) for net in ("a", "b"))}
+    lines = [f"{lr},{net},{seed},{mean + 0.1 * seed}" for (lr, net), mean in means.items() for seed in range(3)]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,net,seed,acc", *lines])), ASKED))
+    lr, net = analyse(found).knobs
+    assert lr.isolated.means == pytest.approx({"lr=1": 0.6, "lr=2": 6.6, "lr=3": 20.6})
+    assert net.isolated.means == pytest.approx({"net=a": 20 / 3 + 0.1, "net=b": 35 / 3 + 0.1})
+
+
+def test_a_search_of_unknown_kind_is_not_tested_for_an_effect(tmp_path):
+    lines = [f"{i},{(7 * i) % 13},{seed},{i + 0.1 * seed}" for i in range(12) for seed in range(2)]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,width,seed,acc", *lines])), ASKED))
+    assert all("not tried with the same settings" in knob.sensitivity.reason for knob in analyse(found).knobs)
+    assert all(knob.search_effect is None for knob in analyse(found).knobs)
+
+
+def test_columns_that_may_be_no_settings_are_named(tmp_path):
+    lines = [f"{lr},{seed},{lr + seed},{lr * seed + 0.01 * lr}" for lr in (1, 2) for seed in range(4)]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,Seed,acc,val loss", *lines])), ASKED))
+    assert found.plan.seeds == (0, 1, 2, 3)
+    assert "its own val loss" in found.notes[0]
+    assert found.notes[0].endswith("choose the settings: --knob lr")
+    chosen = ImportRequest("runs", "acc", margin=0.01, knobs=("lr",))
+    assert not any("own" in note for note in results(read_csv(tmp_path / "runs.csv", chosen), chosen).notes)
+
+
+def test_a_run_without_a_seed_takes_no_other_runs_seed(tmp_path):
+    found = results(read_csv(table(tmp_path, "lr,seed,acc\n1,0,0.5\n1,,0.6\n2,0,0.1\n2,b,0.2\n"), ASKED))
+    assert [trial.seed for trial in found.trials] == [0, 1, 0, 2]
+    assert "Seeds that are no whole numbers were numbered in order, from 1: none, b." in found.notes
+
+
+def test_a_table_of_wandb_and_numbers_with_separators(tmp_path):
+    text = 'lr,steps,acc,State\n1,"1,000",0.5,finished\n2,"10,000",0.6,crashed\n3,"1,000",0.6,failed\n'
+    found = results(read_csv(table(tmp_path, text), ASKED))
+    assert [trial.status for trial in found.trials] == ["finished", "failed", "failed"]
+    assert any("Values of steps such as 1,000 are read as names" in note for note in found.notes)
+    with pytest.raises(ConfigError, match=r"but got '0,5'\. Write a decimal point") as refused:
+        read_csv(table(tmp_path, "lr;acc\n" + "1;0,5\n" * 20), ASKED)
+    assert len(refused.value.problems) == 8
+
+
 def test_settings_that_do_not_vary_are_fixed(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,net,acc\n1,r50,0.5\n2,r50,0.6\n"), ASKED))
     assert [knob.path for knob in found.plan.space.knobs] == ["lr"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from tune_dml.planning.study import Search
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, chosen_metric
 from tune_dml.record.results import Imported, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
-from tune_dml.text import is_number, one_line, value_text
+from tune_dml.text import is_number, joined, one_line, value_text
 
 _NO_PROTOCOL = 0
 """Protocol version of imported trials."""
@@ -40,6 +41,8 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
     points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
     seeds, notes = _seeds(data, points, seed_column)
+    if len(set(points)) == len(points) > 1 and not request.knobs:
+        notes += _notes_on_single_trainings(data, knobs)
     goal = request.goal or data.goal or "maximize"
     if not request.goal and not data.goal:
         notes.append(f"A higher {metric} is taken as better; if a lower one is, pass --goal minimize.")
@@ -51,7 +54,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     cells = _cells(data, knobs, fixed, points)
     crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
     search = Search() if crossed else Search("random", num_samples=len(cells))
-    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
+    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training")).searching(space)
     plan = Plan(
         request.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
         data_digest=data_digest, protocol_version=_NO_PROTOCOL,
@@ -75,10 +78,25 @@ def _trial(key: str, row: ImportedTraining, cell: Cell, seed: int, metric: str) 
     )  # fmt: skip
 
 
+def _notes_on_single_trainings(data: ImportedRows, knobs: Sequence[Knob]) -> list[str]:
+    """Name the columns that may be results, names or times: they make every training a configuration of its own."""
+    tried = {knob.path: len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid)}
+    own = [name for name, values in tried.items() if 2 * values > len(data.rows)]
+    rest = [name for name in tried if name not in own]
+    if not own or not rest:
+        return []
+    flags = " ".join(shlex.join(["--knob", name]) for name in rest)
+    return [
+        f"No configuration was trained twice: nearly every training has its own {joined(own)}. "
+        f"If that is a result, a name or a time and no setting, choose the settings: {flags}"
+    ]
+
+
 def _seed_column(data: ImportedRows, request: ImportRequest) -> str | None:
     known = sorted({name for row in data.rows for name in row.settings})
     if request.seed_column is None:
-        return "seed" if "seed" in known else None
+        named = [name for name in known if name.lower() == "seed"]
+        return named[0] if len(named) == 1 else next((name for name in named if name == "seed"), None)
     if request.seed_column not in known:
         rule = f"must be a setting of {data.source}"
         raise ConfigError(Problem("--seed-column", rule, request.seed_column, nearest(request.seed_column, known)))
@@ -151,13 +169,13 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
         ]
     written = [row.settings.get(column) for row in data.rows]
     names = sorted({value for value in written if not _whole(value)}, key=str)
-    numbers = {name: index for index, name in enumerate(names)}
+    first = 1 + max((int(value) for value in written if _whole(value)), default=-1)  # type: ignore[arg-type]
+    numbers = {name: first + index for index, name in enumerate(names)}
     seeds = [int(value) if _whole(value) else numbers[value] for value in written]  # type: ignore[arg-type]
-    notes = (
-        [f"Seeds that are no whole numbers were numbered in order: {', '.join(map(str, names[:6]))}."] if names else []
-    )
-    places: dict[tuple[Point, int], list[str]] = {}
-    for row, point, seed in zip(data.rows, points, seeds, strict=True):
+    shown = ", ".join(value_text(name) for name in names[:6])
+    notes = [f"Seeds that are no whole numbers were numbered in order, from {first}: {shown}."] if names else []
+    places: dict[tuple[Point, Value], list[str]] = {}
+    for row, point, seed in zip(data.rows, points, written, strict=True):
         if row.status == "finished":
             places.setdefault((point, seed), []).append(row.name)
     twice = [(seed, rows) for (_, seed), rows in places.items() if len(rows) > 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -17,8 +18,8 @@ _STATUSES: dict[str, TrialStatus] = {
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
 """Values of the column `status`, in any case -> status."""
-_BESIDE = ("status", "reason", "seconds")
-"""Optional columns that are no settings."""
+_SEPARATED = re.compile(r"[+-]?\d[\d.']*(,\d+)+(\.\d+)?|\d+(\.\d+)?\s?%")
+"""A number with separators of thousands, a decimal comma or a percent sign."""
 
 
 def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
@@ -45,8 +46,17 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
         row, wrong = _row(place, line, dict(zip(columns, fields, strict=True)), metric)
         read.append(row)
         problems += wrong
-    raise_if_any(problems)
-    return ImportedRows(f"the file {path.name}", tuple(read), metric)
+    raise_if_any(problems[:8])
+    return ImportedRows(f"the file {path.name}", tuple(read), metric, notes=_notes_on_text(read))
+
+
+def _notes_on_text(rows: list[Row]) -> tuple[str, ...]:
+    """Name the settings of which values look like numbers with separators, which are read as names."""
+    texts = {name: value for row in rows for name, value in row.settings.items() if _SEPARATED.fullmatch(str(value))}
+    return tuple(
+        f"Values of {name} such as {value} are read as names; as numbers they have a decimal point and no separators."
+        for name, value in texts.items()
+    )
 
 
 def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> list[Problem]:
@@ -74,12 +84,14 @@ def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
 
 def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[ImportedTraining, list[Problem]]:
     where, problems = f"{place}, line {line}", []
-    number, word = parsed(fields.pop(metric)), fields.pop("status", "").strip().lower()
+    number = parsed(fields.pop(metric))
+    word = fields.pop("status" if "status" in fields else "State", "").strip().lower()  # W&B exports `State`
     if word not in _STATUSES:
         rule = f"`status` must be one of {', '.join(sorted(filter(None, _STATUSES)))}"
         problems.append(Problem(where, rule, word))
+    remedy = "Write a decimal point, and no separators or units." if _SEPARATED.fullmatch(str(number)) else ""
     if number is not None and not is_measured(number) and str(number).lower() not in {"inf", "-inf", "+inf"}:
-        problems.append(Problem(where, f"`{metric}` must be a number, or empty", number))
+        problems.append(Problem(where, f"`{metric}` must be a number, or empty", number, remedy))
     seconds = parsed(fields.pop("seconds", ""))
     status = _STATUSES.get(word, "finished")
     reason = one_line(fields.pop("reason", ""))

@@ -27,7 +27,9 @@ from tune_dml.text import is_number, value_text
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
 _TESTED_SEARCHES = frozenset({"random", "qmc", "gp"})
-"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or were not measured."""
+"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or were not measured.
+
+Imported results are not tested: nothing says how their configurations were chosen."""
 _CHOSEN = "configurations were stopped early by their results, so the others do not represent their values"
 
 
@@ -343,7 +345,7 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
     Cells of which every seed diverged count as the worst.
     """
     search = analysis.results.plan.search
-    if search.method not in _TESTED_SEARCHES or not search.num_samples:
+    if search.method not in _TESTED_SEARCHES or not search.num_samples or analysis.results.imported is not None:
         return None
     cells = [cell for cell in arm.cells if cell.values or cell.diverged]
     if not arm.trained or any(cell.stopped for cell in arm.cells):
