@@ -134,7 +134,7 @@ def extend(
     plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
-        raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('values', {'regularizer.rho': [0.001]})}."))
+        raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('seeds', len(plan.seeds) + 2)}."))
     if state.race is not None:
         rule = "a race plans its seeds itself and compares the values it began with"
         remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."

@@ -178,6 +178,8 @@ def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, 
     """A read-only copy was told *report.html.tmp: Read-only file system*."""
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
+    with pytest.raises(ConfigError, match="path: must name a folder"):
+        tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), "")
 
     def read_only(dir, prefix):
         raise OSError(30, "Read-only file system")

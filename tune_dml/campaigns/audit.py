@@ -33,7 +33,7 @@ from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, S
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
-from tune_dml.space import Value
+from tune_dml.space import Space, Value
 from tune_dml.stats.screening import ScreeningVerdict, judge, suspects
 
 if TYPE_CHECKING:
@@ -152,12 +152,20 @@ def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple
     if not is_file and request.run in sweep_names(storage):
         raise_if_any(unused_options(given, "the cell of a stored sweep has all its settings"))
         results = load_results(storage, request.run)
+        _refuse_programs(results.plan.space, request.run)
         return _cell_of_sweep(results, request.cell), results.plan.metric
     study = study_of(Request(request.run, request.dataset, request.data_root, settings=request.settings))
     plan = make_plan(study)
+    _refuse_programs(plan.space, request.run)
     own = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
     chosen = _labelled(own, request.cell) if request.cell else own[0]
     return chosen.config, plan.metric
+
+
+def _refuse_programs(space: Space, run: str) -> None:
+    if space.program is not None:
+        rule = "an audit compares the settings of trials that this program trains, and these run a program of yours"
+        raise ConfigError(Problem("audit", rule, run, "Name another space, sweep or file."))
 
 
 def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:

@@ -55,7 +55,7 @@ class _SweepLine:
     state: str
     updated: float
     answer: str
-    """The first sentence of the report's answer; empty before the first result."""
+    """The first verdict of the answer, else its first warning; empty before the first result."""
 
     @classmethod
     def of(cls, results: Results) -> _SweepLine:

@@ -176,7 +176,8 @@ class _SweepStatus:
 
             jobs = jobs_line(self.results.folder)
         yield from jobs
-        yield from self._answer()
+        answer = self._answer()
+        yield from answer
         if self.unfetched and not is_running(self.results.folder):
             fetched = command(self.results, "resume")
             yield f"{self.unfetched} ended trials have left files at {self.trial_files}; to fetch them: {fetched}"
@@ -187,7 +188,7 @@ class _SweepStatus:
             yield f"{what}; it is running. Ask again, or stop it with {stop(self.results)}: it can be resumed."
         elif jobs:
             yield f"{what}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
-        else:
+        elif f"Next:    {to_do}" not in answer:
             yield f"{what}: {to_do}"
 
     def _to_do(self) -> tuple[str, str]:
@@ -215,13 +216,10 @@ class _SweepStatus:
         """What the running driver waits for, such as sweeps before it on its cluster; empty if it does not wait."""
         return self.results.waits_for if is_running(self.results.folder) else ""
 
-    def _answer(self) -> Iterable[RenderableType]:
-        """Yield the answer of the last look and the next step, or how to get an answer."""
-        answer, left_out = answer_of(self.results), unjudged(self.results)
-        if answer:
-            yield from ("", *answer)
-        elif left_out:
-            yield from ("", left_out)
+    def _answer(self) -> list[str]:
+        """Return the answer of the last look and the next step, or how to get an answer."""
+        answer = answer_of(self.results) or [text for text in [unjudged(self.results)] if text]
+        return ["", *answer] if answer else []
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ Vary = Literal["init", "order", "split", "all"]
 Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
 _MIN_STALL = 10.0
+_LONGEST_EXPERIMENT = 500
 _MOST_SEEDS = 10_000  # a larger count is a slip, and its plan would fill the memory
 _SEEDS_END = 2**32  # no generator takes more
 
@@ -234,6 +235,11 @@ class Session:
     def problems(self) -> list[Problem]:
         """Return the limits under which nothing can run."""
         problems = [*folder_problems(option_place("storage"), self.sweeps), *bucket_problems(self.trial_files)]
+        if self.experiment is not None and not (self.experiment.strip() and self.experiment.isprintable()):
+            problems.append(option_problem("experiment", "must be a name of printable characters", self.experiment))
+        if self.experiment is not None and len(self.experiment) > _LONGEST_EXPERIMENT:
+            rule = f"must be a name of at most {_LONGEST_EXPERIMENT} characters, which MLflow takes"
+            problems.append(option_problem("experiment", rule, self.experiment))
         if self.max_concurrent is not None and self.max_concurrent < 1:
             problems.append(option_problem("max_concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and not self.time_budget > 0:

@@ -2,7 +2,7 @@
 
     write_report(results, path)      HTML, figures, CSV, LaTeX and JSON verdicts
     summary(results)                 the same verdicts for the terminal
-    headline(results)                the first sentence of the answer
+    headline(results)                the first verdict of the answer
     judged(results)                  the same for MLflow; None before the first look
 
 Loads neither torch nor Ray; the drawing library only when something is drawn.

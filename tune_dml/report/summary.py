@@ -142,7 +142,7 @@ def judged(results: Results) -> Judgement | None:
 
 
 def headline(results: Results) -> str:
-    """Return the first sentence of `summary`'s answer, without computing the rest."""
+    """Return the first verdict of `summary`'s answer, else its first warning, without computing the rest."""
     return first_sentence(analyse(results))
 
 

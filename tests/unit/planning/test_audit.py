@@ -12,7 +12,9 @@ from tune_dml.catalogue import protocols
 from tune_dml.planning.audit import Audit, _listed
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.differences import differences, reference_config
+from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
 
 TRIPLET = protocols()["glyphs/triplet"]
 
@@ -78,6 +80,23 @@ def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
         plan_audit(request, tmp_path)
     with pytest.raises(ConfigError, match="unknown protocol"):
         plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)
+
+
+def test_trials_of_a_program_are_not_audited(tmp_path):
+    parameters = {"a": {"values": [1, 2]}}
+    body = {
+        "command": ["python", "t.py", "${args}"],
+        "margin": 1,
+        "parameters": parameters,
+        "metric": {"name": "m", "goal": "minimize"},
+    }
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(body))
+    Path("t.py").touch()
+    with pytest.raises(ConfigError, match="these run a program of yours"):
+        plan_audit(AuditRequest(str(tmp_path / "own.yaml"), "0.5"), tmp_path)
+    make_plan(study_of(Request(tmp_path / "own.yaml", name="own"))).save(tmp_path / "own" / "plan.json")
+    with pytest.raises(ConfigError, match="these run a program of yours"):
+        plan_audit(AuditRequest("own", "0.5"), tmp_path)
 
 
 def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_path):

@@ -138,6 +138,13 @@ def test_limits_that_let_nothing_run_are_refused():
     assert not Session().problems()
 
 
+@pytest.mark.parametrize("experiment", ["", "  ", "a\0b", "a\nb", "x" * 501])
+def test_an_experiment_that_mlflow_cannot_hold_is_refused(experiment, tmp_path):
+    (problem,) = Session(tmp_path, experiment=experiment).problems()
+    assert problem.place == "experiment"
+    assert not Session(tmp_path, experiment="Größe 1/α").problems()
+
+
 @pytest.mark.parametrize("storage", ["x" * 300, "a\0b"])
 def test_a_folder_that_no_file_system_takes_is_refused(storage):
     (problem,) = Session(Path(storage)).problems()

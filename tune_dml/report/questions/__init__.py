@@ -51,6 +51,11 @@ class Question:
         """Whether it belongs to the appendix."""
         return self.order >= _APPENDIX
 
+    @property
+    def warns(self) -> bool:
+        """Whether it holds of the whole sweep, before any verdict: warnings, and the appendix."""
+        return self.order < 100 or self.appendix
+
 
 def question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
@@ -100,8 +105,8 @@ def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
 
 
 def first_sentence(analysis: Analysis) -> str:
-    """Return the first sentence of the answer, without asking further questions."""
-    asked = sorted(_in_order(analysis, traces=False), key=lambda item: not item[0].appendix)
+    """Return the first sentence of the answer that is no warning, else the first warning; ask no further questions."""
+    asked = sorted(_in_order(analysis, traces=False), key=lambda item: (item[0].warns, not item[0].appendix))
     sentences = (one_line(one.section(analysis, knob).headline) for one, knob in asked)
     return next(filter(None, sentences), "")
 
