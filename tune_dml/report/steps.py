@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
-from tune_dml.record.origin.commands import command, is_program, program
+from tune_dml.record.origin.commands import command, is_program, program, storage_option
 from tune_dml.record.results import Results
 from tune_dml.space import Value
 from tune_dml.stats.forecast import EVEN, Forecast
@@ -18,6 +18,8 @@ from tune_dml.stats.sequential.racing import next_look
 from tune_dml.text import counted, duration, value_text
 
 _LENGTHS = ("training.steps", "training.epochs")
+_LEFT_OUT = frozenset({"--name", "--storage", "-o", "--output"})
+"""Options of a sweep's own command that another sweep does not take over; its folder may have moved."""
 _MOST_COST = 6.0
 """Maximum expected number of trials for an answer, as a multiple of the sweep's, for which a step is worth its cost."""
 _SMALL_SWEEP = 12
@@ -113,17 +115,17 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
     words, kept = iter(typed[2:]), []
     for word in words:
         flag, _, value = word.partition("=")
-        if flag in {"--name", "--set", "--seeds", "-o", "--output"} and not value:
+        if flag in {*_LEFT_OUT, "--set", "--seeds"} and not value:
             value = next(words, "")
             if flag == "--seeds" and value.isdigit():  # the sweep may have been extended since
                 value = str(len(plan.seeds))
             word = f"{flag} {shlex.quote(value)}"  # noqa: PLW2901 - a flag and its value stay together
         else:
             word = shlex.quote(word)  # noqa: PLW2901
-        if flag not in {"--name", "-o", "--output"} and not (flag == "--set" and value.startswith(f"{key}=")):
+        if flag not in _LEFT_OUT and not (flag == "--set" and value.startswith(f"{key}=")):
             kept.append(word)
     length = _LONGER * int(str(plan.base_settings[key]))
-    kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}"]
+    kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}", *storage_option(results)]
     trials = len(plan.trials())
     return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
 

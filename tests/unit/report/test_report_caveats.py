@@ -10,6 +10,7 @@ from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
+from tune_dml.report.questions.validity.caveats import unfinished
 from tune_dml.report.section import Fold
 
 METRIC = "val/recall_at_1"
@@ -33,9 +34,20 @@ def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)
     number = f"{best.mean + 0.5:.2f}"
-    assert first_sentence(analyse(found)).startswith(f"No configuration beats raw pixels without training ({number}): ")
-    assert summary(found).answer.sentences[0].startswith("No configuration beats raw pixels")
-    assert not first_sentence(analyse(with_floors(results, best.mean - 0.5))).startswith("No configuration beats")
+    first = summary(found).answer.sentences[0]
+    assert first.startswith(f"No configuration beats raw pixels without training ({number}): ")
+    assert first_sentence(analyse(found)).startswith("rho matters")  # a line of `list` is the verdict
+    assert "No configuration beats" not in summary(with_floors(results, best.mean - 0.5)).answer.sentences[0]
+
+
+def test_a_metric_at_its_limit_tells_no_configurations_apart(results):
+    def at(value):
+        return replace(results, trials=tuple(replace(t, metrics={**t.metrics, METRIC: value}) for t in results.trials))
+
+    assert summary(at(100.0)).answer.sentences[0] == (
+        "Every trial has the same R@1, 100.00: it cannot tell the configurations apart. A finer metric or harder data may."
+    )
+    assert not any("Every trial" in sentence for sentence in summary(results).answer.sentences)
 
 
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
@@ -64,11 +76,11 @@ def test_floors_are_lines_of_the_first_figure(results):
 
 def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
-    assert first_sentence(analyse(results)).startswith("Training had not converged: ")
-    assert "gained another 2.5 points between steps 300 and 400." in first_sentence(analyse(results))
+    assert summary(results).answer.sentences[0].startswith("Training had not converged: ")
+    assert "gained another 2.5 points between steps 300 and 400." in summary(results).answer.sentences[0]
     assert sum("had not converged" in sentence for sentence in summary(results).answer.sentences) == 1
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
-    assert not first_sentence(analyse(results)).startswith("Training had not converged")
+    assert not summary(results).answer.sentences[0].startswith("Training had not converged")
 
 
 def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results):
@@ -79,9 +91,11 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
         for settings in [{**arm.base_settings, "loss.name": "triplet", "training.steps": 400}]
     ]
 
+    def said(changed):
+        return unfinished.section(analyse(replace(results, plan=replace(plan, arms=tuple(changed)))), None).headline
+
     def first(**changes):
-        changed = [replace(arm, base_settings={**arm.base_settings, **changes}) for arm in arms]
-        return first_sentence(analyse(replace(results, plan=replace(plan, arms=tuple(changed)))))
+        return said(replace(arm, base_settings={**arm.base_settings, **changes}) for arm in arms)
 
     assert first().startswith(
         "Training had not converged: twice the steps of glyphs/triplet add about 3 points of R@1."
@@ -89,8 +103,7 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     assert not first(**{"training.steps": 800}).startswith("Training had not converged")
     assert not first(**{"loss.name": "semihard_triplet"}).startswith("Training had not converged")
     one = [replace(arms[0], name="A"), replace(arms[1], base_settings={**arms[1].base_settings, "loss.name": "npair"})]
-    some = replace(results, plan=replace(plan, arms=tuple(one)))
-    assert first_sentence(analyse(some)).startswith("Training of A had not converged: twice the steps")
+    assert said(one).startswith("Training of A had not converged: twice the steps")
 
 
 def test_curves_beside_a_short_protocol_do_not_say_that_longer_training_changes_nothing(tmp_path, monkeypatch):
@@ -121,7 +134,7 @@ def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeyp
     read = []
     monkeypatch.setattr(Results, "history", lambda self, key: read.append(key) or [])
     many = replace(results, trials=tuple(replace(t, key=f"{t.key}-{n}") for n in range(40) for t in results.trials))
-    first_sentence(analyse(many))
+    summary(many).answer.sentences[0]
     assert len(read) <= max(24, 40 * len({t.seed for t in results.trials}))
 
 

@@ -169,7 +169,7 @@ def test_a_stopped_cell_is_in_no_table_and_errors_count_the_comparisons_that_wer
     assert analysis.looks.level == pytest.approx(level_left([5.0], planned=5) * 2 / 5)
     (knob,) = analysis.knobs
     assert knob.stopped == ("rho=0.5", "rho=0.9", "rho=1")
-    assert [point.stopped for point in knob.points] == [0, 0, 1, 1, 1]
+    assert [point.stopped for point in knob.points] == [0, 0, 5, 5, 5]  # trials, as of those that failed
     assert [cell.stopped for cell in analysis.cells] == [None, None, None, 200, 200, 200]
 
 
@@ -203,6 +203,8 @@ def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):
     failures = {(label, seed): BEHIND for label in labels[:4] for seed in range(4)}
     stopped = of(tmp_path, failures=failures, **options)
     found = summary(stopped)
+    assert "of the 2 that finished training." in " ".join(found.answer.sentences)
+    assert "is the best" not in " ".join(found.answer.sentences)
     verdicts = " ".join(found.verdicts)
     assert "is unknown: 4 of 6 configurations were stopped early" in verdicts
     assert "of the 2 that finished training" in verdicts

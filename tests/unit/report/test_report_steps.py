@@ -178,6 +178,9 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     (step,) = train_longer(grown, "whether it is the same", 5)
     assert " --seeds 5 " in step.command
     assert step.trials == 5 * len(results.cells)
+    moved = replace(results, folder=tmp_path / "new" / "my_sweep", provenance={"argv": [*typed, "--storage", "old"]})
+    (step,) = train_longer(moved, "", 5)
+    assert step.command.endswith(f" --name my_sweep-800 --storage {tmp_path / 'new'}")
     for argv in (["train.py"], ["tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here"]):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 

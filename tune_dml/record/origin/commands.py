@@ -38,10 +38,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
-    by_us = bool(typed) and is_program(typed[0])
-    elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
-    if elsewhere or now.get("--storage"):
-        words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
+    words += storage_option(results, given=bool(now.get("--storage")))
     lines = [line for line in (*results.continued_by, typed) if line and is_program(line[0])]
     for option in _CARRIED.get(verb, ()):
         given = (_given(line, option) for line in lines)
@@ -49,6 +46,14 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
+
+
+def storage_option(results: Results, *, given: bool = False) -> list[str]:
+    """Return `--storage` and the sweep's present folder; empty if it lies in the default one and none was given."""
+    typed = [str(word) for word in results.provenance.get("argv", ())]
+    by_us = bool(typed) and is_program(typed[0])
+    elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
+    return ["--storage", shlex.quote(str(results.folder.parent.absolute()))] if elsewhere or given else []
 
 
 def is_program(word: str) -> bool:

@@ -50,7 +50,7 @@ class CurvePoint:
     trials: tuple[str, ...]
     """Keys of the trials of this value."""
     stopped: int = 0
-    """Number of cells that were stopped early."""
+    """Number of trials that were stopped early."""
 
     @property
     def diverged(self) -> int:
@@ -268,7 +268,7 @@ def _point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, 
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
     return CurvePoint(
         label, level, seeds, mean, bar, failures, tuple(trial.key for cell in cells for trial in cell.trials),
-        sum(cell.stopped is not None for cell in cells),
+        sum(trial.status == "stopped" for cell in cells for trial in cell.trials),
     )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def configuration(analysis: Analysis) -> Section | None:
 
 def _headline(analysis: Analysis, best: Configuration) -> str:
     if analysis.stopped:
-        return f"Of the {best.cells} configurations that finished training, {spaced(best.label)} is the best."
+        return f"The best configuration found is {spaced(best.label)}, of the {best.cells} that finished training."
     if len(best.candidates) == 1:
         return f"The best configuration is {spaced(best.label)}."
     open_ = f"{len(best.candidates)} of {best.cells} cannot be ruled out"

@@ -37,6 +37,8 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     if knob.isolated.problem and knob is not next(other for other in analysis.knobs if other.arm == knob.arm):
         return None
     histories, finished = analysis.histories[knob.key], analysis.finished_histories[knob.key]
+    if not (histories.keys or analysis.counts.get("finished")):
+        return None
     changes = finished.changes(analysis.metric.key, LAST)
     gaining = _gaining(analysis, changes)
     sentence = _sentence(analysis, histories, changes)

@@ -39,7 +39,7 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     drawn = next(other for other in analysis.knobs if other is knob or (knob.arm and other.path == knob.path))
     if drawn is not knob:
         body.append(Text(f"The figure of {drawn.symbol} above shows all methods with this knob."))
-    elif knob.points:
+    elif knob.published or any(point.seeds for point in knob.points):
         body.append(curve_figure(analysis, knob, knob_headline(analysis, knob)))
     return Section(
         "curve",

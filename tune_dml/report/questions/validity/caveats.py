@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
@@ -47,6 +48,20 @@ def below_floors(analysis: Analysis) -> Section | None:
         f"the best, {spaced(best.label)}, reaches {number(best.mean)}."
     )
     return _said(sentence)
+
+
+@question(order=93)
+def at_one_value(analysis: Analysis) -> Section | None:
+    """Warn if every trial has the same result, such as 100%: the metric is too coarse, or at its limit."""
+    values = {number for cell in analysis.cells for number in cell.values.values()}
+    if (
+        len(values) != 1
+        or sum(bool(cell.values) for cell in analysis.cells) < 2
+        or any(k.unused for k in analysis.knobs)
+    ):
+        return None
+    same = f"Every trial has the same {analysis.metric.name}, {analysis.metric.number(*values)}"
+    return _said(f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
 
 
 @question(order=95)
@@ -112,10 +127,10 @@ def frozen_backbone(analysis: Analysis) -> Section | None:
     """Say that heads on stored features may hide what a knob does to the backbone."""
     if analysis.results.plan.dataset != "features":
         return None
-    name = analysis.results.name
+    compare = command(analysis.results, "compare", "FULL --rank")
     return _said(
         "The backbone was frozen: a knob may seem not to matter because a head cannot change the features. "
-        f"`tune-dml compare {name} FULL --rank` measures whether its values keep their order in full training."
+        f"`{compare}` measures whether its values keep their order in full training."
     )
 
 
