@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_type_hints
 
 from rich.console import Console
 
-from trainables.errors import Problem, nearest, raise_if_any
+from trainables.errors import nearest, raise_if_any
 from tune_dml import operations
 from tune_dml.planning.checks.prepare import Check, DataProgress
 from tune_dml.planning.files.keywords import keyword_problems
@@ -393,9 +393,7 @@ def write_report(
         unseal_test: Open the test metrics first, as `open_sweep` does; MLflow gets them at the next sync.
         forms: Formats of the figures beside SVG.
     """
-    raise_if_any(
-        folder_problems("path", Path(path).absolute()) if path else [Problem("path", "must name a folder", path)]
-    )
+    raise_if_any(folder_problems("path", path))
     state = read_state(sweep.folder)
     if unseal_test and not state.opened:
         operations.open_results(state)

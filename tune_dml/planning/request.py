@@ -234,7 +234,7 @@ class Session:
 
     def problems(self) -> list[Problem]:
         """Return the limits under which nothing can run."""
-        problems = [*folder_problems(option_place("storage"), self.sweeps), *bucket_problems(self.trial_files)]
+        problems = [*folder_problems(option_place("storage"), self.storage), *bucket_problems(self.trial_files)]
         if self.experiment is not None and not (self.experiment.strip() and self.experiment.isprintable()):
             problems.append(option_problem("experiment", "must be a name of printable characters", self.experiment))
         if self.experiment is not None and len(self.experiment) > _LONGEST_EXPERIMENT:
@@ -270,10 +270,11 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
     return [option_problem("paper_sd", rule, paper_sd, remedy)]
 
 
-def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
+def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
     """Return why a folder, created if missing, cannot be written to. Leaves no file behind."""
-    if folder is None:
-        return []
+    if folder is None or folder == "":  # pathlib reads an empty text as the working directory
+        return [] if folder is None else [Problem(flag, "must name a folder", folder)]
+    folder = Path(folder).absolute()
     places = (folder, *folder.parents)
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
