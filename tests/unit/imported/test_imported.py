@@ -89,7 +89,7 @@ def test_a_run_without_a_seed_takes_no_other_runs_seed(tmp_path):
 
 
 def test_a_table_of_wandb_and_numbers_with_separators(tmp_path):
-    text = 'lr,steps,acc,State\n1,"1,000",0.5,finished\n2,"10,000",0.6,crashed\n3,"1,000",0.6,failed\n'
+    text = 'lr,steps,acc,State\n1,"1,000",0.5,finished\n2,"10,000",0.6,crashed\n3,"1,000",0.6,stopped\n'
     found = results(read_csv(table(tmp_path, text), ASKED))
     assert [trial.status for trial in found.trials] == ["finished", "failed", "failed"]
     assert any("Values of steps such as 1,000 are read as names" in note for note in found.notes)
@@ -116,7 +116,7 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
     ("text", "asked", "message"),
     [
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", margin=0.1), r"--metric: name .* Its columns are lr, acc\."),
-        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "accc", margin=0.1), r"must be a column of .*but got 'accc'.*acc"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "accc", margin=0.1), r"be a column of .*'accc'\. Did you mean 'acc'\?$"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc"), r"--margin: name .* of acc .* between 0\.5 and 0\.6"),
         ("lr,acc\n1,0.5,3\n2,0.6\n", ASKED, r"line 2: a line must have as many fields as the header, 2, but got 3"),
         ("lr,lr,acc\n1,1,0.5\n", ASKED, r"a column name may occur only once, but got 'lr'"),

@@ -77,7 +77,7 @@ def chosen_metric(data: ImportedRows, request: ImportRequest) -> str:
         raise ConfigError(Problem("--metric", rule, None, listed))
     if metric not in known:
         rule = f"must be a metric of {data.source}"
-        raise ConfigError(Problem("--metric", rule, metric, f"{nearest(metric, known, what='metric')} {listed}"))
+        raise ConfigError(Problem("--metric", rule, metric, nearest(metric, known, what="metric") if known else listed))
     return metric
 
 

@@ -64,7 +64,7 @@ def _load(storage: str, study_name: str | None) -> Study:
     if study_name is None and len(names) == 1:
         study_name = names[0]
     if study_name not in names:
-        remedy = nearest(study_name or "", names, what="study") if names else "It holds no study."
+        remedy = nearest(study_name or "", names, what="study name") if names else "It holds no study."
         rule = "name the study" if study_name is None else "must be a study of the storage"
         raise ConfigError(Problem("--study", rule, study_name, remedy))
     return optuna.load_study(study_name=study_name, storage=storage)

@@ -14,7 +14,7 @@ from tune_dml.text import one_line
 _STATUSES: dict[str, TrialStatus] = {
     "": "finished", "finished": "finished", "complete": "finished", "completed": "finished", "ok": "finished",
     "terminated": "finished", "failed": "failed", "fail": "failed", "error": "failed", "killed": "failed",
-    "pruned": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
+    "pruned": "failed", "stopped": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
 """Values of the column `status`, in any case -> status."""
@@ -73,11 +73,11 @@ def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[s
 
 
 def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
-    listed = f"Its columns are {', '.join(columns)}."
     if request.metric is None:
+        listed = f"Its columns are {', '.join(columns)}."
         raise ConfigError(Problem("--metric", f"name the metric's column of {place}", None, listed))
     if request.metric not in columns:
-        remedy = f"{nearest(request.metric, columns, what='column')} {listed}"
+        remedy = nearest(request.metric, columns, what="column")
         raise ConfigError(Problem("--metric", f"must be a column of {place}", request.metric, remedy))
     return request.metric
 
