@@ -90,6 +90,9 @@ def _ranks(comparison: SweepComparison) -> Listing:
         for name, other in named
         for path, found in rank_agreements(first, other).items()
     )
+    if not rows:
+        rule = "needs a knob with three values that have a result on every seed in both sweeps"
+        raise_if_any([Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank.")])
     return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and 95 % interval", rows)
 
 

@@ -342,6 +342,9 @@ def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, com
     assert code == 0
     assert "elsewhere/toy" in out
     assert command_line("compare", "toy", tmp_path / "elsewhere" / "none", "--storage", stored)[0] == 1
+    code, out, err = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--rank", "--storage", stored)
+    assert (code, out) == (1, "")
+    assert "needs a knob with three values" in err
 
 
 @pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
