@@ -85,9 +85,9 @@ def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = No
     run, metric = _run_of(request, storage, None if number is not None else request.against)
     protocol = find_protocol(None if number is not None else request.against, run)
     found = differences(run, reference_config(protocol, run.loss.name))
-    root = {} if request.data_root is None else {"data.root": str(request.data_root)}
-    odd = data_findings({**run.settings(), **root}, cache_dir)
-    return Audit(request.run, protocol, found, metric, request.margin, number, odd)
+    root = request.data_root or (Path(run.data.root) if run.data.root else None)
+    odd = data_findings(run.settings() if root is None else {**run.settings(), "data.root": str(root)}, cache_dir)
+    return Audit(request.run, protocol, found, metric, request.margin, number, odd, root)
 
 
 def run_audit(
@@ -109,8 +109,8 @@ def run_audit(
             other_checks=other_checks,
         )  # fmt: skip
 
-    dataset = audit.protocol.dataset
-    first = sweep(Request(audit.screening_space(), dataset, request.data_root, seeds=(0,), name=name))
+    data = audit.protocol.dataset, audit.data_root
+    first = sweep(Request(audit.screening_space(), *data, seeds=(0,), name=name))
     if first.results.incomplete:
         return AuditResult(audit, first)
     values, lost = _values(first.results, [(arm, 0) for arm in audit.run_names])
@@ -118,7 +118,7 @@ def run_audit(
     chosen = suspects(audit.design, values)
     seeds = audit.fresh_seeds(chosen)
     space = audit.confirmation_space(chosen)
-    second = sweep(Request(space, dataset, request.data_root, seeds=seeds, name=f"{name}-confirm"))
+    second = sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
     if second.results.incomplete:
         return AuditResult(audit, first, second, chosen)
     design = audit.confirmation(chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from trainables.config import SOURCES
@@ -33,6 +34,8 @@ class Audit:
     """The number that the user cannot reach; None if none was given."""
     data: tuple[str, ...] = ()
     """Oddities of the data."""
+    data_root: Path | None = None
+    """Folder of the data; that of the run if none was given."""
 
     def __post_init__(self) -> None:
         place, factors = "--against", self.factors

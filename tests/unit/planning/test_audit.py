@@ -82,6 +82,13 @@ def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
         plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)
 
 
+def test_the_pictures_are_those_of_the_run(tmp_path):
+    (tmp_path / "run.yaml").write_text("{data.name: features, data.root: there, loss.name: triplet, optim.lr: 0.5}")
+    run = str(tmp_path / "run.yaml")
+    assert plan_audit(AuditRequest(run, "features/triplet"), tmp_path).data_root == Path("there")
+    assert plan_audit(AuditRequest(run, "features/triplet", data_root=tmp_path), tmp_path).data_root == tmp_path
+
+
 def test_trials_of_a_program_are_not_audited(tmp_path):
     parameters = {"a": {"values": [1, 2]}}
     body = {
