@@ -28,7 +28,7 @@ STORE = (
 DIGITS = 5
 """Significant digits of stored numbers; seeds already change the second."""
 LOCAL_DETAILS = re.compile(
-    r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
+    r" --(?:storage|tracking-uri|cache-dir) [^\s\"`]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
 )
 OMITTED = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)")
 """Metrics that follow from recall and MAP@R, or are equal in all trials."""

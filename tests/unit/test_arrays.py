@@ -181,6 +181,7 @@ def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkey
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
     monkeypatch.setattr("tune_dml.running.cluster.cluster.visible_gpus", lambda: 0)
+    monkeypatch.setattr("tune_dml.running.cluster.cluster._is_there", lambda: False)  # a Ray of another test
     assert resolve_gpus(Resources(), None).gpus_per_worker == 0
     assert resource_problems(Resources(gpus_per_worker=1.0))
     monkeypatch.setenv("TUNE_DML_TASK_GPUS", "4")
