@@ -96,7 +96,7 @@ STUDIES = tuple(
         ("dro_runs",),
         ("dro_imbalance", 5, ("training.steps=100", "training.eval_every=50")),
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
-        ("mpa_proxies",),
+        ("mpa_proxies", 10, (), "glyphs", 5),
         ("mpa_family",),
         ("mpa_gamma",),
         ("mpa_tau",),
@@ -110,7 +110,7 @@ _OBJECTS_SEEDS = 10
 _NEEDS_PICTURES = ("sec_linear_head", "sec_simclr", "sec_face", "dro_runtime")
 """Studies of augmented views, faces or step times, which stored features cannot answer."""
 OBJECTS = tuple(
-    Study(study.name, study.seeds if study.name.startswith("mpa") else _OBJECTS_SEEDS, (), "objects")
+    Study(study.name, 5 if study.name.startswith("mpa") else _OBJECTS_SEEDS, (), "objects")
     for study in STUDIES
     if study.name not in _NEEDS_PICTURES
 )

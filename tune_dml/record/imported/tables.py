@@ -50,7 +50,7 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     return ImportedRows(f"the file {path.name}", tuple(read), metric, notes=_notes_on_text(read))
 
 
-def _notes_on_text(rows: list[Row]) -> tuple[str, ...]:
+def _notes_on_text(rows: list[ImportedTraining]) -> tuple[str, ...]:
     """Name the settings of which values look like numbers with separators, which are read as names."""
     texts = {name: value for row in rows for name, value in row.settings.items() if _SEPARATED.fullmatch(str(value))}
     return tuple(
