@@ -8,7 +8,7 @@ sheet and checkpoint. *Bare* is a pool of running processes, timed before and af
 compared with the mean of the two, and their difference shows the machine's noise. Each comparison has elapsed time and
 processor time, Ray's processes included; on a shared machine use the latter.
 
-"Of its own training" is the time of all slots, or of the processor, over the seconds that the contestant's trials
+"Over its trials' training" is the time of all slots, or of the processor, over the seconds that the contestant's trials
 trained. A slower machine changes these ratios little. Time in which a trial waits for a daemon counts as training in
 the first ratio, not in the second.
 
@@ -221,7 +221,7 @@ def show(name: str, cost: Cost, base: Cost, trials: int) -> None:
     print(f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s")
     (clock, processor), (bare_clock, bare_processor) = cost.over_training, base.over_training
     times = f"{clock / bare_clock:5.3f} x bare's, processor {processor / bare_processor:5.3f} x"
-    print(f"{'':24} of its own training {clock:5.3f}, {times}")
+    print(f"{'':24} over its trials' training {clock:5.3f}, {times}")
 
 
 def main() -> None:

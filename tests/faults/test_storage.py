@@ -162,7 +162,7 @@ def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, 
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, monkeypatch, undisturbed, cache_dir):
-    """Tune writes a file of its own before the first trial."""
+    """Tune writes a file before the first trial."""
     monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from helpers.toys import METRIC, event_of, plan_of
@@ -14,6 +15,8 @@ from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
 from tune_dml.running.slurm.collecting import collect_array
 from tune_dml.running.slurm.node import _has_progressed
+from tune_dml.running.slurm.profile import Profile
+from tune_dml.running.slurm.script import collect_script
 from tune_dml.running.slurm.task import Round, TrialLog, _Budget
 from tune_dml.space import Grid, Knob
 
@@ -176,7 +179,6 @@ def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
 
 
 def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkeypatch):
-    from tune_dml.planning.request import Resources
     from tune_dml.running.cluster.cluster import resource_problems
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
@@ -187,3 +189,11 @@ def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkey
     monkeypatch.setenv("TUNE_DML_TASK_GPUS", "4")
     assert resolve_gpus(Resources(), None).gpus_per_worker == 1
     assert resource_problems(Resources(gpus_per_worker=1.0)) == []
+
+
+def test_the_job_that_collects_an_array_may_wait_in_another_queue():
+    text = collect_script(Profile(partition="gpu", collect=("--partition=cpu", "--time=10")), "eta1", Path("/s/eta1"))
+    assert [line for line in text.splitlines() if "partition" in line] == [
+        "#SBATCH --partition=gpu",
+        "#SBATCH --partition=cpu",  # SLURM takes the last one
+    ]

@@ -191,7 +191,7 @@ class TestBadPrograms:
         )
         ran = Ran(tmp_path, script)
         assert ran.end.status == "finished"
-        assert ran.notes == ["it left 1 process running, which was ended"]
+        assert ran.notes == ["it left processes running, which were ended: 1"]
         assert is_gone(int((tmp_path / "child").read_text()))
 
     def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):

@@ -121,14 +121,6 @@ def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
     assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
 
 
-def test_the_job_that_collects_an_array_may_wait_in_another_queue():
-    text = collect_script(Profile(partition="gpu", collect=("--partition=cpu", "--time=10")), "eta1", Path("/s/eta1"))
-    assert [line for line in text.splitlines() if "partition" in line] == [
-        "#SBATCH --partition=gpu",
-        "#SBATCH --partition=cpu",  # SLURM takes the last one
-    ]
-
-
 def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
     """sbatch reads quotes in its lines, and %% as one percent sign."""
     text = sweep_script(Profile(gres="gpu:4"), "eta1", Path("/shared/it's 50% #1/eta1"))

@@ -72,8 +72,8 @@ def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: st
         repository.delete_artifacts(stale)
 
 
-def has_report(client: Any, run_id: str, folder: Path) -> bool:
-    """Whether a sweep's run has a report. Upload the one in the sweep's folder if it could not be attached before."""
+def attach_missing_report(client: Any, run_id: str, folder: Path) -> bool:
+    """Upload a sweep's report that could not be attached before; return whether its run has one."""
     if any(entry.path == f"{REPORT}/report.html" for entry in client.list_artifacts(run_id, REPORT)):
         return True
     if not (folder / "report.html").exists():

@@ -26,7 +26,7 @@ from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
-from tune_dml.tracking.files import FilePusher, has_report, replace_files
+from tune_dml.tracking.files import FilePusher, attach_missing_report, replace_files
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import Push, RunPusher
@@ -181,7 +181,7 @@ class Tracker:
     def _describe(self, judgement: Judgement) -> None:
         """Push descriptions, intervals, the best configuration, and a report that could not be attached before."""
         client, run_id = self._runs.client, self._synced.runs[PARENT]
-        reported = has_report(client, run_id, self._projection.state.folder / REPORT)
+        reported = attach_missing_report(client, run_id, self._projection.state.folder / REPORT)
         best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
         model = ""
         if best is not None:

@@ -176,3 +176,12 @@ def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
 def test_a_value_that_is_no_number_is_refused_in_our_words(command_line):
     code, _, err = command_line("confirm", "toy", "--seeds", "0,1")
     assert (code, "must be one whole number, such as 5" in err, "Input should" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("datasets", "--help")])
+def test_the_help_names_each_command_in_a_whole_line(command_line, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = command_line(*words)
+    commands = out.partition("Commands:\n")[2]
+    assert commands
+    assert "..." not in commands

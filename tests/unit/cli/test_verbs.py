@@ -252,15 +252,6 @@ def test_a_shell_is_offered_names(line, offered, capsys, monkeypatch):
     assert capsys.readouterr().out.split() == offered
 
 
-@pytest.mark.parametrize("words", [("--help",), ("datasets", "--help")])
-def test_the_help_names_each_command_in_a_whole_line(command_line, words, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = command_line(*words)
-    commands = out.partition("Commands:\n")[2]
-    assert commands
-    assert "..." not in commands
-
-
 def test_help_ends_with_examples_that_are_commands(command_line):
     _, out, _ = command_line("plan", "--help")
     assert "Examples:\n    tune-dml plan sec_rho" in out

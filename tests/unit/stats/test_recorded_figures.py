@@ -2,7 +2,7 @@
 
 Other tests check the formulas, by oracles and by simulation. This one notices any change of a figure, also a small one.
 
-    python tests/unit/stats/test_recorded_figures.py      record anew, after a change on purpose
+    python tests/unit/stats/test_recorded_figures.py      write the recorded figures, after an intended change
 """
 
 import dataclasses

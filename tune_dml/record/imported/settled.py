@@ -79,7 +79,7 @@ def _trial(key: str, row: ImportedTraining, cell: Cell, seed: int, metric: str) 
 
 
 def _notes_on_single_trainings(data: ImportedRows, knobs: Sequence[Knob]) -> list[str]:
-    """Name the columns that may be results, names or times: they make every training a configuration of its own."""
+    """Name the columns that may be results, names or times: because of them no two trainings share a configuration."""
     tried = {knob.path: len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid)}
     own = [name for name, values in tried.items() if 2 * values > len(data.rows)]
     rest = [name for name in tried if name not in own]

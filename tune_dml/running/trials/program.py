@@ -86,12 +86,7 @@ class ProgramTrial:
                 status = self._watch(process, log, messages, begun)
         log.finish(self._results)
         if process.stayed:
-            some = (
-                "1 process running, which was"
-                if process.stayed == 1
-                else f"{process.stayed} processes running, which were"
-            )
-            messages.note(f"it left {some} ended")
+            messages.note(f"it left processes running, which were ended: {process.stayed}")
         end = self._end(status, log, process.output)
         self._seal(end, log)
         seconds = time.monotonic() - begun

@@ -53,7 +53,7 @@ class BestValue:
     algorithm: str = HSU
 
 
-@knob_question(order=210, unanswered={"optimum": None})
+@knob_question(order=210)
 def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
     """Locate the best value. An edge that can be extended is a finding.
 
@@ -192,9 +192,10 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     best = max(candidates or trained, key=lambda label: analysis.sign * knob.isolated.means[label])
     behind = tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained)
     if not _is_ordered(knob):
-        found, reason = len(candidates) == 1, "every other value is significantly worse"
+        found = len(candidates) == 1
+        several = f"{len(candidates)} values may be the best" if candidates else judged.reason
         return BestValue(
-            "found" if found else "undecided", reason if found else f"{len(candidates)} values may be the best", best,
+            "found" if found else "undecided", "every other value is significantly worse" if found else several, best,
             "", tuple(candidates), (), behind, False, False, (), sensitivity.alpha,
         )  # fmt: skip
     side = _side(judged.place)
