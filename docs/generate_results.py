@@ -30,8 +30,8 @@ DIGITS = 5
 LOCAL_DETAILS = re.compile(
     r" --(?:storage|tracking-uri|cache-dir) [^\s\"`]+|(?<=[\s\"])/[^\s\"]+/(?=objects\.features)|,\"host\":\"[^\"]*\""
 )
-OMITTED = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)")
-"""Metrics that follow from recall and MAP@R, or are equal in all trials."""
+OMITTED = re.compile(r"val/((precision|map|ndcg)_at_\d+|queries\w*|tie_fraction)|train/(?!loss$|norm_mean$).*")
+"""Metrics that follow from recall and MAP@R, that are equal in all trials, or that describe the training alone."""
 FIGURES = ("curve-*.svg", "gains*.svg", "arms*.svg", "training-*.svg", "*.svg")
 """A study's picture is the first of these files in its report."""
 
@@ -70,6 +70,7 @@ class Study:
         return Path(self.name) if self.data == "glyphs" else Path(self.data, self.name)
 
 
+_SHORT = ("training.steps=100", "training.eval_every=50")  # batches of up to 640 take up to a second a step
 _FAILED_TRIALS = 3  # exit status of a sweep with failed or diverged trials
 STUDIES = tuple(
     Study(name, *rest)
@@ -94,7 +95,7 @@ STUDIES = tuple(
         ("dro_grouped_gamma",),
         ("dro_gamma_margin",),
         ("dro_runs",),
-        ("dro_imbalance", 5, ("training.steps=100", "training.eval_every=50")),
+        ("dro_imbalance", 5, _SHORT),
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
         ("mpa_proxies", 10, (), "glyphs", 5),
         ("mpa_family",),
@@ -104,15 +105,30 @@ STUDIES = tuple(
         ("mpa_proxies_tau",),
         ("label_noise",),
         ("later_losses",),
+        ("sec_mu_triplet",),
+        ("sec_face_head", 5, ("training.epochs=4",)),
+        ("sec_simclr_200", 3),
+        ("dro_k_inshop",),
+        ("dro_variants_inshop",),
+        ("dro_imbalance_512", 5, _SHORT),
+        ("dro_imbalance_instances",),
+        ("dro_imbalance_updates",),
+        ("memory_size",),
+        ("pictures_per_class",),
+        ("long_tail",),
     )
 )
 _OBJECTS_SEEDS = 10
-_NEEDS_PICTURES = ("sec_linear_head", "sec_simclr", "sec_face", "dro_runtime")
-"""Studies of augmented views, faces or step times, which stored features cannot answer."""
+_ONLY_ON_GLYPHS = (
+    *("sec_linear_head", "sec_simclr", "sec_simclr_200", "sec_face", "sec_face_head", "dro_runtime"),
+    *("sec_mu_triplet", "dro_k_inshop", "dro_variants_inshop", "memory_size", "pictures_per_class", "long_tail"),
+    *("dro_imbalance_512", "dro_imbalance_instances", "dro_imbalance_updates"),
+)
+"""Studies of augmented views, faces or step times, which stored features cannot answer, and variants of other studies."""
 OBJECTS = tuple(
     Study(study.name, 5 if study.name.startswith("mpa") else _OBJECTS_SEEDS, (), "objects")
     for study in STUDIES
-    if study.name not in _NEEDS_PICTURES
+    if study.name not in _ONLY_ON_GLYPHS
 )
 
 
