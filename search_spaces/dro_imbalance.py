@@ -104,8 +104,11 @@ UPDATES = Space(
             origin="ours",
         ),
     ),
-    fixed={"batch.instances_per_class": 5, "training.epochs": 5, "training.eval_every": 100},
-    ties=(Tie("optim.lr", "batch.batch_size", 2.5e-5),),
+    fixed={"batch.instances_per_class": 5, "training.eval_every": 66},
+    ties=(
+        Tie("optim.lr", "batch.batch_size", 2.5e-5),
+        Tie("training.steps", "batch.batch_size", 63_360, divided=True),
+    ),
     arms=_arms(_DOUBLED),
     baseline="SH",
     protocols=(GLYPHS_DRO,),

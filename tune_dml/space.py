@@ -82,16 +82,21 @@ class Knob:
 
 @dataclass(frozen=True)
 class Tie:
-    """A setting that is `factor` times a knob, such as K = 2B for the batch size B."""
+    """A setting that is `factor` times a knob, such as K = 2B for the batch size B.
+
+    With `divided` it is `factor` over the knob, rounded to a whole number, such as the steps that see equally many pictures.
+    """
 
     path: str
     knob: str
     factor: Number
+    divided: bool = False
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
         """Return the setting at a point of the space, as int if it is whole."""
-        product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
-        return int(product) if product == int(product) else product
+        knob = float(knobs[self.knob])  # type: ignore[arg-type]
+        value = round(self.factor / knob) if self.divided else knob * self.factor
+        return int(value) if value == int(value) else value
 
 
 @dataclass(frozen=True)

@@ -253,3 +253,10 @@ def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
     assert problem.startswith(
         "loss.k (settings): no arm has this setting: each chooses a method without it, but got 4."
     )
+
+
+def test_a_divided_tie_keeps_the_number_of_pictures_seen():
+    steps = (Tie("training.steps", "batch.batch_size", 63_360, divided=True),)
+    cells = plan_of(space=space(TRIPLET, ties=steps, fixed={})).cells
+    sizes = {cell.settings["batch.batch_size"]: cell.settings["training.steps"] for cell in cells}
+    assert len(sizes) > 1 and all(number == round(63_360 / size) for size, number in sizes.items())
