@@ -259,4 +259,5 @@ def test_a_divided_tie_keeps_the_number_of_pictures_seen():
     steps = (Tie("training.steps", "batch.batch_size", 63_360, divided=True),)
     cells = plan_of(space=space(TRIPLET, ties=steps, fixed={})).cells
     sizes = {cell.settings["batch.batch_size"]: cell.settings["training.steps"] for cell in cells}
-    assert len(sizes) > 1 and all(number == round(63_360 / size) for size, number in sizes.items())
+    assert len(sizes) > 1
+    assert all(number == round(63_360 / size) for size, number in sizes.items())
