@@ -5,7 +5,7 @@ towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the ce
 shrinkage is bounded as in `noise`, with epsilon taken in the space of these contrasts: only there a knob shows that acts
 differently from seed to seed. With one direction (two levels) nothing can be borrowed. No interval is narrower than the
 contrast's own t interval. A hole is filled with its cell's mean plus its seed's effect, and its seed counts only for the
-share of the contrast's weight that was measured.
+share of the contrast's weight that was measured. A contrast of which fewer than two seeds were measured has no interval.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def estimate_contrasts(
     family = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
-    reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
+    known = nu > 1 - 1e-9  # below, filled holes leave hardly any spread
+    reach = np.where(known, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)
 
 
