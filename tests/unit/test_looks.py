@@ -104,11 +104,14 @@ def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver)
     for trial in grown.trials():
         if trial.key not in read_state(driver.folder).recorded:
             again.run(trial)
+    unrecorded = analyse(results_of(driver.folder)).looks
     first, second = look(driver.folder)
     assert second.cells == first.cells + 2
     looks = analyse(results_of(driver.folder)).looks
-    assert looks.grown == {1}
+    assert looks.grown == unrecorded.grown == {1}
     assert looks.level == pytest.approx(looks.spent - 0.04)
+    assert looks.seeds == unrecorded.seeds
+    assert looks.level < 0.01
 
 
 def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):

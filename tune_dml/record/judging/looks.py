@@ -74,7 +74,8 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
         with FileLock(folder / f"{_LOOKS}.lock", timeout=60):
             looks = read_looks(folder, look.subject)
             if not looks or looks[-1].data != look.data:
-                looks.append(_after(looks[-1] if looks else None, look))
+                seeds = seeds_after(looks[-1] if looks else None, look.seeds, look.trials)
+                looks.append(replace(look, seeds=seeds))
                 with open_whole(folder / _LOOKS) as file:
                     append_rows(file, asdict(looks[-1]))
     except OSError as error:
@@ -107,8 +108,14 @@ def _adapter() -> TypeAdapter[Look]:
     return TypeAdapter(Look)
 
 
-def _after(before: Look | None, look: Look) -> Look:
-    """Give a look more seeds than the look before it, even if values were added or a trial was retried."""
-    if before is None or look.seeds > before.seeds:
-        return look
-    return replace(look, seeds=before.seeds + max(look.seeds, 1) * max(look.trials - before.trials, 1) / look.trials)
+def seeds_after(before: Look | None, seeds: float, trials: int) -> float:
+    """Return the seeds of a look: more than those of the look before, even if values were added or a trial was retried.
+
+    Args:
+        before: the look before, if any.
+        seeds: mean seeds per cell now.
+        trials: trials that have ended now.
+    """
+    if before is None or seeds > before.seeds:
+        return seeds
+    return before.seeds + max(seeds, 1) * max(trials - before.trials, 1) / max(trials, 1)

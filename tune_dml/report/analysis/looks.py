@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tune_dml.record.judging.looks import Look, cells_added
+from tune_dml.record.judging.looks import Look, cells_added, seeds_after
 from tune_dml.record.results import TrialResult
 from tune_dml.stats.sequential.looks import error_spent, level_left
 
@@ -73,7 +73,8 @@ def looks_of(
     failed = sum(trial.status == "failed" for trial in ended)
     seeds, grown = [look.seeds for look in past], cells_added(past)
     if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
-        seeds.append((len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials})))
+        each = (len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials}))
+        seeds.append(seeds_after(past[-1] if past else None, each, len(ended)))
         comparable = sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values())
         if past and 0 < past[-1].cells < comparable:
             grown |= {len(past)}
