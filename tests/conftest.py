@@ -119,10 +119,11 @@ def follows_its_schema(arguments, code, text):
 
     printed, known = json.loads(text, parse_constant=refuse), schemas()
     words = [" ".join(map(str, arguments[:2])), str(arguments[0])]
+    words = [f"{words[1]} {flag}" for flag in ("--show", "--rank") if flag in arguments] + words
     failed = isinstance(printed, dict) and "error" in printed and code in {1, 2}
     name = "error" if failed else next((word for word in words if word in known), None)
     several = name == "report" and "conclusions" in printed
-    if name and "--show" not in arguments and not several:
+    if name and not several:
         jsonschema.validate(printed, known[name])
 
 

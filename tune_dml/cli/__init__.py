@@ -25,7 +25,7 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli._command import Command, epilog
+from tune_dml.cli._command import Command, Group, epilog
 
 __all__ = ["main"]
 
@@ -83,6 +83,7 @@ def application(verb: str | None = None) -> typer.Typer:
     """Return the command line with all commands; with that command alone if there is one of this name, to start sooner."""
     app = typer.Typer(
         name="tune-dml",
+        cls=Group,
         no_args_is_help=True,
         add_completion=True,
         rich_markup_mode=None,

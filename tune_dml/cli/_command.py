@@ -1,19 +1,24 @@
-"""A command for Click: the help ends with examples, and flags of other tools suggest ours."""
+"""Commands for Click: the help ends with examples, flags of other tools suggest ours, usage errors have a JSON form."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
 import typer.core
 
-from trainables.errors import Problem
+from trainables.errors import Problem, nearest
 from tune_dml.cli._json import error_json
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's UsageError; Typer may bundle Click
+_CHOICE = re.compile(r"'(?P<given>.*)' is not one of (?P<known>'.*')\.")
+_NO_VERB = re.compile(r"No such command '(?P<given>.*?)'\.")
+_MISSING = re.compile(r"Missing argument '(?P<name>.*?)'")
 _UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
 
 _OF_OTHERS = {
@@ -70,18 +75,55 @@ class Command(typer.core.TyperCommand):
             error.message = _plain(error.message)
             if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
-                longer = {flag for flag in flags if flag.startswith(f"{wrong}-")}
+                longer = [flag for flag in flags if flag.startswith(f"{wrong}-")]
                 ours = _OF_OTHERS.get(wrong, "")
                 if self.name == "submit" and "--" not in typed:
                     error.message += _BEHIND_DASHES
                 meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
-                error.possibilities = [meant] if meant else sorted({*longer, *(error.possibilities or [])})
-            if "--json" in typed:
-                place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None)) or "usage"
-                remedy = f"Did you mean '{error.possibilities[0]}'?" if getattr(error, "possibilities", None) else ""
-                problem = Problem(place, error.message or error.format_message(), None, remedy)
-                typer.echo(error_json([problem], sys.argv[1:]))
+                similar = [*longer, *difflib.get_close_matches(wrong, flags)]
+                error.possibilities = [meant] if meant else list(dict.fromkeys(similar))
             raise
+
+
+class Group(typer.core.TyperGroup):
+    """The whole command line: with --json, a usage error is also printed as an object."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words before the verb."""
+        with _errors_in_json():
+            return list(super().parse_args(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Find the verb and run it."""
+        with _errors_in_json():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _errors_in_json() -> Iterator[None]:
+    """Print the object of a usage error if the command line has --json; Click prints the text."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        if "--json" in sys.argv:
+            typer.echo(error_json([_problem_of(error)], sys.argv[1:]))
+        raise
+
+
+def _problem_of(error: Any) -> Problem:
+    """Return a usage error as a problem; an unknown verb or choice has the nearest known one as remedy."""
+    message = error.message or error.format_message()
+    place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None))
+    if choice := _CHOICE.fullmatch(message):
+        known = re.findall(r"'([^']*)'", choice["known"])
+        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], known, what="choice"))
+    if verb := _NO_VERB.match(message):
+        remedy = nearest(verb["given"], list(error.ctx.command.commands), what="verb")
+        return Problem("VERB", "unknown verb", verb["given"], remedy)
+    missing = _MISSING.match(message)
+    possibilities = getattr(error, "possibilities", None)
+    remedy = f"Did you mean '{possibilities[0]}'?" if possibilities else ""
+    return Problem(place or (missing["name"] if missing else "usage"), message, None, remedy)
 
 
 def _name_of(param: Any) -> str:

@@ -55,11 +55,24 @@ def _fix_of(problem: Problem, words: Sequence[str]) -> str | None:
         return None if _IN_CAPITALS.search(named[1]) else named[1]
     if meant := _MEANT.search(problem.remedy):
         given = str(problem.value if problem.value is not None else problem.place.partition(" ")[0])
-        fixed = [_replaced(word, given, meant[1]) for word in words]
+        fixed = _with_meant(words, given, meant[1])
         return _line(fixed) if fixed != list(words) else None
     if (flag := _FLAG.search(problem.remedy)) and not _IN_CAPITALS.search(flag[2] or ""):
         return _line(_with_flag(words, flag[1], flag[2]))
     return None
+
+
+def _with_meant(words: Sequence[str], given: str, meant: str) -> list[str]:
+    """Return the words with `meant` for `given`; `--set optim.lr=X` for `--lr` keeps its value, other phrases change none."""
+    flag, blank, setting = meant.partition(" ")
+    if not blank:
+        return [_replaced(word, given, meant) for word in words]
+    at = next((i for i, word in enumerate(words) if word.partition("=")[0] == given), len(words))
+    _, equals, value = " ".join(words[at : at + 1]).partition("=")
+    after = at + (1 if equals else 2)
+    if flag != "--set" or after > len(words):
+        return list(words)
+    return [*words[:at], flag, f"{setting.partition('=')[0]}={value if equals else words[after - 1]}", *words[after:]]
 
 
 def _replaced(word: str, given: str, meant: str) -> str:

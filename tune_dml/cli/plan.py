@@ -143,7 +143,8 @@ def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
         seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
         if seconds and _alike(plan, results):
             return Cost(sum(seconds) / len(seconds), f"measured in {results.name}", concurrent)
-    return Cost(None, "no stored sweep has the same data set, batch, network and length", concurrent)
+    same = "has the same data set, batch, network and length" if plan.space.program is None else "ran this program"
+    return Cost(None, f"no stored sweep {same}", concurrent)
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:

@@ -67,6 +67,7 @@ JSON = {
     "plan": ["plan", "sec_rho", "--dataset", "digits", "--seeds", "2"],
     "status": ["status", "toy"],
     "compare": ["compare", "toy", "toy"],
+    "compare --rank": ["compare", "toy", "toy", "--rank"],
     "report": ["report", "toy", "--check", "complete"],
     "list": ["list"],
     "open": ["open", "toy", "--yes"],

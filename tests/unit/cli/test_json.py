@@ -38,6 +38,11 @@ def test_numbers_that_are_not_finite_are_null():
         ("confirm s", ("SWEEP", "none", None, "Run it first: `tune-dml resume s`."), "resume s"),
         ("sweep s", ("--data-root", "needs its folder", None, "Pass --data-root DIR."), None),
         ("sweep s", ("x", "is wrong", None, "Leave it out."), None),
+        ("plan s --lr 0.1 -o x", ("--lr", "no", None, "Did you mean '--set optim.lr=X'?"), "plan s --set optim.lr=0.1 -o x"),
+        ("plan s --lr=0.1", ("--lr", "no such", None, "Did you mean '--set optim.lr=X'?"), "plan s --set optim.lr=0.1"),
+        ("plan s --lr", ("--lr", "no such", None, "Did you mean '--set optim.lr=X'?"), None),
+        ("sweep s --dry-run", ("--dry-run", "no such", None, "Did you mean 'tune-dml plan'?"), None),
+        ("resume s", ("SWEEP", "unknown", "s", "There is none yet: start one with `tune-dml sweep SPACE`."), None),
     ],
 )  # fmt: skip
 def test_a_fix_is_a_command(words, problem, fix):
@@ -56,11 +61,24 @@ def test_errors_are_objects(command_line):
     assert error["fix"] == "tune-dml plan sec_rho --dataset glyphs --json"
 
 
-def test_errors_of_usage_are_objects_too(command_line):
-    code, out, err = command_line("plan", "sec_rho", "--sede", "3", "--json")
+@pytest.mark.parametrize(
+    ("words", "place", "fix"),
+    [
+        ("plan sec_rho --sede 3", "--sede", "plan sec_rho --seeds 3"),
+        ("plan sec_rho --sed 3", "--sed", "plan sec_rho --seeds 3"),
+        ("plan sec_rho --search tep", "--search", "plan sec_rho --search tpe"),
+        ("plan", "SPACE|FILE.yaml", None),
+        ("sttaus toy", "VERB", "status toy"),
+        ("datasets verfy digits", "VERB", "datasets verify digits"),
+        ("--nonsense", "--nonsense", None),
+    ],
+)
+def test_errors_of_usage_are_objects_too(command_line, words, place, fix):
+    code, out, err = command_line(*words.split(), "--json")
     assert code == 2
-    assert json.loads(out)["error"][0]["place"] == "--sede"
-    assert "No such option" in err
+    (error,) = json.loads(out)["error"]
+    assert (error["place"], error["fix"]) == (place, fix and f"tune-dml {fix} --json")
+    assert err.startswith("Usage: tune-dml")
 
 
 @pytest.mark.parametrize(
