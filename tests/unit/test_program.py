@@ -111,6 +111,19 @@ class TestItsReports:
         assert [(row["step"], row["val/accuracy"]) for row in ran.rows] == [(100, 0.1), (200, 0.2), (300, 0.3)]
         assert ran.notes == []
 
+    @pytest.mark.parametrize(
+        ("steps", "rows", "note"),
+        [
+            ((0.5, 0.75, 2.0), [0, 2], "step 0.5 is no whole number; such steps are rounded down"),
+            ((3, 10**30), [3], f"step {10**30} is no whole number from 0 to 2^53; such rows are left out"),
+        ],
+    )
+    def test_a_step_that_no_store_can_keep_is_named(self, steps, rows, note, tmp_path):
+        script = f"import tune_dml\nfor step in {steps}: tune_dml.log(step=step, **{{'val/accuracy': 1}})"
+        ran = Ran(tmp_path, script)
+        assert [row["step"] for row in ran.rows] == rows
+        assert ran.notes == [note]
+
     def test_a_last_line_without_an_end_is_read(self, tmp_path):
         script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}')"
         assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
@@ -320,12 +333,25 @@ class TestTheCommand:
         assert json.loads(text) == {"lr": 0.1, "seed": 3}
 
     @pytest.mark.parametrize(
+        ("command", "missing"),
+        [("t", "lr, seed"), ("t {lr}", "seed"), ("t {seed}", "lr"), ("t {lr} {seed}", ""), ("sh -c 't ${args}'", "")],
+    )
+    def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
+        notes = Program(read_command(command), ".").notes(["lr"])
+        assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
+
+    @pytest.mark.parametrize(
         ("command", "message"),
         [
             ("nosuchprogram {lr}", "must begin with a program that can be run, but got 'nosuchprogram'"),
             ("python trian.py", "Did you mean 'train.py'?"),
             ("python train.py {lrr}", "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ("python train.py ${arg}", "unknown macro '${arg}'. Did you mean 'args'?"),
+            (
+                "python train.py ${args} | tee log",
+                "runs without a shell, but got '|'. Write it as bash -c COMMAND, with",
+            ),
+            ("OMP_NUM_THREADS=1 python train.py", "got 'OMP_NUM_THREADS=1'. Write env OMP_NUM_THREADS=1 PROGRAM."),
         ],
     )
     def test_what_is_wrong_is_said_before_anything_runs(self, command, message, tmp_path):

@@ -52,7 +52,7 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
     Raises:
         TypeError: A figure is no number.
     """
-    row: dict[str, float | int] = {} if step is None else {"step": int(step)}
+    row: dict[str, float | int] = {} if step is None else {"step": int(step) if int(step) == step else float(step)}
     for name, value in {**(figures or {}), **named}.items():
         try:
             row[name] = float(value)

@@ -25,6 +25,8 @@ _MACRO = re.compile(r"\$\{(?P<name>\w+)(?::(?P<argument>[^}]*))?\}")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
 _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_json_file")
 _MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
+_OF_A_SHELL = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,20 @@ class Program:
         flag = self.seed_flag and (self.seed_flag.lstrip("-") if not hyphens else self.seed_flag)
         return [*words, f"{flag}={seed}"] if flag else words
 
+    def notes(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return a note about parameters and seed that the command does not pass. `names`: parameters of a trial."""
+        if any(macro["name"] in _LISTS for word in self.command for macro in _MACRO.finditer(word)):
+            return ()
+        passed = {hole["name"] for word in self.command for hole in _PLACEHOLDER.finditer(word)}
+        missing = [name for name in (*names, "seed") if name not in passed]
+        text = "The command does not pass {}: the script must read such values from $TUNE_DML_KNOBS or the environment."
+        return (text.format(", ".join(missing)),) if missing else ()
+
     def problems(self, names: Sequence[str], place: str) -> list[Problem]:
         """Return why the command cannot run: unknown placeholders, a missing file. `names`: parameters of a trial."""
-        problems = []
+        shell = [word for word in self.command if word in _OF_A_SHELL]
+        remedy = f"Write it as {shlex.join(['bash', '-c', 'COMMAND'])}, with quotes around the whole command."
+        problems = [Problem(place, "runs without a shell", word, remedy) for word in shell[:1]]
         for word in self.command:
             problems += [
                 Problem(place, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
@@ -109,7 +122,8 @@ class Program:
             return [Problem(place, "the program's working directory must exist", self.folder, remedy)]
         first = self.command[0]
         if not _MACRO.search(first) and not (shutil.which(first) or shutil.which(first, path=self.folder)):
-            return [Problem(place, "must begin with a program that can be run", first, "Example: python train.py.")]
+            example = f"Write env {first} PROGRAM" if _ASSIGNMENT.fullmatch(first) else "Example: python train.py"
+            return [Problem(place, "must begin with a program that can be run", first, f"{example}.")]
         scripts = [word for word in self.command if word.endswith(".py") and not word.startswith("-")]
         absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
         beside = sorted(path.name for path in Path(self.folder).glob("*.py"))

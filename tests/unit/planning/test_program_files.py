@@ -199,6 +199,12 @@ class TestACommand:
             ({"command": None, "metric": "acc"}, {"space": "sec_rho"}, "metric: goes with a command"),
             ({}, {"space": "sec_rho"}, "a sweep runs a space, a sweep file or a command, but not two of them"),
             (WHOLE, {"dataset": "digits", "margin": 1}, "dataset: a program reads its own data, but got 'digits'"),
+            (
+                {**WHOLE, "params": {"seed": [1, 2]}},
+                {},
+                "params: the seed is no parameter: it pairs the trials of all cells",
+            ),
+            ({"params": {"lr": [1]}, "command": "python tain.py {lr}"}, {}, "but got 'tain.py'"),
             ({"command": "python 'x"}, {}, "must be a command of a shell (No closing quotation)"),
         ],
     )

@@ -6,6 +6,7 @@ import pytest
 from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
+from tune_dml.programs.command import Program
 from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
@@ -38,6 +39,8 @@ def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
     assert first.startswith(f"No configuration beats raw pixels without training ({number}): ")
     assert first_sentence(analyse(found)).startswith("rho matters")  # a line of `list` is the verdict
     assert "No configuration beats" not in summary(with_floors(results, best.mean - 0.5)).answer.sentences[0]
+    first = summary(with_floors(results, 0.0, untrained=best.mean + 0.5)).answer.sentences[0]
+    assert first.startswith(f"No configuration beats the untrained network ({number}): ")
 
 
 def test_a_metric_at_its_limit_tells_no_configurations_apart(results):
@@ -48,6 +51,18 @@ def test_a_metric_at_its_limit_tells_no_configurations_apart(results):
         "Every trial has the same R@1, 100.00: it cannot tell the configurations apart. A finer metric or harder data may."
     )
     assert not any("Every trial" in sentence for sentence in summary(results).answer.sentences)
+
+
+def test_a_program_whose_seeds_change_nothing_may_ignore_its_seed(results):
+    def constant(program):
+        plan = replace(results.plan, space=replace(results.plan.space, program=program))
+        numbers = {cell.label: float(i) for i, cell in enumerate(analyse(results).cells)}
+        trials = (replace(t, metrics={**t.metrics, METRIC: numbers[t.cell.label]}) for t in results.trials)
+        return summary(replace(results, plan=plan, trials=tuple(trials))).answer.sentences
+
+    said = "Seeds changed nothing: every configuration has the same R@1 under all of its seeds. "
+    assert any(sentence.startswith(said) for sentence in constant(Program(("t",), ".")))
+    assert not any("Seeds changed" in sentence for sentence in constant(None))
 
 
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):

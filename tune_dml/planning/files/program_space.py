@@ -10,7 +10,7 @@ from typing import Any
 
 from trainables.config import Settings
 from trainables.errors import Problem, raise_if_any
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_place, option_problem, spelled
 from tune_dml.planning.request import OwnCommand, Request
 from tune_dml.programs.command import SETTING, Program, read_command
 from tune_dml.space import Grid, Knob, Scale, Space, Value
@@ -29,6 +29,7 @@ _OTHERS = (
 )
 """W&B's distributions that sweep files do not support."""
 SEED = "seed"
+_NO_PARAMETER = "the seed is no parameter: it pairs the trials of all cells"
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
 
@@ -56,8 +57,8 @@ def adapted(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, object], t
                 given["seeds"] = seeds
                 notes.append(f"the values of the parameter seed are the sweep's seeds: {', '.join(map(str, seeds))}")
         if SEED in flat and "seeds" not in given:
-            rule = "the seed is no parameter: it pairs the trials of all cells"
-            problems.append(Problem(f"{path}, parameters.seed", rule, None, "Write `seeds: 3` beside `parameters`."))
+            remedy = "Write `seeds: 3` beside `parameters`."
+            problems.append(Problem(f"{path}, parameters.seed", _NO_PARAMETER, None, remedy))
         given["parameters"] = plain = {name: _plain(value) for name, value in flat.items() if name != SEED}
         problems += _distribution_problems(path, plain)
     return given, tuple(notes), problems
@@ -92,6 +93,8 @@ def command_request(request: Request, own: OwnCommand) -> Request:
     if not own.params:
         example = spelled("params", {"optim.lr": [0.1, 0.01]})
         problems.append(option_problem("params", "a command needs parameters to compare", None, f"Example: {example}."))
+    if SEED in (own.params or {}):
+        problems.append(option_problem("params", _NO_PARAMETER, SEED, f"Write {spelled('seeds', 3)} instead."))
     if own.metric is None or own.goal is None:
         rule = "a command needs the metric that it reports, and its direction"
         example = f"{spelled('metric', 'val/recall_at_1')} {spelled('goal', 'maximize')}"
@@ -101,8 +104,10 @@ def command_request(request: Request, own: OwnCommand) -> Request:
         words = read_command(own.command) or ("",)
     except ValueError as error:
         problems.append(option_problem("command", f"must be a command of a shell ({error})", own.command))
-    raise_if_any(problems)
     program = Program(words, str(Path.cwd()))
+    if problems and words[0] and own.params:
+        problems += program.problems([*own.params, *(request.settings or {})], option_place("command"))
+    raise_if_any(problems)
     knobs = tuple(Knob(n, Grid(tuple(v), scale_of(v)), origin="user") for n, v in (own.params or {}).items())
     space = program_space(
         program, request.name or Path(program.label).stem, knobs, {}, metric=str(own.metric),
@@ -121,7 +126,9 @@ def scale_of(values: Sequence[Value]) -> Scale:
 
 def program_space(program: Program, name: str, knobs: tuple[Knob, ...], fixed: Settings, **fields: Any) -> Space:
     """Return the space of a program."""
-    fields = {"title": f"{name}: {', '.join(knob.path for knob in knobs)}", "default_dataset": program.label, **fields}
+    paths = [knob.path for knob in knobs]
+    notes = (*fields.pop("notes", ()), *program.notes([*fixed, *paths]))
+    fields = {"title": f"{name}: {', '.join(paths)}", "default_dataset": program.label, "notes": notes, **fields}
     return Space(
         name=name, question="", citation=None, scientific=knobs, fixed={**fixed, SETTING: program.text},
         program=program, **fields,

@@ -17,6 +17,8 @@ Figures = dict[str, float]
 _MOST_ROWS = 2000
 """Rows without the sweep's metric; the ledger keeps no more of a trial."""
 _MOST_NAMES = 200
+_LAST_STEP = 2**53
+"""JSON and MLflow keep whole numbers exactly up to here."""
 _RENAMED = {"time": "program/time"}
 """Figure -> its name in the ledger, where `time` is that of the row."""
 
@@ -136,9 +138,11 @@ class ProgramLog:
         step = row.get("step")
         if step is None:
             return self.step + 1
-        if not _is_number(step) or not math.isfinite(step) or step < 0:
-            self._once("steps", f"step {step!r} is no whole number from 0 on; such rows are left out")
+        if not _is_number(step) or not 0 <= step <= _LAST_STEP:
+            self._once("steps", f"step {step!r} is no whole number from 0 to 2^53; such rows are left out")
             return None
+        if step != int(step):
+            self._once("fractions", f"step {step} is no whole number; such steps are rounded down")
         return int(step)
 
     def _goes_back(self, name: str, step: int) -> bool:

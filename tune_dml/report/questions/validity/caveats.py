@@ -43,8 +43,9 @@ def below_floors(analysis: Analysis) -> Section | None:
     if sign * best.mean > sign * highest:
         return None
     number = analysis.metric.number
+    untrained = "" if "untrained" in floor_name(name) else " without training"
     sentence = (
-        f"No configuration beats {floor_name(name)} without training ({number(highest)}): "
+        f"No configuration beats {floor_name(name)}{untrained} ({number(highest)}): "
         f"the best, {spaced(best.label)}, reaches {number(best.mean)}."
     )
     return _said(sentence)
@@ -62,6 +63,19 @@ def at_one_value(analysis: Analysis) -> Section | None:
         return None
     same = f"Every trial has the same {analysis.metric.name}, {analysis.metric.number(*values)}"
     return _said(f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
+
+
+@question(order=97)
+def unused_seed(analysis: Analysis) -> Section | None:
+    """Warn if no cell of a user's program differs between seeds, while cells differ: the program may ignore its seed."""
+    found = [set(cell.values.values()) for cell in analysis.cells if len(cell.values) > 1]
+    constant = all(len(values) == 1 for values in found) and len(set().union(*found)) > 1
+    if analysis.results.plan.space.program is None or not constant:
+        return None
+    return _said(
+        f"Seeds changed nothing: every configuration has the same {analysis.metric.name} under all of its seeds. "
+        "If your program ignores its seed, more seeds add no evidence."
+    )
 
 
 @question(order=95)
