@@ -20,6 +20,8 @@ from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 from trainables.files import expanded
 
+_FEWEST = 4
+"""Fewest classes of any split: two train, two test."""
 _PARTS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
 
 
@@ -142,6 +144,10 @@ class ImageFolder(StoredPictures):
             rule = "holds the parts of a split, where the folders of the classes are expected"
             remedy = f"Put the class folders into one folder, and say with data.split_file which train. {expected}"
             return [Problem(str(self.root), rule, few(parts), remedy)]
+        if self._nested and 2 <= len(classes) < _FEWEST:
+            rule = f"holds {len(classes)} folders of folders, where the folders of the classes are expected"
+            remedy = f"If the inner folders are the classes, put them into one folder. {expected}"
+            return [Problem(str(self.root), rule, few(classes), remedy)]
         if len(classes) >= 2:
             return []
         if self._loose and not classes:
@@ -170,8 +176,23 @@ class ImageFolder(StoredPictures):
         halves = f", {across} of them in a training and a test class" if across else ""
         return [f"{len(shared)} pictures lie in several classes{halves}: {listed}"]
 
+    @property
+    def _nested(self) -> str:
+        """Return a first inner folder if the pictures of every class lie in several folders of it; else empty."""
+        inner = [
+            {file.parts[len(folder.parts)] if file.parent != folder else "" for file in files}
+            for folder, (files, _) in self._found.items()
+            if files
+        ]
+        several = all(len(names) > 1 and "" not in names for names in inner)
+        return f"{self._listing[2][0]}/{min(inner[0])}" if inner and several else ""
+
     def passed_over(self) -> list[str]:
         notes = []
+        if self._nested:
+            notes.append(
+                f"Every class folder has folders in it, such as {self._nested}; these are not classes of their own"
+            )
         if loose := [path.name for path in self._loose]:
             notes.append(f"{len(loose)} pictures that lie in no class's folder were passed over: {few(loose)}")
         classes = self._listing[2]

@@ -172,8 +172,9 @@ def _held_out(order: Indices, counts: Indices, fraction: float, folds: int | Non
 
 def _require(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
     problems = []
-    remedy = "Use a data set with more classes"
-    remedy += ", or a smaller validation fraction." if len(validation) > 2 else ": two are held out for validation."
+    remedy = "Use a data set with four or more training classes: two are held out for validation."
+    if len(validation) > 2:
+        remedy = "Use a data set with more classes, or a smaller validation fraction."
     if len(train) < 2:
         problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
     for name, part in (("validation", validation), ("test", test)):
@@ -183,5 +184,6 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
             lonely = "Add pictures: a query needs another picture of its class."
-            problems.append(Problem(name, rule, measurable, remedy if len(part) < 2 else lonely))
+            more = "Use a data set with two or more test classes." if name == "test" else remedy
+            problems.append(Problem(name, rule, measurable, lonely if len(part) > 1 or 1 in counts else more))
     raise_if_any(problems)

@@ -109,6 +109,20 @@ def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
     assert "readable" in str(build(split_file=str(tmp_path / "absent.json")).check()[0])
 
 
+def test_folders_of_folders_are_named(tmp_path):
+    def found(groups):
+        for name in [f"group{number}/{species}" for number in range(groups) for species in "ab"]:
+            picture(tmp_path / "grouped" / name / "0.png", 0)
+        return build_dataset("image_folder", root=tmp_path / "grouped", cache_dir=tmp_path / "cache", size=16)
+
+    (problem,) = found(2).check()
+    assert problem.rule == "holds 2 folders of folders, where the folders of the classes are expected"
+    assert problem.remedy.startswith("If the inner folders are the classes, put them into one folder.")
+    assert "Every class folder has folders in it, such as group0/a; these are not classes of their own" in (
+        found(4).prepare().notes
+    )
+
+
 def test_a_missing_root_a_single_class_and_loose_pictures(tmp_path):
     def problems(root):
         return [str(p) for p in build_dataset("image_folder", root=root, cache_dir=tmp_path / "c").check()]

@@ -70,6 +70,22 @@ def test_classes_that_cannot_be_measured_are_refused_together():
     assert "fraction" not in text  # two classes are held out by the smallest
 
 
+@pytest.mark.parametrize(
+    ("sizes", "remedies"),
+    [
+        ([3] * 6, ["four or more training classes"]),
+        ([3] * 2, ["four or more training classes"] * 2 + ["two or more test classes"]),
+        ([1] * 10, ["Add pictures: a query needs another"] * 2),
+    ],
+    ids=["few classes", "two classes", "one picture each"],
+)
+def test_each_part_that_is_too_small_has_its_own_remedy(sizes, remedies):
+    with pytest.raises(ConfigError) as error:
+        class_disjoint_split(_labels(sizes), range((len(sizes) + 1) // 2, len(sizes)), seed=0)
+    assert len(error.value.problems) == len(remedies)
+    assert all(said in problem.remedy for said, problem in zip(remedies, error.value.problems, strict=True))
+
+
 def test_a_smaller_fraction_is_advised_where_it_helps():
     with pytest.raises(ConfigError, match="or a smaller validation fraction"):
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)

@@ -113,7 +113,7 @@ WRONG = [
     ("cfp_fp", empty, nothing, "must exist"),
     ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 5, [True] * 10)), "two pictures for each"),
     ("lfw_bin", empty, content("lfw.bin", (["x", 5] * 10, [True] * 10)), "must be encoded bytes"),
-    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, [True] * 10)), "lfw.bin[0] ... cannot be decoded"),
+    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, [True] * 10)), "lfw.bin[0] ... must decode"),
     ("webface", fixtures.webface, first_half("train.rec"), "to no record"),
     ("webface", fixtures.webface, replaced("train.idx", "3\t", "x\t", 1), "train.idx:4"),
     ("webface", fixtures.webface, content("property", "4,112,112\n"), "declares 4 people, but got 3"),
@@ -161,7 +161,7 @@ def test_wrong_counts_are_all_said_when_strict(name, make, count, words, tmp_pat
 
 def test_a_face_that_cannot_be_decoded_is_named_when_pictures_are_prepared(tmp_path):
     content("lfw.bin", ([b"x"] * 20, [True] * 10))(tmp_path)
-    with pytest.raises(DataError, match=r"lfw\.bin\[0\].*cannot be decoded"):
+    with pytest.raises(DataError, match=r"lfw\.bin\[0\].*must decode"):
         built("lfw_bin", tmp_path).prepare()
 
 

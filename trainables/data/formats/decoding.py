@@ -173,7 +173,7 @@ def failure_problems(
 ) -> list[Problem]:
     """Return one problem per picture (a file in `folder`), at most ten, then one that counts the rest."""
     problems = [
-        Problem(str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy)
+        Problem(str(folder / names[i]) if folder else names[i], "the picture must decode", reason, remedy)
         for i, reason in sorted(failures.items())[:_SHOWN]
     ]
     if len(failures) > _SHOWN:

@@ -102,8 +102,8 @@ def _apart(analysis: Analysis, pair: Pair) -> str:
     if not np.array_equal(one.pictures, other.pictures):
         return ""
     alone = [int((a.hit & ~b.hit).sum()) for a, b in ((one, other), (other, one))]
-    found = " and ".join(f"only {side.label} finds {count}" for side, count in zip(pair.sides, alone, strict=True))
-    return f" Of all {len(one.hit)} queries {found} at the first place."
+    counts = " and ".join(f"{count} only with {side.label}" for side, count in zip(pair.sides, alone, strict=True))
+    return f" The nearest image is right for {counts}, of {len(one.hit)} queries in all."
 
 
 def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
