@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from tune_dml.cli._sweep_status_text import age_of, headline_of, last_update_time, state_of
 from tune_dml.cli.options import Json, verb
@@ -18,6 +20,7 @@ from tune_dml.planning.request import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from trainables.errors import Problem
     from tune_dml.record.results import Results
 
 ORDER = 69
@@ -27,24 +30,31 @@ tune-dml list --storage /shared/sweeps
 """
 
 
+_NOTHING_KNOWN = {"last": "", "space": "", "dataset": "", "trials": 0, "finished": 0}
+"""The other keys of a sweep that cannot be read."""
+
+
 @verb
 def list(*, storage: Path, as_json: Json = False) -> None:
     """List the stored sweeps, latest first: state, age and answer in one line."""
-    from trainables.errors import ConfigError, Problem, raise_if_any
+    from trainables.errors import ConfigError, raise_if_any
     from tune_dml.record.results import results_of
     from tune_dml.record.state import sweep_names
 
     folder = storage.absolute()
     lines: builtins.list[_SweepLine] = []
-    unreadable: builtins.list[Problem] = []
+    unreadable: dict[str, tuple[Problem, ...]] = {}
     for name in sweep_names(folder):
         try:
             lines.append(_SweepLine.of(results_of(folder / name)))
         except ConfigError as error:
-            unreadable += error.problems
+            unreadable[name] = error.problems
     if lines or not unreadable:
-        show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.updated))), as_json)
-    raise_if_any(unreadable)
+        latest = tuple(sorted(lines, key=lambda sweep: -sweep.updated))
+        show(_Sweeps(folder, latest, {name: str(found[0]) for name, found in unreadable.items()}), as_json)
+    if lines and unreadable and as_json:  # standard output has its one value
+        raise typer.Exit(1)
+    raise_if_any(problem for found in unreadable.values() for problem in found)
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ class _Sweeps:
 
     storage: Path
     sweeps: tuple[_SweepLine, ...]
+    unreadable: Mapping[str, str]
+    """Sweep -> why it cannot be read."""
 
     def data(self) -> Any:
         return [
@@ -82,6 +94,9 @@ class _Sweeps:
                 "answer": sweep.answer,
             }
             for sweep in self.sweeps
+        ] + [
+            {"sweep": name, "state": "unreadable", "answer": problem, **_NOTHING_KNOWN}
+            for name, problem in self.unreadable.items()
         ]
 
     def text(self) -> Iterable[RenderableType]:

@@ -73,7 +73,7 @@ _RULES = """
 | 130 | interrupted or not complete; `resume` continues |
 
 Codes 1 and 2 print `{"error": [{"rule", "place", "value", "remedy", "fix"}]}`; `fix` is a whole command, or null.
-`compare`, `datasets verify` and `doctor` print their own keys with code 1 where they found what is wrong.
+`compare`, `datasets verify`, `doctor` and `list` print their own keys with code 1 where they found what is wrong.
 """
 
 

@@ -367,7 +367,7 @@ def sweep_names(storage: Path) -> list[str]:
 
 def is_sweep(folder: Path) -> bool:
     """Whether the folder holds a sweep; a session interrupted before its first event leaves an empty ledger."""
-    return (folder / "plan.json").exists() or GrowingFile(folder / LEDGER).grown
+    return (folder / "plan.json").exists() or (folder.is_dir() and GrowingFile(folder / LEDGER).grown)
 
 
 def load_state(storage: Path, name: str) -> SweepState:

@@ -356,7 +356,11 @@ def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_li
     for words in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
         assert f"{bad}: a sweep's plan must be readable as it was stored" in words
         assert "MLflow" in words
+    code, out, _ = command_line("list", "--storage", tmp_path, "--json")
+    assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
     assert command_line("report", "good", "--storage", tmp_path)[0] == 0
+    (tmp_path / "file").touch()
+    assert "unknown sweep" in command_line("status", "file", "--storage", tmp_path)[2]
 
 
 def test_what_is_pasted_stays_in_one_line_however_long(capsys):
