@@ -68,9 +68,9 @@ def test_verify_says_what_is_passed_over_and_what_lies_in_several_classes(tune_d
     (tmp_path / "none").mkdir()
     _, out, _ = tune_dml("verify", "image_folder", "--root", tmp_path)
     said = " ".join(out.split())
-    assert "2 files whose names are not those of pictures were passed over: saved.jfif" in said
-    assert "1 folders without pictures were passed over: none" in said
-    assert "1 pictures lie in several classes" in said
+    assert "files whose names are not those of pictures were passed over (2): saved.jfif" in said
+    assert "folders without pictures were passed over (1): none" in said
+    assert "pictures that lie in several classes: 1" in said
     (tmp_path / "bee" / "broken.png").write_bytes(b"x")
     found = json.loads(tune_dml("verify", "image_folder", "--root", tmp_path, "--skip-corrupt", "--json")[1])
     assert [note.split()[1] for note in found["notes"]] == ["folders", "files"]  # the rest is known when it is decoded

@@ -174,7 +174,7 @@ class ImageFolder(StoredPictures):
         across = sum(len({labels[i] in test for i in same}) > 1 for same in shared)
         listed = few([" = ".join(names[i] for i in same[:3]) for same in shared], 3)
         halves = f", {across} of them in a training and a test class" if across else ""
-        return [f"{len(shared)} pictures lie in several classes{halves}: {listed}"]
+        return [f"pictures that lie in several classes: {len(shared)}{halves} ({listed})"]
 
     @property
     def _nested(self) -> str:
@@ -194,15 +194,15 @@ class ImageFolder(StoredPictures):
                 f"Every class folder has folders in it, such as {self._nested}; these are not classes of their own"
             )
         if loose := [path.name for path in self._loose]:
-            notes.append(f"{len(loose)} pictures that lie in no class's folder were passed over: {few(loose)}")
+            notes.append(f"pictures in no class's folder were passed over ({len(loose)}): {few(loose)}")
         classes = self._listing[2]
         if empty := [path.name for path in self._folders if path.name not in classes]:
-            notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")
+            notes.append(f"folders without pictures were passed over ({len(empty)}): {few(empty)}")
         others = [path for _, beside in self._found.values() for path in beside]
         if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
             notes.append(f"{len(links)} links to folders inside classes were not followed: {few(links)}")
         if files := [path.name for path in others if not path.is_dir()]:
-            notes.append(f"{len(files)} files whose names are not those of pictures were passed over: {few(files)}")
+            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {few(files)}")
         return notes
 
 

@@ -202,20 +202,22 @@ def test_a_picture_in_several_classes_is_noted(build, root):
     (root / "bee" / "copy.png").write_bytes(copy)
     (root / "ant" / "copy.png").write_bytes(copy)
     assert build(size=16).prepare().notes == (
-        "1 pictures lie in several classes: ant/0.png = ant/copy.png = bee/copy.png",
+        "pictures that lie in several classes: 1 (ant/0.png = ant/copy.png = bee/copy.png)",
     )
     (root / "zoo").symlink_to(root / "cow")
     (note,) = build(size=16).prepare().notes
-    assert note.startswith("4 pictures lie in several classes, 3 of them in a training and a test class: ant/0.png = ")
+    assert note.startswith(
+        "pictures that lie in several classes: 4, 3 of them in a training and a test class (ant/0.png = "
+    )
     (root / "ant" / "0.png").write_bytes(b"")
     (root / "bee" / "empty.png").write_bytes(b"")
-    assert "4 pictures lie" in build(size=16, skip_corrupt=True).prepare().notes[0]  # what is left out is nobody's copy
+    assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # what is left out is nobody's copy
 
 
 def test_pictures_beside_the_classes_are_noted(build, root):
     picture(root / "loose.png", 0)
     (root / "notes.txt").write_text("")
-    assert build(size=16).prepare().notes == ("1 pictures that lie in no class's folder were passed over: loose.png",)
+    assert build(size=16).prepare().notes == ("pictures in no class's folder were passed over (1): loose.png",)
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
@@ -258,9 +260,9 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     (root / "ant" / "more").symlink_to(root / "bee")
     notes = build(size=16).prepare().notes
     assert notes == (
-        "1 folders without pictures were passed over: fox",
+        "folders without pictures were passed over (1): fox",
         "1 links to folders inside classes were not followed: ant/more",
-        "1 files whose names are not those of pictures were passed over: 0.psd",
+        "files whose names are not those of pictures were passed over (1): 0.psd",
     )
     (root / "ant" / "more").unlink()
     (root / "fox" / "0.psd").unlink()
