@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from trainables.config import Value
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -47,8 +50,9 @@ def joined(labels: Sequence[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without control characters, line breaks and repeated spaces."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    """Return a text without a terminal's colours, control characters, line breaks and repeated spaces."""
+    plain = _COLOURS.sub("", text)
+    return " ".join("".join(char if char.isprintable() else " " for char in plain).split())
 
 
 def shortened(text: str, limit: int) -> str:

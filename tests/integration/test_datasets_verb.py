@@ -73,7 +73,7 @@ def test_verify_says_what_is_passed_over_and_what_lies_in_several_classes(tune_d
     assert "pictures that lie in several classes: 1" in said
     (tmp_path / "bee" / "broken.png").write_bytes(b"x")
     found = json.loads(tune_dml("verify", "image_folder", "--root", tmp_path, "--skip-corrupt", "--json")[1])
-    assert [note.split()[1] for note in found["notes"]] == ["folders", "files"]  # the rest is known when it is decoded
+    assert [note.split()[0] for note in found["notes"]] == ["folders", "files"]  # the rest is known when it is decoded
 
 
 def test_verify_advises_to_decode_the_same_file_of_pairs(tune_dml, tmp_path):
