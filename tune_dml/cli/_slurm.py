@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,12 +17,10 @@ import typer
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._supervisor import flags_of
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import Lines, show
 from tune_dml.text import duration
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.running.slurm.jobs import SlurmJob, Submission
     from tune_dml.running.slurm.profile import Profile
 
@@ -242,7 +240,7 @@ class NotBegun:
         state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
         return {**state, **nothing, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         """Yield the jobs with SLURM's reason, or the command that shows their logs if none is left."""
         name = self.folder.name
         if self.jobs:
@@ -295,7 +293,7 @@ class _Scripts:
     def data(self) -> dict[str, Any]:
         return {"scripts": self.scripts, "ceiling": self.ceiling}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         yield self.ceiling
 
 
@@ -312,7 +310,7 @@ class _SubmittedSweep:
         found = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
         return {**found, "folder": self.submission.folder, "ceiling": self.ceiling}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         name = self.submission.name
         storage = shlex.join(["--storage", str(Path(self.submission.folder).parent)])
         state = f"submitted as job {self.job.id}" if self.new else f"{self.job.text()}: nothing was submitted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Ending, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.record.atlas import JudgedKnob
 
 ORDER = 68
@@ -86,7 +84,7 @@ class _Atlas:
             "table": str(self.table) if self.table else None,
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.report.several.atlas_page import atlas_sentences
 
         rows = [

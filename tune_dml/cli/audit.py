@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Ending, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.campaigns.audit import AuditResult
     from tune_dml.planning.audit import Audit
     from tune_dml.report.several.audit_page import AuditReport
@@ -92,7 +90,7 @@ class _Planned:
     def _rows(self) -> list[tuple[str, str, str]]:
         return [self.audit.described(index) for index in range(len(self.audit.factors))]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         title = f"{self.audit.run} differs from {self.audit.protocol.name}"
         yield table(title, ("setting", "yours", "protocol"), self._rows())
         yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
@@ -121,7 +119,7 @@ class _Unfinished:
     def data(self) -> dict[str, object]:
         return {"incomplete": self.sweep}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         yield f"The sweep {self.sweep} is not complete. Run the same command again to continue."
 
 
@@ -137,7 +135,7 @@ class _Finished:
 
         return {**audit_data(self.report), "report": str(self.files[0])}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.report.several.audit_page import audit_sentences
 
         metric, effects = self.report.metric, self.report.verdict.effects

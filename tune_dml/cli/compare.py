@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +12,10 @@ from trainables.errors import Problem, raise_if_any
 from trainables.files import expanded
 from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
-from tune_dml.cli.screen import Listing, show, table
+from tune_dml.cli.screen import Lines, Listing, show, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.record.results import Results
     from tune_dml.report.several import SweepComparison
 
@@ -150,7 +147,7 @@ class _ShownComparison:
 
         return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.report.several import comparison_sentences
 
         comparison, names = self.comparison, self.comparison.names
@@ -176,7 +173,7 @@ class _ShownComparison:
         if self.page is not None:
             yield f"Page:    {self.page}"
 
-    def _cells(self) -> Iterable[RenderableType]:
+    def _cells(self) -> Lines:
         """Yield a table for each sweep."""
         for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
             cells = [

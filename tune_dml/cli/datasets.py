@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Listing, console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, Listing, console_for, progress_bar, show, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.data.base import DataSet, Pictures
     from trainables.errors import Problem
 
@@ -111,7 +109,7 @@ def prepare(copy: Copy, *, as_json: Json = False) -> None:
 class _DataSets(Listing):
     """Data sets, with each address on one line so that it can be copied."""
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         for row in self.rows:
             yield paragraph(row) + "\n"
         yield with_ones_copy("NAME")
@@ -191,7 +189,7 @@ class _VerifiedDataSet:
             return []
         return [key for key, count in self.expected.items() if self.counts.get(key) != count]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         keys = dict.fromkeys([*self.expected, *self.counts])
         if keys:
             rows = ((key.replace("_", " "), self.counts.get(key), self.expected.get(key)) for key in keys)
@@ -245,7 +243,7 @@ class _Prepared:
             "notes": list(pictures.notes),
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         rows = self.data()
         notes = rows.pop("notes")
         shorter = rows.pop("shorter_side")

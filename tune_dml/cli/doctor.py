@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import show, table
+from tune_dml.cli.screen import Lines, show, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.errors import Problem
 
 ORDER = 110
@@ -88,7 +86,7 @@ class _Diagnosis:
     def data(self) -> dict[str, object]:
         return {"healthy": self.healthy, "findings": [vars(finding) for finding in self.findings]}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
         yield table("", ("", "what", "found", "what to do"), rows)
         yield self.ready if self.healthy else "Fix the problems above first."

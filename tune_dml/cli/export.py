@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.cli.options import Json, SweepArgument, absolute, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import Lines, show
 from tune_dml.planning.request import folder_problems
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ORDER = 95
 EXAMPLES = """
@@ -68,7 +64,7 @@ class _Exported:
     def data(self) -> dict[str, object]:
         return asdict(self)
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         yield f"{self.sweep}: {self.trials} trials written to {self.to}"
         if self.form == "optuna":
             yield f"  next: optuna-dashboard {self.to}"

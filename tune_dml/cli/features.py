@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.data.formats.feature_store import StoreDigest
     from trainables.models.extraction import FeaturePass
 
@@ -132,7 +130,7 @@ class _Stored:
     def data(self) -> dict[str, object]:
         return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import program
 
         origin, digest = self.digest.origin, self.digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +14,10 @@ import typer
 
 from tune_dml.cli._sweep_status_text import age_of, headline_of, last_update_time, state_of
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import console_for, show
+from tune_dml.cli.screen import Lines, console_for, show
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.errors import Problem
     from tune_dml.record.results import Results
 
@@ -99,7 +97,7 @@ class _Sweeps:
             for name, problem in self.unreadable.items()
         ]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from rich import box
         from rich.table import Table
         from rich.text import Text

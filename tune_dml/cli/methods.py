@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import WIDTH, Listing, show
+from tune_dml.cli.screen import WIDTH, Lines, Listing, show
 from tune_dml.text import one_line, shortened
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ORDER = 20
 EXAMPLES = """
@@ -35,7 +30,7 @@ def methods(as_json: Json = False) -> None:
 class _Methods(Listing):
     """Losses and regularizers."""
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from rich.text import Text
 
         room = max(len(row["name"]) for row in self.rows) + 2

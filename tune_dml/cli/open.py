@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
-from tune_dml.cli.screen import console_for, progress_bar, show
+from tune_dml.cli.screen import Lines, console_for, progress_bar, show
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.sweep import Sweep
 
 ORDER = 85
@@ -64,7 +61,7 @@ class _OpenedSweep:
         refusal = tracking.error if tracking else None
         return {"sweep": self.sweep.name, "already": self.already, **vars(opening), "mlflow_error": refusal}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
 
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking

@@ -15,12 +15,10 @@ from trainables.errors import Problem, raise_if_any
 from tune_dml.cli._imported_results import ImportSource, Reading
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, Lines, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.operations import Attachment
     from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles, SweepSummary
@@ -234,7 +232,7 @@ class WrittenReport:
             "next": list(self.summary.commands),
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.ledger import is_running
         from tune_dml.record.origin.commands import command
         from tune_dml.report.naming import metric_name
@@ -295,7 +293,7 @@ class _WrittenStudyReport:
 
         return {**study_data(self.study), "report": str(self.files[0])}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.report.several import study_sentences
 
         yield from (f"- {sentence}" for sentence in study_sentences(self.study))

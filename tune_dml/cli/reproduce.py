@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Ending, absolute, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import Lines, show
 from tune_dml.cli.sweep import run_shown
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
     from tune_dml.report.published.reproduction import ReproducedNumber
@@ -83,7 +81,7 @@ class _Reproduction:
             "files": [str(path) for path in self.files],
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
 
         measured = [row for row in self.rows if row.seeds]

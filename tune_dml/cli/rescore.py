@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, places_given, verb
-from tune_dml.cli.screen import show, table
+from tune_dml.cli.screen import Lines, show, table
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.record.held_out.rescore import RescoredSweep
     from tune_dml.record.results import Results
 
@@ -65,7 +62,7 @@ class _ShownRescoring:
             "mlflow_error": self.refusal,
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
 
         names = list(self.rescored.trials[0].metrics)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+Lines: TypeAlias = "Iterable[RenderableType]"
+"""Content for a terminal."""
 WIDTH = 80
 """Width that fits every terminal."""
 _PASTED = ("tune-dml ", "://", "Report:  ")
@@ -31,7 +33,7 @@ class View(Protocol):
     def data(self) -> Any:
         """Return the content as data for JSON."""
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         """Yield the content for a terminal."""
 
 
@@ -45,7 +47,7 @@ class Listing:
     def data(self) -> list[dict[str, object]]:
         return list(self.rows)
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         columns = list(self.rows[0]) if self.rows else []
         yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
 

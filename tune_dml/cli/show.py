@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +12,11 @@ import typer
 from tune_dml.cli import _complete
 from tune_dml.cli._sweep_status_text import age_of, state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import View, table
+from tune_dml.cli.screen import Lines, View, table
 from tune_dml.cli.screen import show as show_view
 from tune_dml.space import Knob, Space
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainables.data.base import DataSet
     from tune_dml.record.results import Results
 
@@ -95,7 +93,7 @@ class _ShownTogether:
     def data(self) -> Any:
         return [view.data() for view in self.views]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         for number, view in enumerate(self.views):
             if number:
                 yield ""
@@ -124,7 +122,7 @@ class _ShownSpace:
             "notes": [*space.notes, *space.identities],
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         space = self.space
         yield f"{space.name}: {space.title}"
         yield from filter(None, (space.question, str(space.citation or "")))
@@ -174,7 +172,7 @@ class _ShownMethod:
             "knobs": [] if self.kind == "sampler" else _knobs_of(self.method),  # its knobs are settings of the batch
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         import inspect
 
         setting = _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
@@ -197,7 +195,7 @@ class _ShownDataSet:
 
         return [{**row_of(self.name, self.dataset), "knobs": _knobs_of(self.dataset)}]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.cli.datasets import paragraph, row_of, with_ones_copy
 
         yield paragraph(row_of(self.name, self.dataset))
@@ -215,7 +213,7 @@ def _knobs_of(method: type) -> list[dict[str, object]]:
     ]
 
 
-def _knob_table(section: str, method: type) -> Iterator[RenderableType]:
+def _knob_table(section: str, method: type) -> Lines:
     """Yield the table of a method's knobs; `section` is their section of the configuration."""
     from trainables.methods import parameters_of
     from tune_dml.text import value_text
@@ -257,7 +255,7 @@ class _ShownSweep:
     def _report(self) -> Path:
         return self.results.folder / "report" / "report.html"
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.cli.report import answer_lines
         from tune_dml.record.ledger import is_running
         from tune_dml.record.origin.commands import command

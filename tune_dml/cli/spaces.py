@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import WIDTH, show
+from tune_dml.cli.screen import WIDTH, Lines, show
 from tune_dml.space import Grid, Knob, Space
 from tune_dml.text import shortened
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ORDER = 10
 
@@ -45,7 +40,7 @@ class _StudyList:
             for space in self.spaces
         ]
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from rich.text import Text
 
         room = max((len(space.name) for space in self.spaces), default=0) + 2

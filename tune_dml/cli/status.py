@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +13,11 @@ import typer
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli._sweep_status_text import answer_of, state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
-from tune_dml.cli.screen import number, show, table
+from tune_dml.cli.screen import Lines, number, show, table
 from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.record.results import Results, TrialResult
     from tune_dml.record.state import TrialStatus
 
@@ -159,7 +156,7 @@ class _SweepStatus:
             ],
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.cli._status_table import status_table
         from tune_dml.record.origin.commands import command, stop
 

@@ -15,12 +15,10 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
 from tune_dml.cli._supervisor import flags_of
 from tune_dml.cli.options import Json, request_of, values_read, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import Lines, show
 from tune_dml.text import duration
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.running.cluster.jobs import RayJob
     from tune_dml.running.cluster.upload import Upload
 
@@ -243,7 +241,7 @@ class _Announcement:
         left_out = list(self.upload.left_out)
         return {"bytes": size, "files": number, "kept_back": kept_back, "left_out": left_out, "ceiling": self.ceiling}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         yield f"Uploads {self.upload}"
         if self.upload.kept_back:
             yield f"Kept back, since they look like secrets: {', '.join(self.upload.kept_back)}"
@@ -273,7 +271,7 @@ class _SubmittedJob:
             "upload": _Announcement(self.upload, self.ceiling).data(),
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         sweep, target = self.command.sweep, shlex.quote(self.target)
         there = f"tune-dml submit {self.there} --"
         storage = shlex.join(["--storage", str(self.command.given["storage"])])

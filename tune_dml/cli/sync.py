@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, places_given, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import Lines, show
 from tune_dml.planning.request import Session
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.record.results import Results
     from tune_dml.tracking import Reconciliation
 
@@ -55,7 +52,7 @@ class _SyncedSweep:
     def data(self) -> dict[str, object]:
         return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
 
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from trainables.config import TrialConfig
     from trainables.context import Row
@@ -87,7 +87,7 @@ class SingleTrial:
         settings = self.config.settings()
         return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         rows = ((name, item["value"], item["origin"]) for name, item in self.data().items())
         yield table("Resolved settings", ("setting", "value", "origin"), rows)
 
@@ -124,7 +124,7 @@ class TrainedTrial:
             "not_kept": self.not_kept,
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         if self.end.status != "finished":
             yield f"{self.end.status}: {self.end.reason}"
             if self.end.traceback:
