@@ -23,11 +23,11 @@ from tune_dml.papers.paper import PaperTable as PaperTable
 from tune_dml.papers.paper import Part as Part
 from tune_dml.papers.paper import PrintedMethod as PrintedMethod
 from tune_dml.papers.paper import Published as Published
+from tune_dml.papers.paper import Recipe as Recipe
 from tune_dml.papers.paper import Selection as Selection
 from tune_dml.papers.paper import Settings
+from tune_dml.papers.paper import Stated as Stated
 from tune_dml.papers.paper import Value as Value
-from tune_dml.papers.stated import Recipe as Recipe
-from tune_dml.papers.stated import Stated as Stated
 from tune_dml.programs.command import Program
 
 Number = float | int  # keeps the type of a number when a plan is read back

@@ -171,3 +171,23 @@ class Paper:
         """Return a table of the paper, or of its supplement or rebuttal (`part`). Raise KeyError if it is unknown."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Settings that one source states."""
+
+    source: str
+    """`paper: ...`, `code: ...`, or `open: ...` where neither says it and the choice is ours."""
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The batches of some losses, and the learning rate of the losses' own parameters, for every data set."""
+
+    methods: tuple[str, ...]
+    """Names of the losses."""
+    stated: Stated
+    loss_lr: float | None = None
+    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""

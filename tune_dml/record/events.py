@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -332,3 +332,12 @@ def read_event(row: JsonRow) -> Event:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     return event
+
+
+Floors = Mapping[str, Mapping[str, float]]
+"""Floor (what a sweep reaches without training) -> validation figures."""
+
+
+def recorded_floors(sessions: Sequence[SessionStarted]) -> Floors:
+    """Return the floors of the first session that measured them; empty for older sweeps."""
+    return next((session.floors for session in sessions if session.floors), {})

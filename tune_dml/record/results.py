@@ -14,8 +14,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import contradictions
-from tune_dml.record.events import SessionStarted, TrialEnd
-from tune_dml.record.floors import Floors, recorded_floors
+from tune_dml.record.events import Floors, SessionStarted, TrialEnd, recorded_floors
 from tune_dml.record.held_out.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.judging.looks import Look
 from tune_dml.record.judging.race import Race

@@ -19,8 +19,7 @@ from ray.tune.search import ConcurrencyLimiter
 
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE, patiently
-from tune_dml.planning.checks.data import data_places, known_digests
-from tune_dml.planning.checks.floors import floors_of
+from tune_dml.planning.checks.data import data_places, floors_of, known_digests
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.contradictions import edited_code
 from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted

@@ -18,7 +18,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import TrialState
 from tune_dml.tracking.client import create_model, log_network, show_as_output
-from tune_dml.tracking.trial_runs import SWEEP_TAG
+from tune_dml.tracking.run_contents import SWEEP_TAG
 
 _TRAINED = "tune_dml.trained"
 """Tag with the training of a model."""

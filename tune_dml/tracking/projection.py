@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
-from tune_dml.record.floors import recorded_floors
+from tune_dml.record.events import recorded_floors
 from tune_dml.record.held_out.sealed import Opening, sealed_metrics, without_sealed
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.state import SweepState, TrialState, TrialStatus

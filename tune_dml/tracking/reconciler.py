@@ -10,11 +10,10 @@ from typing import Any
 
 from tune_dml.record.ledger import read_events
 from tune_dml.text import counted
-from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import RunSnapshot, read_run
 from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, milliseconds
+from tune_dml.tracking.run_contents import cell_points, cell_status, contents_of
 from tune_dml.tracking.sync_state import PARENT, SyncState, cell_key
-from tune_dml.tracking.trial_runs import contents_of
 
 Located = tuple[str, int, int, str]
 """Metric, step, time, value as text."""

@@ -16,7 +16,6 @@ from typing import Any
 from tune_dml.planning.cells import Cell
 from tune_dml.record.held_out.untested import is_untested
 from tune_dml.record.judging.judgement import Judgement
-from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     MlflowRun,
     create_run,
@@ -33,9 +32,17 @@ from tune_dml.tracking.client import (
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
 from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, RunStatus, TrialRun, numbers
+from tune_dml.tracking.run_contents import (
+    NOTE,
+    PARENT_TAG,
+    SWEEP_TAG,
+    RunContents,
+    cell_points,
+    cell_status,
+    contents_of,
+)
 from tune_dml.tracking.store import check, shared_view
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
-from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server

@@ -15,8 +15,8 @@ from helpers.toys import plan_of, space_of
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
+from tune_dml.planning.checks.data import floors_of
 from tune_dml.planning.checks.dry_run import _in_parts
-from tune_dml.planning.checks.floors import floors_of
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 from tune_dml.planning.study import study_of

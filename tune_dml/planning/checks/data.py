@@ -12,6 +12,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expanded
 from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer, read_settings, resolve
+from tune_dml.catalogue import RETRIEVAL
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
 
@@ -114,3 +115,18 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
         raise ConfigError(option_problem("data_root", rule, None, f"Pass {spelled('data_root', 'DIR')}."))
     root = expanded(str(data.root)) if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
+
+
+def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, float]]:
+    """Return floor -> validation metrics of the first arm's network; empty if they cannot be measured in seconds."""
+    from trainables.tasks.floors import measure_floors  # brings torch along
+
+    if plan.space.program is not None:
+        return {}
+    config = plan.main_arms[0].config
+    if config.task.name != RETRIEVAL:
+        return {}
+    try:
+        return measure_floors(config, plan.seeds, cache_dir=cache_dir)
+    except (ConfigError, RuntimeError, OSError):
+        return {}  # the trials report the error

@@ -1,0 +1,79 @@
+"""Derive the content of the MLflow runs of trials (except their points) and of cells. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.record.state import TrialState
+from tune_dml.tracking.descriptions import trial_note
+from tune_dml.tracking.projection import MetricPoint, Projection, RunStatus, TrialRun, numbers
+
+NOTE = "mlflow.note.content"
+"""Tag that MLflow shows as the description."""
+PARENT_TAG = "mlflow.parentRunId"
+SWEEP_TAG = "tune_dml.sweep_run"
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """Content of a trial's run at one version of its state."""
+
+    version: int
+    title: str
+    identity: dict[str, str]
+    """Tags that are set when the run is created."""
+    tags: dict[str, str]
+    """Tags that are updated: status and position in the tree."""
+    params: dict[str, str]
+    status: RunStatus
+    moment: float
+    """Time of its end, or of its last event."""
+
+
+def contents_of(projection: Projection, trial: TrialRun, *, above: str, sweep_run: str, final: bool) -> RunContents:
+    """Return the content of a trial's run below `above`, in the tree of `sweep_run`; `final` as for `TrialRun.status`."""
+    state, planned = trial.state, projection.planned(trial.key)
+    placed = {"level": "trial", PARENT_TAG: above, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
+    return RunContents(
+        version=state.version,
+        title=f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key,
+        identity={**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)},
+        tags={**trial.tags(final=final), **placed},
+        params={**projection.parameters(planned.cell), "seed": str(planned.seed)} if planned else {},
+        status=trial.status(final=final),
+        moment=state.ended.time if state.ended else state.active,
+    )
+
+
+def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint, ...]:
+    """Return the mean over seeds after each trial's end; the step is the number of seeds with a value.
+
+    The last point equals the report's mean exactly.
+    """
+    values = {trial.key: _value(trial, metric) for trial in trials}
+    ended = sorted(
+        (trial.ended.time, trial.key) for trial in trials if trial.ended and math.isfinite(values[trial.key])
+    )
+    points: list[MetricPoint] = []
+    for count, (time, _) in enumerate(ended, start=1):
+        known = {key for _, key in ended[:count]}
+        mean = float(np.mean([value for key, value in values.items() if key in known]))
+        points += numbers({"mean": mean, "seeds": count}, count, time)
+    return tuple(points)
+
+
+def cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
+    """Return RUNNING until all trials have ended, KILLED if no driver will end them; a diverged trial is a result."""
+    statuses = {trial.status for trial in trials}
+    if statuses & {"missing", "running"}:
+        return "KILLED" if final else "RUNNING"
+    return "FAILED" if "failed" in statuses else "FINISHED"
+
+
+def _value(trial: TrialState, metric: str) -> float:
+    number = trial.metrics.get(metric, math.nan) if trial.status == "finished" else math.nan
+    return float(number)
