@@ -333,6 +333,5 @@ def construct(cls: type, given: Mapping[str, object], context: Mapping[str, obje
         for name in sorted(wanted)
         if context.get(name) is None
     ]
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
     return cls(**values, **{name: context[name] for name in wanted})

@@ -27,7 +27,7 @@ from trainables.config import (
     Value,
     flat_names,
 )
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.methods import checked_knobs, knob_names, problems_of
 from trainables.option_names import option_names
 from trainables.registries import KINDS, knob_keys, method_named, methods_chosen, methods_of, presets_of
@@ -90,8 +90,7 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
     Checks types, domains and names again, but not rules between sections. Raises ConfigError if one is wrong.
     """
     config, _, problems = Layered().over(Layer("settings", settings)).draft()
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
     return config
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.arithmetic import full_precision
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.handed_back import check_path, check_untouched, check_value, versions
 
 EPSILON = 1e-12  # a vector no longer than this has no direction
@@ -49,8 +49,7 @@ def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
     if not problems and len(embeddings) != len(labels):
         lengths = (len(embeddings), len(labels))
         problems.append(Problem("labels", "there must be one label per embedding", lengths))
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
 
 
 class Loss(nn.Module, ABC):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import Problem, nearest, raise_if_any
 
 _RAMP_START = 3  # epochs before epoch_ramp begins, as in the face recognition experiments of SEC
 
@@ -49,8 +49,7 @@ def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: fl
     >>> [eta_at("linear", 1.0, step=step, total_steps=100) for step in (0, 50, 99)]
     [0.0, 0.5, 0.99]
     """
-    if problems := _misuses(schedule, eta, step, total_steps, epochs):
-        raise ConfigError(problems)
+    raise_if_any(_misuses(schedule, eta, step, total_steps, epochs))
     return SCHEDULES[schedule](eta, step, total_steps, epochs)
 
 

@@ -181,8 +181,7 @@ class Plan:
             )
         if num_samples and self.search.method == "grid":
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spelled('values')}."))
-        if problems:
-            raise ConfigError(problems)
+        raise_if_any(problems)
         kept = {cell.digest for cell in self.cells}
         grown = planned_cells(every if values else added, self.search.method)
         fresh = [cell for cell in grown if cell.digest not in kept]

@@ -100,8 +100,7 @@ def prepare(
         except ConfigError as error:
             problems += error.problems
         trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)
-        if problems := [*problems, *trial.problems]:
-            raise ConfigError(problems)
+        raise_if_any([*problems, *trial.problems])
         plan = replace(plan, data_digest=digest)
         return CheckedPlan(plan, (*notes, *trial.notes), _cautions(plan), trial.kept_bytes)
 

@@ -62,8 +62,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
         problems.append(
             option_problem("metrics", "name at least one metric", None, f"Example: {spelled('metrics', [known[0]])}.")
         )
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
     return keys
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, spelled
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
@@ -358,6 +358,5 @@ def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | No
 
 def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:
     """Return the number of trials that fit at once. Raise ConfigError if none ever fits."""
-    if problems := _capacity_problems(capacity, resources):
-        raise ConfigError(problems)
+    raise_if_any(_capacity_problems(capacity, resources))
     return capacity.trials_that_fit(resources)

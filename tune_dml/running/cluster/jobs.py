@@ -141,8 +141,7 @@ def _tunnel(target: str) -> Iterator[str]:
         return
     from tune_dml.running.cluster.cluster_file import cluster_file_problems
 
-    if problems := cluster_file_problems(Path(target), to_start=False):
-        raise ConfigError(problems)
+    raise_if_any(cluster_file_problems(Path(target), to_start=False))
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     ray = str(Path(sys.executable).with_name("ray"))
