@@ -59,6 +59,12 @@ def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
     return next((protocol for protocol in known if protocol.default), known[0] if known else None)
 
 
+def protocol_of_loss(dataset: str, task: str, loss: str) -> Protocol | None:
+    """Return the protocol printed for a loss (of several, that for the fewest losses), or the data set's default."""
+    fitting = [protocol for protocol in protocols_for(dataset, task) if loss in protocol.methods]
+    return min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset, task))
+
+
 def named_protocol(name: str, place: str) -> Protocol:
     """Return the protocol of a name. Raise ConfigError with the nearest name if it is unknown."""
     if name not in protocols():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from trainables.config import Value
@@ -47,6 +48,24 @@ def joined(labels: Sequence[str]) -> str:
     if not most:
         return "".join(labels)
     return f"{most}{';' if comma == '; ' else ''} and {labels[-1]}"
+
+
+def letters(name: object) -> str:
+    """Return a name in lower case without spaces and punctuation, in which spellings agree."""
+    return "".join(letter for letter in str(name).lower() if letter.isalnum())
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as strict JSON stores it: dataclasses as objects, null for numbers that are not finite."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: json_value(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_value(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def one_line(text: str) -> str:

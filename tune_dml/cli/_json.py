@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import Problem
+from tune_dml.text import json_value
 
 _SCHEMAS = Path(__file__).with_name("json_schemas.json")
 _COMMAND = re.compile(r"`(tune-dml [^`]+)`")
@@ -22,7 +22,7 @@ _IN_CAPITALS = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")
 
 def as_json(value: Any) -> str:
     """Return strict JSON: numbers that are not finite are null."""
-    return json.dumps(_strict(value), indent=1, default=str, allow_nan=False)
+    return json.dumps(json_value(value), indent=1, default=str, allow_nan=False)
 
 
 def schemas() -> dict[str, dict[str, object]]:
@@ -33,20 +33,9 @@ def schemas() -> dict[str, dict[str, object]]:
 
 def error_json(problems: Sequence[Problem], words: Sequence[str]) -> str:
     """Return problems as JSON, each with a command that avoids it where one is known; `words`: the command line."""
-    return as_json(
-        {
-            "error": [
-                {
-                    "rule": problem.rule,
-                    "place": problem.place,
-                    "value": problem.value,
-                    "remedy": problem.remedy,
-                    "fix": _fix_of(problem, words),
-                }
-                for problem in problems
-            ]
-        }
-    )
+    keys = ("rule", "place", "value", "remedy")
+    shown = [{**{k: getattr(problem, k) for k in keys}, "fix": _fix_of(problem, words)} for problem in problems]
+    return as_json({"error": shown})
 
 
 def _fix_of(problem: Problem, words: Sequence[str]) -> str | None:
@@ -99,13 +88,3 @@ def _with_flag(words: Sequence[str], flag: str, value: str | None) -> list[str]:
 
 def _line(words: Sequence[str]) -> str:
     return shlex.join(["tune-dml", *words])
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_strict(item) for item in value]
-    return value

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tune_dml.cli.screen import console_for, table
+from tune_dml.cli.screen import Lines, console_for, table
 from tune_dml.text import between, counted, duration, one_line, shortened
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tune_dml.planning.plan import Plan
     from tune_dml.stats.power import VerdictChances
 
@@ -143,7 +140,7 @@ class Preview:
             "notes": [*self.notes, *filter(None, [self.in_use])],
         }
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         from tune_dml.record.origin.commands import program
 
         plan = self.plan
@@ -234,10 +231,13 @@ class FullPreview:
     def data(self) -> dict[str, object]:
         return self.preview.data()
 
-    def text(self) -> Iterable[RenderableType]:
+    def text(self) -> Lines:
         preview, plan = self.preview, self.preview.plan
         if plan.space.arms:
-            arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
+            arms = (
+                (arm.name, arm.protocol.name if arm.protocol else "", ", ".join(knob.path for knob in arm.knobs))
+                for arm in plan.arms
+            )
             yield table("Arms", ("arm", "protocol", "knobs"), arms)
         yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
         rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
@@ -247,7 +247,10 @@ class FullPreview:
                 f"Verdicts to expect with {len(plan.seeds)} seeds, if differences below {plan.margin:g} do not matter"
             )
             columns = ("one level differs by", "matters", "does not matter", "undecided")
-            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in preview.power.chances)
+            chances = (
+                (f"{c.difference:g}", f"{c.matters:.0%}", f"{c.does_not_matter:.0%}", f"{c.undecided:.0%}")
+                for c in preview.power.chances
+            )
             yield table(title, columns, chances, right=columns)
         yield from (f"Note:   {note}" for note in filter(None, (*preview.notes, preview.in_use)))
         yield from list(replace(preview, notes=()).text())[:-1]
@@ -256,18 +259,6 @@ class FullPreview:
 def _in_a_line(text: str, title: str = "") -> str:
     """Return a text on one line, cut to the width of the screen."""
     return shortened(title + one_line(text), console_for(False).width)
-
-
-def _knobs(plan: Plan, arm: str) -> str:
-    return ", ".join(knob.path for knob in plan.arm(arm).knobs)
-
-
-def _shares(chance: VerdictChances) -> tuple[float, float, float]:
-    return chance.matters, chance.does_not_matter, chance.undecided
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def _seconds(seconds: float) -> str:

@@ -89,7 +89,7 @@ def values_read(given: Mapping[str, object]) -> dict[str, Any]:
     problems: list[Problem] = []
     for name, text in given.items():
         try:
-            values[name] = _READERS.get(name, _as_it_is)(text)
+            values[name] = _READERS[name](text) if name in _READERS else text
         except ConfigError as error:
             problems += error.problems
     raise_if_any(problems)
@@ -181,10 +181,6 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
         rule = "must be a count of at least 1, or whole numbers >= 0 with commas"
         raise ConfigError(Problem("--seeds", rule, text, "Example: --seeds 3, or --seeds 0,1,7."))
     return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

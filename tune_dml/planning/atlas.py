@@ -8,7 +8,7 @@ from dataclasses import replace
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import Parameter, parameters_of
 from trainables.registries import methods_of
-from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols_for
+from tune_dml.catalogue import RETRIEVAL, protocol_of_loss
 from tune_dml.space import Arm, Grid, Knob, Number, Protocol, Space, Value
 
 _NUMBER_OF_VALUES = 8
@@ -97,8 +97,7 @@ def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
 
 def _protocol_of(loss: str, dataset: str) -> Protocol:
     """Return the protocol printed for a loss on a data set, or the default. Raise ConfigError if there is neither."""
-    fitting = [protocol for protocol in protocols_for(dataset, RETRIEVAL) if loss in protocol.methods]
-    found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset))
+    found = protocol_of_loss(dataset, RETRIEVAL, loss)
     if found is None:
         rule, remedy = "there is no protocol for the data set", "Declare one (CONTRIBUTING.md)."
         raise ConfigError(Problem("DATASET", rule, dataset, remedy))

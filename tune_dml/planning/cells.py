@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from trainables.config import Settings, TrialConfig, settings_digest
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
@@ -142,8 +142,7 @@ class PlannedArm:
                 configs.append(base.over(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
             except ConfigError as error:
                 problems |= dict.fromkeys(error.problems)
-        if problems:
-            raise ConfigError(list(problems))
+        raise_if_any(problems)
         return tuple(configs)
 
 
@@ -189,11 +188,10 @@ def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> t
                 same = problem.place, problem.rule, repr(problem.value)
                 wrong[same] = problem
                 names.setdefault(same, []).append(arm.name)
-    every = len(arms) > 1
     if wrong:
         raise ConfigError(
             problem
-            if every and len(names[same]) == len(arms)
+            if len(names[same]) == len(arms) > 1
             else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
             for same, problem in wrong.items()
         )
@@ -268,10 +266,8 @@ def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: Planne
 
 def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:
     """Return the arm's name, if any, and the value of each knob."""
-    values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in arm.knobs)
-    point = ", ".join(values)
+    values = ((knob.symbol or knob.path, knobs[knob.path]) for knob in arm.knobs)
+    point = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values
+    )
     return ": ".join(part for part in (arm.name, point) if part)
-
-
-def _short(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

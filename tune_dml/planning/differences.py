@@ -9,13 +9,15 @@ from pathlib import Path
 from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identifying
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
-from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocol_of_loss, protocols
 from tune_dml.planning.arms.recipes import method_layers
 from tune_dml.planning.checks.effects import effective_settings
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.space import Protocol, Value
 
 _LENGTH = ("training.steps", "training.epochs")
+_SHOWN = ("evaluation.sheet", "evaluation.clustering", "evaluation.feature", "evaluation.keep", "seeds.")
+"""Beginnings of settings that decide only what is shown or stored, or which seed is used."""
 _SAME = ("data.name", "task.name")
 _EXAMPLE = "Example: loss: {name: triplet, margin: 0.2}, or loss.name: triplet."
 
@@ -67,11 +69,9 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
             remedy = nearest(name, list(protocols()), what="protocol") + " Or pass a number, such as --against 68.4."
             raise ConfigError(Problem("--against", "unknown protocol", name, remedy))
         return protocols()[name]
-    dataset, task, loss = config.data.name, config.task.name, config.loss.name
-    fitting = [protocol for protocol in protocols_for(dataset, task) if loss in protocol.methods]
-    found = min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset, task))
+    found = protocol_of_loss(config.data.name, config.task.name, config.loss.name)
     if found is None:
-        rule = f"there is no protocol for {dataset}"
+        rule = f"there is no protocol for {config.data.name}"
         remedy = "Declare one: see CONTRIBUTING.md, `A search space and a protocol`."
         raise ConfigError(Problem("--against", rule, None, remedy))
     return found
@@ -135,14 +135,7 @@ def _identity(config: TrialConfig) -> dict[str, Value]:
     settings = identifying(config.settings())
     full = config.settings()
     left_out = {"seed", "data.root", "task.evaluation_root"}
-    return {path: full[path] for path in full if path in settings or (path not in left_out and not _is_shown(path))}
-
-
-def _is_shown(path: str) -> bool:
-    """Whether a setting decides only what is shown or stored, or which seed is used."""
-    return path.startswith(
-        ("evaluation.sheet", "evaluation.clustering", "evaluation.feature", "evaluation.keep", "seeds.")
-    )
+    return {p: full[p] for p in full if p in settings or (p not in left_out and not p.startswith(_SHOWN))}
 
 
 def _refuse_other_data(yours: Settings, theirs: Settings) -> None:

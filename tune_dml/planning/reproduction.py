@@ -10,6 +10,7 @@ from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.checks.conditions import our_name, table_of
 from tune_dml.space import METHOD, PaperTable, Published, Space
+from tune_dml.text import letters
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
 def _table(paper: str, number: str) -> PaperTable:
     known = {(row.paper, row.table): None for row in published_rows()}
-    match = next((key for key in known if (_plain(key[0]), _plain(key[1])) == (_plain(paper), _plain(number))), None)
+    asked = letters(paper), letters(number)
+    match = next((key for key in known if (letters(key[0]), letters(key[1])) == asked), None)
     table = table_of(*match) if match else None
     if table is None:
         names = [
@@ -100,7 +102,3 @@ def _covered(space: Space, table: PaperTable) -> set[str]:
 def _curves(space: Space, table: PaperTable) -> list[Published]:
     """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
-
-
-def _plain(text: str) -> str:
-    return "".join(letter for letter in text.lower() if letter.isalnum())

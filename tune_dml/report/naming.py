@@ -54,6 +54,11 @@ class MetricName:
         """The unit of differences; empty for plain numbers."""
         return "points" if self.percent else ""
 
+    @property
+    def unit_after(self) -> str:
+        """The unit at the end of an axis title: `, points`; empty for plain numbers."""
+        return f", {self.unit}" if self.unit else ""
+
     def level(self, value: float) -> float:
         """Clip a value to the metric's range."""
         return min(max(value, 0.0), 100.0) if self.percent else value
@@ -81,6 +86,10 @@ class MetricName:
         """Format a difference with its sign."""
         text = self.number(value)
         return f"+{text}" if value > 0 and math.isfinite(value) else text
+
+    def signed_amount(self, value: float) -> str:
+        """Return a difference with its sign and unit: `+3.10 points`."""
+        return f"{self.signed(value)} {self.unit}".strip()
 
     def interval(self, low: float, high: float) -> str:
         """Return `1.20 to 3.40`; empty unless both ends are finite."""

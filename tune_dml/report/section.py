@@ -144,6 +144,12 @@ class Figure:
     sentence: str = ""
     """Sentence below the first view."""
 
+    @classmethod
+    def of(cls, name: str, views: Sequence[FigureView], caption: str) -> Figure:
+        """Return a figure with these views, the first one shown."""
+        first, *others = views
+        return cls(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
+
     @cached_property
     def views(self) -> tuple[FigureView, ...]:
         """All views."""

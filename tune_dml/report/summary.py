@@ -6,17 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tune_dml.record.judging.judgement import Judgement
+from tune_dml.record.judging.judgement import CellJudgement, Judgement
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
-from tune_dml.report.description import judgement_of
 from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
-from tune_dml.report.section import Section
+from tune_dml.report.section import Section, figures_of
 from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
-from tune_dml.text import duration, one_line
+from tune_dml.text import counted, duration, one_line
 
 _ASKS_FOR_SEEDS = 30
 """Least urgency of a step that adds seeds; below it the answer says why none is advised."""
@@ -60,9 +59,7 @@ def _steps(sections: Sequence[Section]) -> list[Step]:
 
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    results, metric = analysis.results, analysis.metric
-    labels = {cell.cell.digest: cell for cell in analysis.cells}
-    ranked = [labels[cell.digest] for cell in best_cells(results) if not cell.baseline]
+    results, metric, ranked = analysis.results, analysis.metric, _ranked(analysis)
     lost = sum(len(cell.failures) for cell in analysis.cells)
     seconds = sum(trial.seconds for trial in results.trials)
 
@@ -85,6 +82,12 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
+
+
+def _ranked(analysis: Analysis) -> list[CellAnalysis]:
+    """Return the cells that validation can select, best first, without the baseline."""
+    cells = {cell.cell.digest: cell for cell in analysis.cells}
+    return [cells[cell.digest] for cell in best_cells(analysis.results) if not cell.baseline]
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,47 @@ def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
         tuple(step.command for step in _steps(sections)),
         analysis.counts,
         tuple(finding for section in sections for finding in section.findings),
-        judgement_of(analysis, sections, answer.sentences, answer.step),
+        _judgement(analysis, sections, answer),
     )
+
+
+def _judgement(analysis: Analysis, sections: Sequence[Section], answer: Answer) -> Judgement:
+    """Return the answer, and each cell's comparison bar and difference to the baseline, for MLflow."""
+    following = [f"Next: {answer.step.command}"] if answer.step else []
+    best = next(iter(_ranked(analysis)), None)
+    figures = {"baseline_mean": analysis.baseline.mean if analysis.baseline else math.nan}
+    if best is not None:
+        figures["best_mean"] = best.mean
+        figures |= {f"best_{name}": value for name, value in _figures(analysis, best).items()}
+    drawn = figures_of(sections)
+    return Judgement(
+        (" ".join(answer.sentences), *following),
+        figures,
+        {cell.label: CellJudgement(_figures(analysis, cell), _sentence(analysis, cell)) for cell in analysis.cells},
+        drawn[0].name if drawn else "",
+        best.label if best else "",
+    )
+
+
+def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
+    low, high = analysis.bar(cell)
+    known = not analysis.metric.percent or high - low < 100  # a bar over all percentages is no information
+    figures = {"low": low, "high": high} if known else {}
+    if against := analysis.against(cell):
+        figures |= {"difference": against.difference, "difference_low": against.low, "difference_high": against.high}
+    return figures
+
+
+def _sentence(analysis: Analysis, cell: CellAnalysis) -> str:
+    metric, against = analysis.metric, analysis.against(cell)
+    if not cell.values:
+        return f"{metric.label}: no trial has a number."
+    low, high = analysis.bar(cell)
+    ends = f", comparison bar {metric.number(low)} to {metric.number(high)}" if math.isfinite(low) else ""
+    text = f"{metric.label} {metric.amount(cell.mean)} over {counted(len(cell.values), 'seed')}{ends}."
+    if against is not None:
+        text += f" Against the baseline {metric.signed(against.difference)}: {against.verdict}."
+    return text if not cell.lost else f"{text} Lost: {cell.lost}."
 
 
 def _in_order(analysis: Analysis) -> Sequence[CellAnalysis]:

@@ -15,7 +15,7 @@ from trainables.config import Value
 from tune_dml.catalogue import papers, protocols
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PaperTable, PrintedMethod
-from tune_dml.text import is_number
+from tune_dml.text import is_number, letters
 
 # Settings of computation, display and storage; then those of the classes that choose, which a table states as its selection.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
@@ -35,7 +35,7 @@ class Conditions:
     def differing(self, settings: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
         """Return the settings in which a cell differs: setting -> (ours, printed)."""
         pairs = {path: (settings.get(path), printed) for path, printed in self.settings.items()}
-        return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not _same(ours, printed)}
+        return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not meets(ours, printed)}
 
 
 def conditions_of(row: PublishedRow) -> Conditions | None:
@@ -61,8 +61,7 @@ def _takes(method: PrintedMethod, path: str) -> bool:
 
 def our_name(dataset: str) -> str:
     """Return our name of a data set: `CUB200-2011` -> `cub200`."""
-    letters = "".join(letter for letter in dataset.lower() if letter.isalnum())
-    return _ALIASES.get(letters, letters)
+    return _ALIASES.get(letters(dataset), letters(dataset))
 
 
 def table_of(source: str, number: str) -> PaperTable | None:
@@ -89,9 +88,10 @@ def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tu
     return stated, tuple(unknown)
 
 
-def _same(ours: object, printed: object) -> bool:
+def meets(ours: object, printed: object) -> bool:
+    """Whether a value of ours is the printed one; numbers may differ by rounding, files by their folder."""
     if is_number(ours) and is_number(printed):
         return math.isclose(ours, printed, rel_tol=1e-6)
     if isinstance(ours, list | tuple) and isinstance(printed, list | tuple):
-        return len(ours) == len(printed) and all(map(_same, ours, printed))
+        return len(ours) == len(printed) and all(map(meets, ours, printed))
     return ours == printed or (isinstance(ours, str) and PurePath(ours).name == printed)

@@ -44,7 +44,8 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
         others = [next((c for c in groups[_key(cell)] if c.arm != arm.name), None) for cell in own]
-        if own and all(others) and others[0] is not None and _comes_later(plan, arm.name, others[0].arm):
+        names = [arm.name for arm in plan.arms]
+        if own and all(others) and others[0] is not None and names.index(arm.name) > names.index(others[0].arm):
             cell, other = own[0], others[0]
             changed = f"{_difference(other, cell)} changes nothing there"
             rule = f"{cell.label} trains the same trial as {other.label}: {changed}"
@@ -95,17 +96,14 @@ def _pair_notes(plan: Plan) -> list[str]:
         loss = str(arm.base_settings.get("loss.name"))
         recipe = recipes().get(loss)
         by_class = recipe is not None and recipe.stated.settings.get("batch.sampler") == "m_per_class"
-        if by_class and _has_no_pairs(arm.base_settings):
+        drawn, per_class = (arm.base_settings.get(f"batch.{name}") for name in ("sampler", "instances_per_class"))
+        if by_class and (drawn == "random" or per_class == 1):
             fix = spelled("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
             notes.append(
                 f"{arm.name or plan.space.name}: {loss} compares pictures of one class, and a batch need not hold two of "
                 f"them; {fix} or more"
             )
     return notes
-
-
-def _has_no_pairs(settings: Settings) -> bool:
-    return settings.get("batch.sampler") == "random" or settings.get("batch.instances_per_class") == 1
 
 
 def _most_pairs(settings: Settings) -> int | None:
@@ -132,11 +130,6 @@ def _groups(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     for cell in cells:
         groups.setdefault(_key(cell), []).append(cell)
     return groups
-
-
-def _comes_later(plan: Plan, name: str, other: str) -> bool:
-    names = [arm.name for arm in plan.arms]
-    return names.index(name) > names.index(other)
 
 
 def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:

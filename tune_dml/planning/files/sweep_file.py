@@ -316,7 +316,10 @@ def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Probl
         {**arm.settings, **_fixed(arm.parameters)},
         knobs=None if arm.knobs is None else tuple(arm.knobs),
         own_knobs=_knobs(arm.parameters, [{**fixed, **arm.settings}]),
-        ties=tuple(Tie(path, tie.knob, _whole(tie.factor)) for path, tie in arm.ties.items()),
+        ties=tuple(
+            Tie(path, tie.knob, int(tie.factor) if tie.factor.is_integer() else tie.factor)
+            for path, tie in arm.ties.items()
+        ),
         protocols=chosen,
         against=(arm.against,) if isinstance(arm.against, str) else tuple(arm.against),
     )
@@ -344,10 +347,6 @@ def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Settings]) -> t
         )
         for (path, parameter), symbol in zip(searched.items(), last, strict=True)
     )
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if number.is_integer() else number
 
 
 def _domain(parameter: _Parameter, *, whole: bool) -> Domain:

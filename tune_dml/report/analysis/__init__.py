@@ -12,7 +12,7 @@ from tune_dml.planning.request import margin_problems, paper_sd_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.comparisons import BaselineDifference, CellComparisons
-from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, analyse_knob, baseline_point
+from tune_dml.report.analysis.knob import KnobAnalysis, analyse_knob
 from tune_dml.report.analysis.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
 from tune_dml.report.naming import metric_name
 
@@ -34,11 +34,6 @@ class Analysis(CellComparisons):
             (arm, knob) for arm in self.arms if not arm.baseline for knob in space.scientific_of(space.arm(arm.name))
         ]
         return tuple(analyse_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
-
-    @cached_property
-    def baseline_point(self) -> CurvePoint | None:
-        """Baseline as a point of a curve, with its comparison bar among all cells."""
-        return baseline_point(self)
 
     logged = cached_property(lambda self: LoggedRows(self.results))
     """Logged rows of trials; each trial is read once."""

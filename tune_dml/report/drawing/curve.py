@@ -127,7 +127,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     axis = KnobAxis(shown.axis, shown.values, frame.width, even=shown.connected)
     _ground(shown, frame)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
-    unit = f", {shown.metric.unit}" if shown.metric.unit else ""
+    unit = shown.metric.unit_after
     zero = shown.baseline or "the mean of all values"
     if any(level.dots for level in _levels(shown)):
         titles = (f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
@@ -178,8 +178,7 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
     )
     if shown.baseline:
         _floor_lines(shown, frame, shown.baseline_mean)
-    zero = frame.up(0.0)
-    frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
+    frame.across(0.0, Pen("base", 1.5, "6 3"), shown.baseline)
 
 
 def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
@@ -189,7 +188,7 @@ def _floor_lines(shown: CurvePicture, frame: Frame, zero: float) -> None:
         if not (math.isfinite(height) and frame.top <= height <= frame.bottom):
             continue
         text = f"{name}: {shown.metric.number(value)}"
-        frame.canvas.line([(frame.left, height), (frame.right, height)], Pen("lost", 1.2, "2 3"), text)
+        frame.across(value - zero, Pen("lost", 1.2, "2 3"), text)
         frame.canvas.text(frame.left + 4, height - 4, text, "lost")
 
 
@@ -345,9 +344,8 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     frame.name_y(shown.metric.axis)
     _floor_lines(shown, frame, 0.0)
     if shown.baseline and math.isfinite(shown.baseline_mean):
-        height = frame.up(shown.baseline_mean)
-        canvas.line([(frame.left, height), (frame.right, height)], Pen("base", 1.5, "6 3"), shown.baseline)
-        canvas.text(frame.right, height - 5, shown.baseline, "base", anchor="end")
+        frame.across(shown.baseline_mean, Pen("base", 1.5, "6 3"), shown.baseline)
+        canvas.text(frame.right, frame.up(shown.baseline_mean) - 5, shown.baseline, "base", anchor="end")
     for arm in shown.arms:
         placed = [(frame.at(axis.share(level.value)), level) for level in arm.levels]
         for x, level in placed:
@@ -375,9 +373,8 @@ def _printed_panel(
     frame.draw_y(most=5)
     frame.name_y(_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
     if curve.baseline is not None:
-        height = frame.up(curve.baseline)
-        canvas.line([(frame.left, height), (frame.right, height)], Pen("base", 1.5, "6 3"), "its own baseline")
-        canvas.text(frame.right, height - 5, "its baseline", "base", anchor="end")
+        frame.across(curve.baseline, Pen("base", 1.5, "6 3"), "its own baseline")
+        canvas.text(frame.right, frame.up(curve.baseline) - 5, "its baseline", "base", anchor="end")
     at = [(frame.at(axis.share(x)), frame.up(y), x, y) for x, y in curve.points if math.isfinite(axis.share(x))]
     if len(at) > 1:
         canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))

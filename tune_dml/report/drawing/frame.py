@@ -172,12 +172,15 @@ class Frame:
         if high > 1:
             self.canvas.dot(self.right - _HEAD, y, Pen(pen.colour), "right", size=_HEAD, text=text)
 
+    def across(self, value: float, pen: Pen, text: str = "") -> None:
+        """Draw a horizontal line at a value, over the whole width."""
+        self.canvas.line([(self.left, self.up(value)), (self.right, self.up(value))], pen, text)
+
     def draw_y(self, name: Callable[[float], str] = number_text, most: int = 6) -> None:
         """Draw horizontal grid lines and their numbers."""
         for tick in self.y.ticks(most):
-            height = self.up(tick)
-            self.canvas.line([(self.left, height), (self.right, height)], _GRID)
-            self.canvas.text(self.left - 7, height + 4, name(tick), anchor="end")
+            self.across(tick, _GRID)
+            self.canvas.text(self.left - 7, self.up(tick) + 4, name(tick), anchor="end")
 
     def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:
         """Draw the horizontal axis, ticks where there is room, and the title, all `drop` pixels lower."""

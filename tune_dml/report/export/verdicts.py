@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import RENAME
 from tune_dml.report.section import Section
 from tune_dml.report.summary import answer_of
+from tune_dml.text import json_value
 
 SCHEMA = "tune_dml.verdicts/3"
 
@@ -45,31 +43,12 @@ def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
                 rule = "two questions of the report write the same key of verdicts.json"
                 raise ConfigError(Problem("report", rule, name, RENAME))
             target[name] = value
-    return json.dumps(_plain(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(json_value(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
     """Return the first lines of the page."""
     answer = answer_of(analysis, sections)
-    step = None
-    if answer.step is not None:
-        step = {
-            "command": answer.step.command,
-            "settles": answer.step.settles,
-            "chance": answer.step.chance,
-            "trials": answer.step.trials,
-            "cost": answer.cost,
-        }
+    shown = ("command", "settles", "chance", "trials")
+    step = answer.step and {**{name: getattr(answer.step, name) for name in shown}, "cost": answer.cost}
     return {"sentences": answer.sentences, "next": step, "facts": dict(answer.facts)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value

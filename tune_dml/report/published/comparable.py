@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tune_dml.papers.published import PublishedCurve, PublishedPoint
+from tune_dml.papers.published import PublishedCurve, PublishedPoint, PublishedRow
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value
+from tune_dml.text import letters
 
 _ALIASES = {
     "verificationaccuracy": "verificationacc",
@@ -61,6 +62,17 @@ def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, flo
     return {label: number for label, number in numbers.items() if number is not None}
 
 
+def other_data(ours: str, published: str) -> list[str]:
+    """Return the difference between a data set of ours and a published one; empty if they are the same."""
+    return [] if our_name(ours) == our_name(published) else [f"other data set: {ours}, not {published}"]
+
+
+def other_conditions(row: PublishedRow, settings: Mapping[str, Value]) -> list[str]:
+    """Return the published conditions that a cell does not meet; empty if the row declares none."""
+    conditions = conditions_of(row)
+    return [] if conditions is None else _differences_in_words(conditions.differing(settings))
+
+
 def other_selection(split: str, published: str) -> list[str]:
     """Return the difference between the selection of `data.split` and the published one; empty if equal or unknown."""
     if published == "unknown" or _SELECTED[split] == _SELECTED[published]:
@@ -75,12 +87,12 @@ def reasons_against(
     theirs, settings = published.published, analysis.settings
     plan, selection = analysis.results.plan, str(settings.get("data.split", "class_disjoint"))
     pairs = [
-        ("data set", plan.dataset, theirs.dataset, our_name(plan.dataset) == our_name(theirs.dataset)),
         _pair("backbone", settings.get("model.backbone"), theirs.backbone),
         _pair("embedding size", settings.get("model.embedding_dim"), _embedding_dim(knob, published, printed)),
         _pair("metric", analysis.metric.name, theirs.metric),
     ]
-    reasons = [
+    reasons = other_data(plan.dataset, theirs.dataset)
+    reasons += [
         f"other {what}: {ours}, not {number}"
         for what, ours, number, same in pairs
         if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
@@ -164,11 +176,10 @@ def _in_words(value: object) -> str:
 
 def _letters(name: object) -> str:
     """Return a name in lower case without punctuation, in its usual spelling."""
-    text = "".join(letter for letter in str(name).lower() if letter.isalnum())
-    return _ALIASES.get(text, text)
+    return _ALIASES.get(letters(name), letters(name))
 
 
-def differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
+def _differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
     """Return the reasons against comparing a cell with a published number, named settings first."""
     return [
         f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"

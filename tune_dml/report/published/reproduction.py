@@ -12,14 +12,13 @@ from statistics import mean, stdev
 
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.checks.conditions import conditions_of, our_name, table_of
+from tune_dml.planning.checks.conditions import conditions_of, meets, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
-from tune_dml.report.published.comparable import differences_in_words
+from tune_dml.report.published.comparable import other_conditions, other_data
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.stats.distributions import student_isf
-from tune_dml.text import is_number
 
 _LEVEL = 0.95
 
@@ -73,7 +72,8 @@ def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, 
         )
         for row in rows:
             known = math.isfinite(row.ours)
-            ours = [f"{row.ours:.4g}", _text(row.half_width), row.seeds, f"{row.gap:.4g}"] if known else ["", "", 0, ""]
+            width = f"{row.half_width:.4g}" if math.isfinite(row.half_width) else ""
+            ours = [f"{row.ours:.4g}", width, row.seeds, f"{row.gap:.4g}"] if known else ["", "", 0, ""]
             settings = json.dumps(dict(row.hyperparameters), sort_keys=True)
             writer.writerow([row.method, settings, row.metric, row.printed, *ours, row.cell, "; ".join(row.why_not)])
     wide.write_text(markdown(rows, printed), encoding="utf-8")
@@ -118,9 +118,9 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     named = [cell for cell in fitting if cell.arm == row.method] or fitting
     at = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
     at |= {path: value for path, value in method.settings.items() if path not in names}
-    exact = [cell for cell in named if all(_alike(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)]
+    exact = [cell for cell in named if all(meets(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)]
     rho = at.get("regularizer.rho")
-    exact = [cell for cell in exact if rho is None or _alike(cell.settings.get("regularizer.rho"), rho)] or exact
+    exact = [cell for cell in exact if rho is None or meets(cell.settings.get("regularizer.rho"), rho)] or exact
     if not exact:
         return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
     means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}
@@ -150,13 +150,7 @@ def _reproduced(
 
 
 def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell) -> list[str]:
-    plan = results.plan
-    reasons = []
-    if our_name(plan.dataset) != our_name(row.dataset):
-        reasons.append(f"other data set: {plan.dataset}, not {row.dataset}")
-    conditions = conditions_of(row)
-    if conditions is not None:
-        reasons += differences_in_words(conditions.differing(cell.settings))
+    reasons = [*other_data(results.plan.dataset, row.dataset), *other_conditions(row, cell.settings)]
     selection: Selection = "test" if cell.settings.get("data.split") == "paper_test_selection" else "validation"
     if printed.table.selection not in {"unknown", selection}:
         reasons.append(
@@ -180,12 +174,6 @@ def _half_width(values: Sequence[float]) -> float:
     return float(student_isf((1 - _LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
-def _alike(ours: object, printed: object) -> bool:
-    if is_number(ours) and is_number(printed):
-        return math.isclose(ours, printed, rel_tol=1e-6)
-    return ours == printed
-
-
 def _pair(row: ReproducedNumber, reasons: list[tuple[str, ...]]) -> str:
     letter = f" ({_letter(reasons.index(row.why_not))})" if row.why_not else ""
     if not math.isfinite(row.ours):
@@ -203,7 +191,3 @@ def _letter(index: int) -> str:
 def _knobs(hyperparameters: Mapping[str, Value]) -> str:
     hidden = {"backbone", "embedding_dim", "instances_per_class", "batch_size", "runs"}
     return ", ".join(f"{name}={value}" for name, value in hyperparameters.items() if name not in hidden)
-
-
-def _text(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else ""

@@ -14,9 +14,9 @@ from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.page import page_of, write_page
 from tune_dml.report.section import Section, Table, TableCell, text_cell, value_cell
-from tune_dml.report.several.page import interval_figure, json_value, sweeps_head
+from tune_dml.report.several.page import interval_figure, sweeps_head
 from tune_dml.stats.atlas import ALPHA, Estimate
-from tune_dml.text import counted, joined, value_text
+from tune_dml.text import counted, joined, json_value, value_text
 
 _DRAWN = 40
 

@@ -15,9 +15,9 @@ from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.page import page_of, write_page
 from tune_dml.report.section import Block, Notes, Section, Table, Text, metric_cell, text_cell
-from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head
+from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
 from tune_dml.stats.screening import FactorEffect, ScreeningVerdict
-from tune_dml.text import counted, joined
+from tune_dml.text import counted, joined, json_value
 
 _CONTEXT = "docs/audit.md has the error rates of this procedure."
 
@@ -183,10 +183,9 @@ def _settings(report: AuditReport) -> Section:
                 colour="mean" if effects[i].named else "base", tip=f"{report.audit.factors[i].name}: {_word(effects[i])}")
         for i in order
     ]  # fmt: skip
-    unit = f", {metric.unit}" if metric.unit else ""
     caption = "Your value minus the protocol's, with intervals that hold at once. Grey: not named."
     figure = interval_figure(
-        "effects", items, f"effect on {metric.label}{unit}", (" ".join(audit_sentences(report)), caption)
+        "effects", items, f"effect on {metric.label}{metric.unit_after}", (" ".join(audit_sentences(report)), caption)
     )
     rows = tuple(
         (*map(text_cell, report.audit.described(i)),

@@ -9,8 +9,8 @@ from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.page import page_of, write_page
 from tune_dml.report.section import Block, Figure, Notes, Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.report.several.comparison import PairedDifference, SweepComparison
-from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head, with_unit
-from tune_dml.text import counted, duration, value_text
+from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
+from tune_dml.text import counted, duration, json_value, value_text
 
 SCHEMA = "tune_dml.comparison/1"
 _MOST_WHISKERS = 40
@@ -54,7 +54,7 @@ def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference
     metric, first = comparison.metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))
-    most = f"the largest difference is {with_unit(metric, metric.signed(widest.difference))} at {widest.point}"
+    most = f"the largest difference is {metric.signed_amount(widest.difference)} at {widest.point}"
     of = counted(len(rows), "shared point")
     if all(math.isclose(row.difference, 0.0, abs_tol=1e-9) for row in rows):
         return f"{name} and {first} have equal means at {'the' if len(rows) == 1 else 'all'} {of}."
@@ -117,9 +117,8 @@ def _figure(comparison: SweepComparison) -> Figure:
         for row in comparison.paired
         if row in kept
     ]  # fmt: skip
-    unit = f", {metric.unit}" if metric.unit else ""
     texts = " ".join(comparison_sentences(comparison)), _caption(comparison)
-    return interval_figure("paired", items, f"{metric.label} minus that of {first}{unit}", texts)
+    return interval_figure("paired", items, f"{metric.label} minus that of {first}{metric.unit_after}", texts)
 
 
 def _caption(comparison: SweepComparison) -> str:

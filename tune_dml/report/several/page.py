@@ -1,11 +1,9 @@
-"""The parts that pages about several sweeps share: interval figures, cells, and JSON without infinities."""
+"""The parts that pages about several sweeps share: interval figures and cells."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.drawing.charts import Whisker, whiskers
@@ -47,19 +45,3 @@ def interval_figure(name: str, items: Sequence[Whisker], axis: str, texts: tuple
 def delta_cells(metric: MetricName, *values: float) -> tuple[TableCell, ...]:
     """Return table cells of signed differences."""
     return tuple(delta_cell(metric, value) for value in values)
-
-
-def with_unit(metric: MetricName, text: str) -> str:
-    """Return a number's text followed by the metric's unit, if it has one."""
-    return f"{text} {metric.unit}".strip()
-
-
-def json_value(value: Any) -> Any:
-    """Return a value as JSON stores it: dataclasses as objects, null for numbers that are not finite."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {name: json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -29,9 +29,9 @@ _LEAST_VALUES = 3
 class TuningGain:
     """Mean gain over seeds that did not select the value, with its interval; NaN if unknown."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> TuningGai
     both = np.vstack([values, default])
     kept = both[:, np.isfinite(both).all(0)]
     if kept.shape[1] < 2:
-        return TuningGain(math.nan, math.nan, math.nan)
+        return TuningGain()
     best = score_of_best(kept, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
     return TuningGain(float(best.mean), float(best.low), float(best.high))
 

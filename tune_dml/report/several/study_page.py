@@ -9,12 +9,11 @@ from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.page import page_of, write_page
 from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Block, Figure, Section, Table, Text, text_cell, value_cell
-from tune_dml.report.several.page import delta_cells, interval_figure, json_value, sweeps_head, with_unit
+from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
 from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain
-from tune_dml.text import duration
+from tune_dml.text import duration, json_value
 
 SCHEMA = "tune_dml.study/1"
-_UNKNOWN = TuningGain(math.nan, math.nan, math.nan)
 
 
 def study_data(study: StudyAnalysis) -> dict[str, object]:
@@ -50,7 +49,7 @@ def _carried(study: StudyAnalysis, item: Transfer) -> str:
     lost = item.lost
     if lost is None or not math.isfinite(lost.estimate):
         return f"{where}, {order}."
-    worth = f"tuning there gains {with_unit(study.metric, study.metric.signed(lost.estimate))}"
+    worth = f"tuning there gains {study.metric.signed_amount(lost.estimate)}"
     return f"{where}, {order}; {worth} ({_ends(study, lost)}) over {item.carried}, which is best in {item.first}."
 
 
@@ -58,10 +57,10 @@ def _gained(study: StudyAnalysis, item: Tuning) -> str:
     metric, blind, tuned = study.metric, item.mistunability, item.tunability
     parts = []
     if tuned is not None and math.isfinite(tuned.estimate):
-        gain = with_unit(metric, metric.signed(tuned.estimate))
+        gain = metric.signed_amount(tuned.estimate)
         parts.append(f"tuning {item.knob} gains {gain} ({_ends(study, tuned)}) over {item.default}")
     if math.isfinite(blind.estimate):
-        loss = with_unit(metric, metric.number(blind.estimate))
+        loss = metric.amount(blind.estimate)
         parts.append(f"a random value of {item.knob} loses {loss} ({_ends(study, blind)})")
     if not parts:
         parts = [f"the gain of tuning {item.knob} is unknown with one seed"]
@@ -97,7 +96,7 @@ def _transfer(study: StudyAnalysis) -> Section:
     rows = tuple(
         (text_cell(t.knob), text_cell(t.first), text_cell(t.second), value_cell(t.shared),
          value_cell(round(t.tau, 3)), value_cell(t.low), value_cell(t.high), text_cell(t.carried or "-"),
-         *delta_cells(study.metric, (t.lost or _UNKNOWN).estimate),
+         *delta_cells(study.metric, (t.lost or TuningGain()).estimate),
          text_cell(t.refusal))
         for t in study.transfers
     )  # fmt: skip
@@ -116,7 +115,7 @@ def _transfer(study: StudyAnalysis) -> Section:
 def _tuning(study: StudyAnalysis) -> Section:
     rows = []
     for t in study.tunings:
-        gain = t.tunability or _UNKNOWN
+        gain = t.tunability or TuningGain()
         cells = delta_cells(study.metric, gain.estimate, gain.low, gain.high, t.mistunability.estimate)
         names = (
             text_cell(t.sweep),
@@ -145,9 +144,8 @@ def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Fig
     items = [
         Whisker(f"{t.sweep}: {t.knob}", gain.estimate, gain.low, gain.high, tip=_gained(study, t)) for t, gain in known
     ]
-    unit = f", {metric.unit}" if metric.unit else ""
     caption = (
         "Gain of tuning over the paper's value or the baseline, with intervals, on seeds that did not choose the value."
     )
     texts = " ".join(_gained(study, t) for t, _ in known), caption
-    return interval_figure("tuning", items, f"gain of tuning in {metric.name}{unit}", texts)
+    return interval_figure("tuning", items, f"gain of tuning in {metric.name}{metric.unit_after}", texts)

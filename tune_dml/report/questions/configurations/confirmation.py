@@ -10,7 +10,8 @@ from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.alike import alike
-from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.analysis.cell import best_cells
+from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.naming import spaced
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
@@ -151,49 +152,24 @@ def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
     step = resolution_in(metric, [[trial.metrics for trial in of_cell] for of_cell in trials.values()])
     fresh = SeedTable.of(numbers, seeds, resolution=step)
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, analysis.seeds, resolution=analysis.resolution)
-    baseline = 0 if chosen[0].cell.baseline else None
-    return tuple(
-        _confirmed(
-            cell,
-            trials[cell.cell.digest],
-            _Scores(before, fresh, row, baseline, analysis.sign, analysis.confirmation_looks.level),
-        )
-        for row, cell in enumerate(chosen)
-    )
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The cells x seeds tables of the selection and the fresh seeds, with the rows of one cell and of the baseline."""
-
-    before: SeedTable
-    fresh: SeedTable
-    row: int
-    baseline: int | None
-    sign: float
-    alpha: float
-    """The error level of this look at the fresh seeds."""
-
-    def optimism(self, before: Interval, fresh: Interval) -> float:
-        return self.sign * (before.mean - fresh.mean)
-
-
-def _confirmed(cell: CellAnalysis, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
-    row, baseline = scores.row, scores.baseline
-    selection, again = (cell_interval(table, row, scores.alpha) for table in (scores.before, scores.fresh))
-    gain, gain_optimism = None, math.nan
-    if baseline is not None and row != baseline:
-        gain = paired_difference(scores.fresh, row, baseline, scores.alpha)
-        gain_optimism = scores.optimism(paired_difference(scores.before, row, baseline), gain)
-    lost = tuple(
-        f"seed {trial.seed} {trial.status}{': ' if trial.reason else ''}{trial.reason}"
-        for trial in trials
-        if trial.status != "finished"
-    )
-    optimism, baselined = scores.optimism(selection, again), cell.cell.baseline
-    return ConfirmedCell(
-        cell.label, baselined, selection, again, optimism, gain, gain_optimism, planned=len(trials), lost=lost
-    )
+    sign, alpha = analysis.sign, analysis.confirmation_looks.level
+    confirmed = []
+    for row, cell in enumerate(chosen):
+        selection, again = (cell_interval(table, row, alpha) for table in (before, fresh))
+        gain, gain_optimism = None, math.nan
+        if chosen[0].cell.baseline and row:
+            gain = paired_difference(fresh, row, 0, alpha)
+            gain_optimism = sign * (paired_difference(before, row, 0).mean - gain.mean)
+        again_run = trials[cell.cell.digest]
+        unfinished = [trial for trial in again_run if trial.status != "finished"]
+        lost = tuple(f"seed {t.seed} {t.status}{': ' if t.reason else ''}{t.reason}" for t in unfinished)
+        optimism = sign * (selection.mean - again.mean)
+        confirmed.append(
+            ConfirmedCell(
+                cell.label, cell.cell.baseline, selection, again, optimism, gain, gain_optimism, len(again_run), lost,
+            )
+        )  # fmt: skip
+    return tuple(confirmed)
 
 
 def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
@@ -250,10 +226,8 @@ def _verdict(winner: ConfirmedCell, sign: float) -> str:
     gain = winner.gain
     if gain is None or not math.isfinite(gain.low):
         return "undecided" if gain is not None else "measured again"
-    low, high = sorted((sign * gain.low, sign * gain.high))
-    if low > 0:
-        return "holds"
-    return "worse" if high < 0 else "undecided"
+    verdict = better_or_worse(gain.low, gain.high, sign)
+    return "holds" if verdict == "better" else verdict
 
 
 def _leading(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: str) -> str:

@@ -27,12 +27,8 @@ def knobs_together(analysis: Analysis) -> Section | None:
     cells = _configured(analysis)
     if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
-    views = _views(analysis, cells)
-    first, *others = views
-    body: list[Block] = [
-        Figure("together", first.draw, first.description, _caption(cells), first.title, tuple(others),
-               sentence=first.sentence)
-    ]  # fmt: skip
+    best = f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else ""
+    body: list[Block] = [Figure.of("together", _views(analysis, cells), f"Means over seeds.{best}")]
     moved = [knob for knob in analysis.knobs if knob.sensitivity.largest is not None]
     if len(moved) > 1:
         body.append(_importance(analysis, moved))
@@ -131,14 +127,9 @@ def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
             tip = f"{knob.symbol}: {metric.amount(size)} between {largest.first} and {largest.second}"
             items.append(Whisker(knob.symbol, size, low, high, tip=tip))
     items.sort(key=lambda item: -item.middle)
-    unit = f", {metric.unit}" if metric.unit else ""
     return Figure(
         "importance",
-        lambda narrow: whiskers(items, f"largest difference between two values{unit}", narrow=narrow, zero=True),
+        lambda narrow: whiskers(items, f"largest difference between two values{metric.unit_after}", narrow=narrow),
         f"{items[0].label} moves {metric.label} most: " + "; ".join(item.tip for item in items) + ".",
         "The largest effect of each knob, averaged over the others, with simultaneous intervals.",
     )
-
-
-def _caption(cells: Sequence[TriedConfiguration]) -> str:
-    return "Means over seeds." + (f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else "")

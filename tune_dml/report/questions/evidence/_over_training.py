@@ -34,8 +34,7 @@ def figure_of(
     if omitted:
         caption += f" {len(omitted)} more values are omitted."
     views = [_view(labels, numeric, panel, sentences.get(panel.metric.key, "")) for panel in panels]
-    first, *others = views
-    return Figure(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
+    return Figure.of(name, views, caption)
 
 
 def _view(coloured: Sequence[str], numeric: bool, panel: Panel, sentence: str) -> FigureView:

@@ -110,7 +110,7 @@ def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
     frame.name_y(f"gain in {analysis.metric.axis}")
     ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]
     frame.draw_x(ticks, "variance of norms, as a share of that without the penalty (log)")
-    canvas.line([(frame.left, frame.up(0.0)), (frame.right, frame.up(0.0))], Pen("ink", 1.0, "5 3"))
+    frame.across(0.0, Pen("ink", 1.0, "5 3"))
     named: list[tuple[float, float]] = []
     for gain in sorted(gains, key=lambda gain: gain.left):
         place = names.index(gain.cell.cell.arm)

@@ -26,7 +26,8 @@ _Row = tuple[Tile | None, ...]
 def retrieval_sheets(analysis: Analysis) -> Section | None:
     """Show rows of both sheets with text alternatives, and feature maps if recorded."""
     pair = analysis.pair
-    if not pair.sides or not _are_drawn(analysis):
+    arms = analysis.results.plan.arms
+    if not pair.sides or all(arm.base_settings.get("evaluation.sheet_queries") == 0 for arm in arms):
         return None
     chosen = _chosen(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
@@ -46,11 +47,6 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
         )
         body.append(Fold("What the last feature maps look at", (Photographs(maps, caption),)))
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
-
-
-def _are_drawn(analysis: Analysis) -> bool:
-    """Return whether some arm's trials draw sheets."""
-    return any(arm.base_settings.get("evaluation.sheet_queries") != 0 for arm in analysis.results.plan.arms)
 
 
 def _chosen(pair: Pair) -> list[int]:

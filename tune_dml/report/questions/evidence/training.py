@@ -122,10 +122,9 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
     most = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
     more = f"; {counted(others, 'other value')} changed by more than {metric.amount(analysis.margin)}" if others else ""
-    change = f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
     return (
-        f"Training had not converged: over {period}, {metric.label} of {most} changed by {change}{more}. "
-        "Longer training may change the order."
+        f"Training had not converged: over {period}, {metric.label} of {most} changed by "
+        f"{metric.signed_amount(gaining[most])}{more}. Longer training may change the order."
     )
 
 

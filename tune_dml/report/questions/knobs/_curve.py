@@ -40,7 +40,11 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
     places = [curve.published for curve in _drawable(knob)]
     shown = _picture(analysis, knob, places)
     toggles = tuple(
-        Toggle(f"printed-{curve.place}", _legend(source, curve), f"printed{curve.place % 4}")
+        Toggle(
+            f"printed-{curve.place}",
+            f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset})",
+            f"printed{curve.place % 4}",
+        )
         for source, curve in zip(places, shown.printed, strict=True)
     )
     absolute = FigureView(
@@ -72,10 +76,6 @@ def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
         curve for curve in knob.published
         if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
     ]  # fmt: skip
-
-
-def _legend(source: Published, curve: PublishedLine) -> str:
-    return f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset})"
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from trainables.registries import domain_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions.knobs._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
+from tune_dml.space import Value
 from tune_dml.stats.intervals.simultaneous import Bounds
-from tune_dml.stats.verdicts.best import HSU, judge_best
+from tune_dml.stats.verdicts.best import HSU, extension, judge_best
 from tune_dml.stats.verdicts.chance import p_best
 from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
-from tune_dml.text import value_text
+from tune_dml.text import is_number, value_text
 
+Side = Literal["low", "high", ""]
+"""An end of the range, or neither."""
 _MOST_BARS = 20
 """Maximum number of bars; with more values, the least probable ones have none."""
 
@@ -35,21 +38,21 @@ class BestValue:
     reason: str
     best: str
     """The value with the best mean; empty if there is none."""
-    side: Side
+    side: Side = ""
     """The side of the edge, for the verdict "edge"."""
-    candidates: tuple[str, ...]
+    candidates: tuple[str, ...] = ()
     """The values that may be the best; empty while nothing is claimed."""
-    within: tuple[str, ...]
+    within: tuple[str, ...] = ()
     """Adjacent values that are equivalent to the best."""
-    behind: tuple[tuple[str, float], ...]
+    behind: tuple[tuple[str, float], ...] = ()
     """(value, upper bound on its distance to the best) pairs."""
-    natural_bound: bool
+    natural_bound: bool = False
     """Whether the edge is the bound of the knob's domain."""
-    ends_in_divergence: bool
+    ends_in_divergence: bool = False
     """Whether values beyond the edge diverged."""
-    extend: tuple[float, ...]
+    extend: tuple[float, ...] = ()
     """Values to add: the next two steps on the knob's scale."""
-    alpha: float
+    alpha: float = field(kw_only=True)
     algorithm: str = HSU
 
 
@@ -72,7 +75,7 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))
     if verdict.extend and not steps:
-        values = " and ".join(map(value_text, as_tried(knob, verdict.extend)))
+        values = " and ".join(map(value_text, _as_tried(knob, verdict.extend)))
         body.append(Text(f"To extend the range, list more values in a new sweep file: the next are {values}."))
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
@@ -117,11 +120,11 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
     if not verdict.extend:
         return ()
-    if 0 in verdict.extend and min(numbers_of(knob, knob.isolated.table.labels)) > 0:  # 0 switches off, or collapses
+    if 0 in verdict.extend and min(_numbers(knob, knob.isolated.table.labels)) > 0:  # 0 switches off, or collapses
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35
-    return extend(analysis.results, settles, urgency, values={knob.path: as_tried(knob, verdict.extend)})
+    return extend(analysis.results, settles, urgency, values={knob.path: _as_tried(knob, verdict.extend)})
 
 
 def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, float]:
@@ -169,20 +172,14 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
     if knob.stopped and not knob.isolated.problem:
         reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no final result"
-        return BestValue("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
-    if sensitivity.verdict != "sensitive":
-        flat = sensitivity.verdict == "insensitive"
-        reason = (
-            "no two values differ by an amount that matters"
-            if flat
-            else "the size of its effect is undecided"
-            if sensitivity.effect
-            else f"it is undecided whether {knob.symbol} matters"
-        )
-        return BestValue(
-            "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
-        )
-    places = numbers_of(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
+        return BestValue("undecided", reason, best, alpha=sensitivity.alpha)
+    if sensitivity.verdict == "insensitive":
+        return BestValue("none", "no two values differ by an amount that matters", best, alpha=sensitivity.alpha)
+    if sensitivity.verdict == "undecided":
+        unknown = f"it is undecided whether {knob.symbol} matters"
+        reason = "the size of its effect is undecided" if sensitivity.effect else unknown
+        return BestValue("undecided", reason, best, alpha=sensitivity.alpha)
+    places = _numbers(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
     judged = judge_best(
         knob.better.values, places, analysis.margin, alpha=sensitivity.alpha,
         raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(analysis, knob),
@@ -196,12 +193,12 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
         several = f"{len(candidates)} values may be the best" if candidates else judged.reason
         return BestValue(
             "found" if found else "undecided", "every other value is significantly worse" if found else several, best,
-            "", tuple(candidates), (), behind, False, False, (), sensitivity.alpha,
+            candidates=tuple(candidates), behind=behind, alpha=sensitivity.alpha,
         )  # fmt: skip
-    side = _side(judged.place)
+    side: Side = "low" if judged.place == "low edge" else "high" if judged.place == "high edge" else ""
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
-    extend = () if diverges or not beyond else values_beyond(analysis, knob, beyond)
+    extend = () if diverges else _values_beyond(analysis, knob, beyond, trained)
     return BestValue(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
         judged.reason, best, side, tuple(candidates), tuple(within),
@@ -231,8 +228,30 @@ def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
     return bounds.implied()
 
 
-def _side(place: str) -> Side:
-    return "low" if place == "low edge" else "high" if place == "high edge" else ""
+def _numbers(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:
+    """Return the numeric values of a knob behind labels."""
+    return [float(value) for label in labels if is_number(value := knob.level(label))]
+
+
+def _values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side, trained: Sequence[str]) -> tuple[float, ...]:
+    """Return the next values beyond the outermost one that trained; none at the domain's bound or without an order."""
+    numbers = sorted(_numbers(knob, trained))
+    if not side or len(numbers) < 2:
+        return ()
+    domain = domain_of(knob.path, analysis.settings_of(knob.arm))
+    tried = {float(level) for level in knob.levels if is_number(level)}
+    return tuple(value for value in extension(numbers, side, scale=_scale(knob), domain=domain) if value not in tried)
+
+
+def _as_tried(knob: KnobAnalysis, values: Sequence[float]) -> list[Value]:
+    """Return the values to add, as integers if all tried values are integers."""
+    tried = _numbers(knob, knob.isolated.table.labels)
+    whole = all(float(value).is_integer() for value in [*tried, *values])
+    return [int(value) if whole else value for value in values]
+
+
+def _scale(knob: KnobAnalysis) -> Literal["linear", "log"]:
+    return "log" if knob.axis == "log" else "linear"
 
 
 def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
@@ -286,12 +305,9 @@ def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
     if len(rows) < 5 or knob.axis == "ordered" or knob.stopped:
         return None
-    values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
-    scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
-    table = analysis.sign * knob.isolated.table.values[rows]
-    return fit_parabola(
-        table, np.array(values), scale=scale, alpha=knob.sensitivity.alpha, resolution=knob.isolated.table.resolution
-    )
+    values = np.array(_numbers(knob, [knob.isolated.table.labels[row] for row in rows]))
+    table, resolution = analysis.sign * knob.isolated.table.values[rows], knob.isolated.table.resolution
+    return fit_parabola(table, values, scale=_scale(knob), alpha=knob.sensitivity.alpha, resolution=resolution)
 
 
 def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:

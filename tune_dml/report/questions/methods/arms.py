@@ -10,6 +10,7 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
+from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
@@ -93,11 +94,8 @@ def arms(analysis: Analysis) -> Section | None:
     compared = _compare(analysis)
     if compared is None:
         return None
-    sentences, word, ahead = (
-        _sentences(analysis, compared),
-        _verdict_badge(analysis, compared),
-        _ahead(analysis, compared),
-    )
+    sentences, word = _sentences(analysis, compared), _verdict_badge(analysis, compared)
+    ahead = _ahead(analysis, compared)
     question = f"how {compared.arms[0].arm} compares with every other method"
     body: list[Block] = [_figure(analysis, compared), Text(" ".join(sentences))]
     return Section(
@@ -194,12 +192,9 @@ def _from(first: str, difference: Difference) -> Difference:
 
 
 def _verdict(analysis: Analysis, difference: Difference) -> str:
-    low, high = sorted((analysis.sign * difference.low, analysis.sign * difference.high))
-    if max(-low, high) < analysis.margin:
+    if max(abs(difference.low), abs(difference.high)) < analysis.margin:
         return "equivalent"
-    if low > 0 or high < 0:
-        return "better" if low > 0 else "worse"
-    return "undecided"
+    return better_or_worse(difference.low, difference.high, analysis.sign)
 
 
 def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:

@@ -86,8 +86,7 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
     parts += [f"{len(analysis.stopped)} others were stopped early and not compared"] if analysis.stopped else []
-    level = f"{100 * (1 - analysis.looks.level):.3g}%"
-    return f"Against {name} ({level} simultaneous intervals): {'; '.join(parts)}."
+    return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
 
 
 def _listed(labels: Sequence[str], every: int, what: str) -> str:
@@ -110,8 +109,7 @@ def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) ->
          *interval_cells(metric, row.low, row.high), text_cell(row.verdict, mark=row.verdict))
         for row in rows
     )  # fmt: skip
-    level = f"{100 * (1 - analysis.looks.level):.3g}%"
-    caption = f"Cell minus {name}, simultaneous {level} intervals: {_algorithm(analysis)}."
+    caption = f"Cell minus {name}, simultaneous {analysis.looks.confidence} intervals: {_algorithm(analysis)}."
     columns = ("cell", "seeds", "difference", "low", "high", "verdict")
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
 
@@ -175,11 +173,11 @@ def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], s
         )
         for row in ranked[:_MOST_WHISKERS]
     ]  # fmt: skip
-    unit = f", {metric.unit}" if metric.unit else ""
+    title = f"{metric.label} minus {name}{metric.unit_after}"
     left_out = "" if len(ranked) <= _MOST_WHISKERS else f" The best {_MOST_WHISKERS} of {len(ranked)}."
     return Figure(
         "baseline",
-        lambda narrow: whiskers(shown, f"{metric.label} minus {name}{unit}", narrow=narrow, band=analysis.margin),
+        lambda narrow: whiskers(shown, title, narrow=narrow, band=analysis.margin),
         sentence,
         "Paired differences to the baseline with simultaneous intervals. Shaded: differences too small to matter."
         f"{left_out}",

@@ -11,6 +11,7 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
+from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
@@ -123,10 +124,10 @@ def _judge(analysis: Analysis) -> _Gains | None:
 
 
 def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
-    low, high = sorted((analysis.sign * low, analysis.sign * high))
-    if max(-low, high) < analysis.margin:
+    if max(abs(low), abs(high)) < analysis.margin:
         return "within the margin"
-    return "gains" if low > 0 else "loses" if high < 0 else "open"
+    words: dict[str, Verdict] = {"better": "gains", "worse": "loses", "undecided": "open"}
+    return words[better_or_worse(low, high, analysis.sign)]
 
 
 def _of(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
@@ -263,14 +264,16 @@ def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figu
         spread = f"{metric.signed(row.low)} to {metric.signed(row.high)}"
         tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
-    unit = f", {metric.unit}" if metric.unit else ""
     arms = [row.arm for _, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
     distinct = len(set(arms)) == len(arms) and not found.differences
     short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
     return Figure(
         "gains",
         lambda narrow: whiskers(
-            short if narrow else items, f"gain in {metric.label}{unit}", narrow=narrow, band=analysis.margin
+            short if narrow else items,
+            f"gain in {metric.label}{metric.unit_after}",
+            narrow=narrow,
+            band=analysis.margin,
         ),
         " ".join(sentences),
         "What each method gains over its own baseline, within seeds, with simultaneous intervals. Shaded: too small to matter.",

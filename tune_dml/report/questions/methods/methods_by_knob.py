@@ -66,11 +66,7 @@ def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
         views.append(_view(analysis, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
     if not views:
         return None
-    first, *others = views
-    return Figure(
-        f"methods-by-{slug(path)}", first.draw, first.description, "Means over seeds (lines) and their range (bands).",
-        first.title, tuple(others), sentence=first.sentence,
-    )  # fmt: skip
+    return Figure.of(f"methods-by-{slug(path)}", views, "Means over seeds (lines) and their range (bands).")
 
 
 def _answers(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.planning.checks.conditions import conditions_of, our_name
+from tune_dml.planning.checks.conditions import our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
-from tune_dml.report.published.comparable import differences_in_words, differing, other_selection
+from tune_dml.report.published.comparable import differing, other_conditions, other_data, other_selection
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
@@ -81,22 +81,17 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     best = _best_cells(analysis)
     points = [point for point in published.points if str(point.x) in best]
     cells = tuple(best[str(point.x)] for point in points)
-    reasons: dict[str, None] = {}
-    dataset = analysis.results.plan.dataset
-    if our_name(dataset) != our_name(published.published.dataset):
-        reasons[f"other data set: {dataset}, not {published.published.dataset}"] = None
+    reasons = other_data(analysis.results.plan.dataset, published.published.dataset)
     for point, cell in zip(points, cells, strict=True):
-        conditions = conditions_of(point.row)
-        if conditions is not None:
-            reasons |= dict.fromkeys(differences_in_words(conditions.differing(cell.cell.settings)))
+        reasons += other_conditions(point.row, cell.cell.settings)
     if cells:
         split = str(cells[0].cell.settings.get("data.split", "class_disjoint"))
-        reasons |= dict.fromkeys(other_selection(split, published.published.selection))
+        reasons += other_selection(split, published.published.selection)
     printed = tuple(point.y for point in points)
     deviation = paper_deviation(analysis, published)
     labels = [cell.label for cell in cells]
     order = _order(analysis, published, dict(zip(labels, printed, strict=True)), deviation)
-    return _PrintedArms(published, cells, printed, tuple(reasons), order, deviation)
+    return _PrintedArms(published, cells, printed, tuple(dict.fromkeys(reasons)), order, deviation)
 
 
 def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.planning.plan import Plan
 from tune_dml.record.origin.commands import smaller_micro_batch, try_again
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis
@@ -95,7 +94,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Space", f"{space.name}: {space.title}"),
         ("Source", str(space.citation) if space.citation else ""),
         ("Knobs", "; ".join(_domain(knob) for knob in space.knobs)),
-        ("Arms", _arms(plan)),
+        ("Arms", ", ".join(arm.name for arm in plan.arms if arm.name) if space.arms else ""),
         ("Baseline", space.baseline_name or ""),
         ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})" if plan.data_digest else ""),
         ("Read from", results.imported.source if results.imported else ""),
@@ -109,10 +108,6 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: every cell uses the same seeds)"),
     ]
     return tuple((name, text) for name, text in facts if text)
-
-
-def _arms(plan: Plan) -> str:
-    return ", ".join(arm.name for arm in plan.arms if arm.name) if plan.space.arms else ""
 
 
 def _margins(analysis: Analysis) -> str:
@@ -240,7 +235,7 @@ def _table_of_failures(failures: list[_LostTrial]) -> Table:
 
 
 def _table_of_cells(analysis: Analysis) -> Table:
-    level = f"{100 * (1 - analysis.looks.level):.3g}%"
+    level = analysis.looks.confidence
     caption = (
         f"Every cell: {analysis.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
         f"not overlap differ ({level}, all pairs at once). Bars leave out the variation of all cells together between seeds"

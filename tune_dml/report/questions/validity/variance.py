@@ -22,6 +22,10 @@ from tune_dml.stats.intervals.components import Spread, difference_spread, toget
 _NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
 
 
+_FRAME = ("data_digest", "protocol_version", "metric")
+"""What sweeps share whose cells are compared."""
+
+
 @dataclass(frozen=True)
 class _Component:
     """One source of randomness, measured by one sweep."""
@@ -75,7 +79,7 @@ def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
             plan = Plan.load(path)
         except ConfigError:  # reported when that sweep is opened
             continue
-        alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
+        alike = all(getattr(plan, part) == getattr(results.plan, part) for part in _FRAME)
         common, source = len(mine & _kinds(plan)), _varied(plan)
         if alike and common and source != own and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]:
             found[source] = common, len(plan.seeds), path.parent
@@ -84,10 +88,6 @@ def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
         shared = shared & _kinds(other.plan)
     ordered = [source for source in (*SOURCES, "all") if source in beside and shared]
     return {source: beside[source] for source in ordered}, shared
-
-
-def _frame(plan: Plan) -> tuple[str, int, str]:
-    return plan.data_digest, plan.protocol_version, plan.metric
 
 
 def _kinds(plan: Plan) -> frozenset[str]:
