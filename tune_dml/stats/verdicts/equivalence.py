@@ -43,10 +43,11 @@ TOST = "two one-sided t tests against the margin; differences by t intervals, Bo
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Verdict on the agreement with a published curve, and bounds of the gap at each value."""
+    """Verdict on the agreement with a published curve, and the gap at each value."""
 
     verdict: Verdict
     margin: float
+    gaps: tuple[float, ...]
     low: tuple[float, ...]
     """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
     high: tuple[float, ...]
@@ -78,23 +79,33 @@ def judge_equivalence(
     counts = np.isfinite(values).sum(1)
     if len(printed) == 0 or (counts < 2).any():
         unknown = (math.nan,) * len(printed)
-        return Equivalence("undecided", margin, unknown, unknown, run_sd, math.nan)
+        rows = zip(values, printed, counts, strict=True)
+        gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
+        return Equivalence("undecided", margin, gaps, unknown, unknown, run_sd, math.nan)
+    means = np.nanmean(values, axis=1)
     sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), least_variance(resolution)))
-    gaps = np.nanmean(values, axis=1) - printed
+    gaps_ = means - printed
 
     def judge(sd: float | None) -> tuple[Verdict, Array]:
         theirs = sds**2 / runs if sd is None else np.full(len(sds), sd**2 / runs)
         error = np.sqrt(sds**2 / counts + theirs)
         df = _satterthwaite(sds**2 / counts, theirs, counts - 1, known=sd is not None)
         reach = student_isf(alpha / (2 * len(printed)), df) * error
-        inside = np.abs(gaps) + student_isf(alpha, df) * error < margin
-        return _word(gaps, reach, bool(inside.all())), reach
+        inside = np.abs(gaps_) + student_isf(alpha, df) * error < margin
+        return _word(gaps_, reach, bool(inside.all())), reach
 
     verdict, reach = judge(run_sd)
     start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
-    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps).max() + margin))
-    low, high = (tuple(ends.tolist()) for ends in (gaps - reach, gaps + reach))
-    return Equivalence(verdict, margin, low, high, run_sd, limit if verdict != "compatible" else math.nan)
+    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps_).max() + margin))
+    return Equivalence(
+        verdict,
+        margin,
+        tuple(gaps_.tolist()),
+        tuple((gaps_ - reach).tolist()),
+        tuple((gaps_ + reach).tolist()),
+        run_sd,
+        limit if verdict != "compatible" else math.nan,
+    )
 
 
 def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, known: bool) -> Array:
