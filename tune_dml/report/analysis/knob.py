@@ -155,7 +155,7 @@ class KnobAnalysis:
         return dict(zip(self.labels, self.levels, strict=True))
 
 
-def baseline_point(analysis: CellComparisons) -> CurvePoint | None:
+def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:
     """Return the baseline as a point of a curve, with its comparison bar among all cells; None without a baseline."""
     if analysis.baseline is None:
         return None
@@ -197,7 +197,7 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
+        _baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
         tested, unused,
     )  # fmt: skip
 
