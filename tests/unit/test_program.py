@@ -150,7 +150,10 @@ BAD = {
         "import tune_dml; tune_dml.log(**{'val/accuracy': -1e200})",
         ("diverged", "val/accuracy is -1e+200 at step 1"),
     ),
-    "exit": ("import sys; print('a'); sys.exit('\\x1b[31mno file x.npz\\x1b[0m')", ("failed", "exit status 1: no file x.npz")),
+    "exit": (
+        "import sys; print('a'); sys.exit('\\x1b[31mno file x.npz\\x1b[0m')",
+        ("failed", "exit status 1: no file x.npz"),
+    ),
     "segfault": (
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         ("failed", "signal 11: it printed nothing"),
