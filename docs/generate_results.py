@@ -139,12 +139,17 @@ def run(study: Study, storage: Path) -> None:
     if study.data == "objects":
         _tune_dml(STORE.split(), folder)  # does nothing if the features exist
     sweep, *extensions = (command.split()[1:] for command in study.commands)
-    _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
-    for words in extensions:
-        judged = json.loads((folder / study.name / "report" / "verdicts.json").read_text(encoding="utf-8"))
-        if len(judged["seeds"]) < study.seeds:
-            _tune_dml([*words, "--storage", str(folder)], folder)
+    judged = _seeds_judged(folder / study.name)
+    if not study.looked_at or judged < study.looked_at:
+        _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
+    for words in extensions if judged < study.seeds else ():
+        _tune_dml([*words, "--storage", str(folder)], folder)
     store_result(folder / study.name, study)
+
+
+def _seeds_judged(sweep: Path) -> int:
+    verdicts = sweep / "report" / "verdicts.json"
+    return len(json.loads(verdicts.read_text(encoding="utf-8"))["seeds"]) if verdicts.exists() else 0
 
 
 def _tune_dml(words: Sequence[str], folder: Path) -> None:

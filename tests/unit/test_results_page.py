@@ -128,11 +128,12 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
     (words, cwd), storage = *ran, tmp_path / "studies"
     assert (words[-1], cwd, kept) == (str(storage), storage, [storage / "sec_eta"])
 
-    ran.clear()
     (storage / "sec_rho" / "report").mkdir(parents=True)
-    (storage / "sec_rho" / "report" / "verdicts.json").write_text('{"seeds": [0, 1]}')
-    generate_results.run(generate_results.Study("sec_rho", 4, looked_at=2), Path("studies"))
-    assert [words[3:5] for words, _ in ran] == [["sweep", "sec_rho"], ["extend", "sec_rho"]]
+    for seeds, verbs in (("[0]", ["sweep", "extend"]), ("[0, 1]", ["extend"]), ("[0, 1, 2, 3]", [])):
+        ran.clear()
+        (storage / "sec_rho" / "report" / "verdicts.json").write_text(f'{{"seeds": {seeds}}}')
+        generate_results.run(generate_results.Study("sec_rho", 4, looked_at=2), Path("studies"))
+        assert [words[3] for words, _ in ran] == verbs
 
     monkeypatch.setattr(
         generate_results.subprocess, "run", lambda words, **_: generate_results.subprocess.CompletedProcess(words, 2)
