@@ -208,6 +208,11 @@ def write_sweep(
     return results_of(folder)
 
 
+def bare_sweep(folder: Path, **options: Any) -> Results:
+    """Write a sweep whose trials leave no histories and no evidence, and read it back."""
+    return write_sweep(folder, histories=False, evidence=False, **options)
+
+
 def seal(folder: Path, key: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Seal a trial's test metrics, as its worker does; return the others."""
     sealed = {name: value for name, value in metrics.items() if name.startswith("test/")}

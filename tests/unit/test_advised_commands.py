@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import Driver, event_of, plan_of, write_sweep
+from helpers.toys import Driver, bare_sweep, event_of, plan_of
 
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
@@ -15,7 +15,7 @@ from tune_dml.space import Grid, Knob
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return write_sweep(tmp_path_factory.mktemp("shared") / "toy", means={0.1: 70.0}, histories=False, evidence=False)
+    return bare_sweep(tmp_path_factory.mktemp("shared") / "toy", means={0.1: 70.0})
 
 
 def typed(results, *argv):
@@ -118,12 +118,10 @@ def test_a_session_knows_the_cluster_that_it_was_submitted_to(monkeypatch):
 )
 def test_trials_that_ran_out_of_memory_are_advised_to_hold_fewer_pictures(tmp_path, frozen, micro_batch, kind, advised):
     """Where batch statistics would be those of a part, other numbers would come out."""
-    made = write_sweep(
+    made = bare_sweep(
         tmp_path / "toy",
         means={0.1: 70.0, 0.5: 69.0},
         cell_settings={"model.freeze_bn": frozen, "batch.batch_size": 60},
-        histories=False,
-        evidence=False,
     )
     with Ledger(made.folder) as ledger:
         ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))

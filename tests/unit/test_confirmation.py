@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
+from helpers.toys import METRIC, STEEP, Driver, bare_sweep, opened, rho_space, write_sweep
 from scipy.stats import t as student
 
 from trainables.errors import ConfigError
@@ -29,13 +29,13 @@ FRESH = {1000: 0.1, 1001: -0.2, 1002: 0.3, 1003: 0.0, 1004: -0.1}
 
 @pytest.fixture(scope="module")
 def confirmed(tmp_path_factory):
-    return write_sweep(tmp_path_factory.mktemp("confirmed") / "toy", histories=False, evidence=False, confirmed=FRESH)
+    return bare_sweep(tmp_path_factory.mktemp("confirmed") / "toy", confirmed=FRESH)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The same sweep without a confirmation."""
-    return write_sweep(tmp_path_factory.mktemp("alone") / "toy", histories=False, evidence=False)
+    return bare_sweep(tmp_path_factory.mktemp("alone") / "toy")
 
 
 def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(alone):
@@ -109,7 +109,7 @@ def test_scores_intervals_and_optimism(confirmed):
     ],
 )
 def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict, said):
-    results = write_sweep(tmp_path / "toy", means=means, histories=False, evidence=False, confirmed=offsets)
+    results = bare_sweep(tmp_path / "toy", means=means, confirmed=offsets)
     assert _answer(results).data["confirmation"].verdict == verdict
     assert _answer(results).headline == said
     assert not any(text.startswith("No rho") for text in summary(results).answer.sentences)
@@ -136,7 +136,7 @@ def test_when_less_is_better_optimism_has_the_same_sign(tmp_path):
 
 
 def test_a_trial_that_was_lost_is_named(tmp_path):
-    results = write_sweep(tmp_path / "toy", histories=False, evidence=False, confirmed=FRESH)
+    results = bare_sweep(tmp_path / "toy", confirmed=FRESH)
     key = results.confirmed[1].key
     Driver(results.folder, results.plan).ended(results.confirmed[1], "diverged", reason="nan at 3")
     again = results_of(results.folder)
@@ -158,7 +158,7 @@ def test_mlflow_has_them_apart(confirmed):
 
 
 def test_opening_opens_them_too(tmp_path):
-    results = opened(write_sweep(tmp_path / "toy", histories=False, evidence=False, confirmed=FRESH))
+    results = opened(bare_sweep(tmp_path / "toy", confirmed=FRESH))
     assert results.opened
     assert len(results.confirmed) == 2 * len(FRESH)
 
@@ -173,7 +173,7 @@ def test_nonsense_is_refused_and_nothing_stored(alone, flags, said):
 
 def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
     failures = {(f"rho={rho:g}", seed): ("failed", "x") for rho in STEEP for seed in range(3)}
-    results = write_sweep(tmp_path / "toy", failures=failures, histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "toy", failures=failures)
     with pytest.raises(ConfigError, match="only a cell that has finished a trial"):
         operations.confirm("toy", Session(results.folder.parent))
 
@@ -200,7 +200,7 @@ def test_ranks_do_not_depend_on_lost_seeds():
 
 @pytest.fixture
 def interrupted(tmp_path):
-    whole = write_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: 0.2}, histories=False, evidence=False)
+    whole = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: 0.2})
     lost, path = whole.confirmed[-1].key, tmp_path / "toy" / "ledger.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not (lost in line and '"ended"' in line)))

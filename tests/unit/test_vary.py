@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.toys import METRIC, STEEP, rho_space, write_sweep
+from helpers.toys import METRIC, STEEP, bare_sweep, rho_space, write_sweep
 from helpers.trials import TASKS, config_of, learner_of, run, without_time
 
 from trainables.config import _CAME_LATER, _NOT_IDENTITY, FREE_SEEDS, canonical
@@ -193,7 +193,7 @@ def test_one_seed_of_a_source_is_no_estimate(tmp_path):
 
 
 def test_a_sweep_whose_seeds_change_everything_has_no_such_section(tmp_path):
-    results = write_sweep(tmp_path / "plain", evidence=False, histories=False)
+    results = bare_sweep(tmp_path / "plain")
     assert json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"] is None
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.toys import METRIC, Driver, plan_of, space_of, write_sweep
+from helpers.toys import METRIC, Driver, bare_sweep, plan_of, space_of
 
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob
@@ -93,7 +93,7 @@ def test_equal_settings_elsewhere_may_be_other_code(experiment, command_line):
 
 
 def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(experiment, command_line, tmp_path):
-    write_sweep(tmp_path / "sweeps" / "toy", dataset="glyphs", histories=False, evidence=False)
+    bare_sweep(tmp_path / "sweeps" / "toy", dataset="glyphs")
     theirs = experiment("theirs", data=("glyphs", "c0ffee"))
     options = ("--storage", tmp_path / "sweeps", *READ)
     code, out, _ = command_line("compare", "toy", theirs, *options)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from helpers.commands import whole_command
-from helpers.toys import write_sweep
+from helpers.toys import bare_sweep, write_sweep
 
 from tune_dml.cli.plan import _power
 from tune_dml.cli.skill import LOOP
@@ -33,7 +33,7 @@ def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(comman
 
 
 def test_a_difference_beyond_a_hundred_points_is_said_to_be_none(tmp_path: Path) -> None:
-    stored = write_sweep(tmp_path / "s", seeds=range(2), sd=2.0, histories=False, evidence=False)
+    stored = bare_sweep(tmp_path / "s", seeds=range(2), sd=2.0)
     power = _power(stored.plan, [stored])
     assert power.detectable > 100
     assert power.beyond_percent

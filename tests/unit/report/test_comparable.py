@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.toys import Driver, write_sweep
+from helpers.toys import Driver, bare_sweep, write_sweep
 from pages import read
 
 from trainables.errors import ConfigError
@@ -163,9 +163,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
 )
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
-    results = write_sweep(
-        tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, histories=False, evidence=False, sd=sd, seed_sd=0.1
-    )
+    results = bare_sweep(tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, sd=sd, seed_sd=0.1)
     data = json.loads(write_report(results, tmp_path / "report", margin=margin).verdicts.read_text())
     found = data["knobs"][0]["agreement"][0]
     assert found["verdict"] == verdict
@@ -191,7 +189,7 @@ def test_a_margin_that_means_nothing_is_refused(steep, margin):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return write_sweep(tmp_path_factory.mktemp("sd") / "s", histories=False, evidence=False)
+    return bare_sweep(tmp_path_factory.mktemp("sd") / "s")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +232,7 @@ def test_an_order_is_judged_by_the_given_spread(results, tmp_path, given, counts
 
 def test_our_own_deviation_stands_for_the_papers_where_it_is_larger_and_of_the_same_data(tmp_path):
     for dataset, words in (("glyphs", "run s.d. 0.5, assumed"), ("cars196", ", as ours")):
-        sweep = write_sweep(tmp_path / dataset, dataset=dataset, sd=2.0, histories=False, evidence=False)
+        sweep = bare_sweep(tmp_path / dataset, dataset=dataset, sd=2.0)
         assert any(words in verdict for verdict in summary(sweep).verdicts)
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, STEEP, rho_space, write_sweep
+from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml.report.several import (
@@ -22,7 +22,7 @@ from tune_dml.report.several import (
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
-    return write_sweep(tmp_path_factory.mktemp("a") / "half", histories=False, evidence=False)
+    return bare_sweep(tmp_path_factory.mktemp("a") / "half")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def lower(tmp_path_factory):
     means = {rho: mean - 5 for rho, mean in STEEP.items()}
     settings = {"regularizer.eta": 1.0}
     folder = tmp_path_factory.mktemp("b") / "lower"
-    return write_sweep(folder, means=means, cell_settings=settings, sd=0.6, histories=False, evidence=False)
+    return bare_sweep(folder, means=means, cell_settings=settings, sd=0.6)
 
 
 def test_what_differs_is_one_setting(half, lower):
@@ -65,7 +65,7 @@ def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
     ],
 )
 def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, options, reason):
-    other = write_sweep(tmp_path / "other", histories=False, evidence=False, **options)
+    other = bare_sweep(tmp_path / "other", **options)
     found = compare_sweeps([half, other])
     assert reason in found.refusals[0].reasons[0]
     assert not found.paired
@@ -92,7 +92,7 @@ def test_the_very_same_configuration_is_not_compared(half):
 
 def test_json_of_a_cell_without_numbers_has_null(tmp_path):
     failures = {("rho=0.9", seed): ("failed", "lost") for seed in (0, 1, 2)}
-    sweep = write_sweep(tmp_path / "lost", failures=failures, histories=False, evidence=False)
+    sweep = bare_sweep(tmp_path / "lost", failures=failures)
     rows = comparison_data(compare_sweeps([sweep, sweep]))["cells"]
     assert any(row["mean"] is None for row in rows)
     assert all(row["mean"] is None or math.isfinite(row["mean"]) for row in rows)
@@ -109,17 +109,13 @@ def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_pa
     assert rank_agreements(*compare_sweeps([half, other]).sweeps)[path].tau < -0.6
 
 
-def sweep(folder, **options):
-    return write_sweep(folder, histories=False, evidence=False, **options)
-
-
 @pytest.fixture(scope="module")
 def steep(tmp_path_factory):
-    return sweep(tmp_path_factory.mktemp("s") / "steep")
+    return bare_sweep(tmp_path_factory.mktemp("s") / "steep")
 
 
 def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
-    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", sd=0.3)]).transfers
+    found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", sd=0.3)]).transfers
     assert [(item.first, item.second) for item in found] == [("steep", "digits"), ("digits", "steep")]
     assert found[0].tau > 0.7
     assert 0 < found[0].low <= found[0].tau <= found[0].high == 1
@@ -129,20 +125,20 @@ def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
 
 def test_an_opposite_order_is_said_to_be_opposite(steep, tmp_path):
     means = dict(zip(STEEP, reversed(STEEP.values()), strict=True))
-    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
+    found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
     assert found.tau < -0.5
     assert found.high < 0.5
     assert found.lost.low > 0
 
 
 def test_a_flat_curve_leaves_the_order_open(steep, tmp_path):
-    found = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
+    found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
     assert found.low < -0.5
     assert found.high > 0.5
 
 
 def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
-    study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
+    study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
     assert "the noise of one of them is unknown" in study.transfers[0].refusal
     assert any("is unknown with one seed" in sentence for sentence in study_sentences(study))
     assert any("1 of 5 values has a mean so close" in sentence for sentence in study_sentences(study))
@@ -158,18 +154,18 @@ def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):
 
 def test_equal_means_are_called_equal(half, tmp_path):
     settings = {"regularizer.eta": 1.0}
-    alike = write_sweep(tmp_path / "alike", cell_settings=settings, histories=False, evidence=False)
+    alike = bare_sweep(tmp_path / "alike", cell_settings=settings)
     said = comparison_sentences(compare_sweeps([half, alike]))
     assert said == ("alike and half have equal means at all 6 shared points.",)
 
 
 def test_a_study_names_goals_that_differ(steep, tmp_path):
     with pytest.raises(ConfigError, match=r"recall_at_1 \(maximize\) of steep, but got 'val/recall_at_1 \(minimize\)'"):
-        analyse_study([steep, sweep(tmp_path / "other", space=rho_space(goal="minimize"))])
+        analyse_study([steep, bare_sweep(tmp_path / "other", space=rho_space(goal="minimize"))])
 
 
 def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
-    other = sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
+    other = bare_sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
     with pytest.raises(ConfigError, match=r"share a knob; those of steep are regularizer\.rho"):
         analyse_study([steep, other])
     with pytest.raises(ConfigError, match="a sweep may be named once, but got 'steep'"):
@@ -177,7 +173,7 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
 
 
 def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
-    study = analyse_study([steep, sweep(tmp_path / "again", means=FLAT, sd=0.4)])
+    study = analyse_study([steep, bare_sweep(tmp_path / "again", means=FLAT, sd=0.4)])
     write_study(study, tmp_path / "out")
     text = (tmp_path / "out" / "study.html").read_text()
     assert "steep: rho matters on glyphs" in text
@@ -185,7 +181,7 @@ def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
 
 
 def test_page_and_json_are_written(steep, tmp_path):
-    study = analyse_study([steep, sweep(tmp_path / "digits", dataset="digits")])
+    study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits")])
     page, body = write_study(study, tmp_path / "out")
     assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"
     html = page.read_text()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers.toys import METRIC, RHO, crossed, rho_space, write_sweep
+from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, write_sweep
 
 from tune_dml.record.results import Results
 from tune_dml.report import summary
@@ -29,16 +29,14 @@ def section(results, name):
 
 @pytest.fixture(scope="module")
 def one_knob(tmp_path_factory):
-    return write_sweep(tmp_path_factory.mktemp("one") / "toy", histories=False, evidence=False)
+    return bare_sweep(tmp_path_factory.mktemp("one") / "toy")
 
 
 @pytest.fixture(scope="module")
 def two_knobs(tmp_path_factory):
     space = rho_space(scientific=(RHO, MARGIN), published=())
     means = {point: 60.0 + 10 * point[0] for point in crossed((0.1, 0.5, 1.0), (0.1, 0.5))}
-    return write_sweep(
-        tmp_path_factory.mktemp("two") / "toy", space=space, means=means, histories=False, evidence=False
-    )
+    return bare_sweep(tmp_path_factory.mktemp("two") / "toy", space=space, means=means)
 
 
 def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_matter(one_knob):

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, RHO, crossed, rho_space, space_of, write_sweep
+from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
@@ -32,10 +32,7 @@ MEANS = {"SEC: B=6, rho=0.1": 74.0, "SEC: B=6, rho=1": 70.0, "SEC: B=9, rho=0.1"
 
 def written(folder, means=MEANS, seeds=range(6), sd=0.3, **options):
     space = space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3})
-    return write_sweep(
-        folder / "toy", space=space, means=means, seeds=tuple(seeds), sd=sd, dataset="digits", histories=False,
-        evidence=False, **options,
-    )  # fmt: skip
+    return bare_sweep(folder / "toy", space=space, means=means, seeds=tuple(seeds), sd=sd, dataset="digits", **options)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +143,7 @@ def test_a_report_of_arms_is_written_whole(results, tmp_path):
 
 
 def test_a_space_without_arms_is_not_asked_about_them(tmp_path):
-    analysis = analyse(write_sweep(tmp_path / "s", histories=False, evidence=False))
+    analysis = analyse(bare_sweep(tmp_path / "s"))
     assert section(analysis) is None
     assert [(arm.name, arm.baseline) for arm in analysis.arms] == [("no SEC", True), ("", False)]
     assert [knob.key for knob in analysis.knobs] == ["regularizer.rho"]
@@ -160,8 +157,7 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     off = Arm("no SEC", {"regularizer.name": "none"}, knobs=(), own_knobs=(rates,))
     space = rho_space(scientific=(rho,), nuisance=(rates,), baseline=off, published=())
     means = dict(zip(crossed((0.1, 1.0), (1e-3, 1e-2)), (70.0, 60.0, 60.0, 71.0), strict=True))
-    results = write_sweep(tmp_path / "s", space=space, means=means, seeds=tuple(range(6)), sd=0.2, histories=False,
-                          evidence=False)  # fmt: skip
+    results = bare_sweep(tmp_path / "s", space=space, means=means, seeds=tuple(range(6)), sd=0.2)
     analysis = analyse(results)
     off_cells = [cell for cell in analysis.cells if cell.cell.baseline]
     assert [cell.label for cell in off_cells] == ["no SEC: lr=0.001", "no SEC: lr=0.01"]
@@ -294,10 +290,7 @@ def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metri
     )
     space = space_of(SIZES, arms=arms, baseline="Triplet", fixed={"batch.instances_per_class": 3}, published=(table,))
     means = {"Triplet": 60.0, "Triplet+L2-reg": 70.0, "Triplet+SEC": 65.0}
-    results = write_sweep(
-        tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits", histories=False,
-        evidence=False,
-    )  # fmt: skip
+    results = bare_sweep(tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits")
     nmi = {name: 80.0 + place for place, name in enumerate(means)}
     trials = tuple(
         replace(trial, metrics={**trial.metrics, "val/nmi": nmi[trial.cell.label]}) for trial in results.trials

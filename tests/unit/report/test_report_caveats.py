@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
+from helpers.toys import ETA, RHO, STEEP, bare_sweep, crossed, rho_space, write_sweep
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.programs.command import Program
@@ -20,7 +20,7 @@ METRIC = "val/recall_at_1"
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("caveats") / "toy"
-    return write_sweep(folder, space=rho_space(published=()), sd=0.1, histories=False, evidence=False)
+    return bare_sweep(folder, space=rho_space(published=()), sd=0.1)
 
 
 def with_floors(results, pixels, untrained=10.0):
@@ -156,9 +156,7 @@ def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeyp
 def test_collapsed_trials_are_in_the_answer(tmp_path):
     labels = [f"rho={rho:g}" for rho in STEEP][:2]
     lost = {(label, seed): ("diverged", "the embeddings collapsed by the end") for label in labels for seed in range(2)}
-    results = write_sweep(
-        tmp_path / "toy", space=rho_space(published=()), failures=lost, histories=False, evidence=False
-    )
+    results = bare_sweep(tmp_path / "toy", space=rho_space(published=()), failures=lost)
     sentence = next(s for s in summary(results).answer.sentences if "collapsed" in s)
     assert sentence.startswith(
         f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({labels[0]}: 2 of "

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from helpers.toys import write_sweep
+from helpers.toys import bare_sweep
 from pages import by_id, read
 
 from tune_dml.report import seed_table, summary, write_report
@@ -119,7 +119,7 @@ def test_json_is_what_its_published_schema_says(steep, broken):
 @pytest.mark.slow
 def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
     assert {path.suffix for path in steep.files.figures} == {".svg"}
-    few = write_sweep(tmp_path / "few", histories=False, evidence=False)
+    few = bare_sweep(tmp_path / "few")
     files = write_report(few, tmp_path / "report", forms=("pdf", "png"))
     drawn = {path.stem for path in files.figures if path.suffix == ".svg"}
     for form, magic in ((".pdf", b"%PDF"), (".png", b"\x89PNG")):
@@ -174,7 +174,7 @@ def test_seed_table_keeps_cells_with_a_lost_seed_and_names_those_that_lost_all(b
     assert table.excluded == ()
     assert table.counts == (3, 3, 2, 3, 2, 1)
     failures = {("rho=1", seed): ("diverged", "loss is nan") for seed in range(3)}
-    table = seed_table(write_sweep(tmp_path / "s", failures=failures, histories=False, evidence=False))
+    table = seed_table(bare_sweep(tmp_path / "s", failures=failures))
     assert table.labels[-1] == "rho=0.9"
     (lost,) = table.excluded
     assert (lost.label, lost.reason.count("diverged: loss is nan")) == ("rho=1", 3)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.toys import space_of, write_sweep
+from helpers.toys import bare_sweep, space_of
 
 from search_spaces import sec_losses, sec_optimizer
 from trainables.errors import ConfigError
@@ -29,8 +29,7 @@ def arms():
 
 def sweep(folder, means=MEANS, seeds=5, sd=0.3, **fields):
     space = space_of(arms=tuple(arms()), **{"gain_differences": (("A+SEC", "B+SEC"),), **fields})
-    return write_sweep(folder / "toy", space=space, means=means, seeds=tuple(range(seeds)), sd=sd, dataset="digits",
-                       histories=False, evidence=False)  # fmt: skip
+    return bare_sweep(folder / "toy", space=space, means=means, seeds=tuple(range(seeds)), sd=sd, dataset="digits")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -105,22 +104,14 @@ def test_methods_that_add_nothing_by_name_are_counted_as_methods(tmp_path, means
         *(Arm(x, {"loss.margin": m}, against=("A",)) for x, m in (("B", 0.2), ("C", 0.3))),
     )
     means = dict(zip("ABC", means, strict=True))
-    results = write_sweep(
-        tmp_path / "toy",
-        space=space_of(arms=three),
-        means=means,
-        sd=3.0,
-        dataset="digits",
-        histories=False,
-        evidence=False,
-    )
+    results = bare_sweep(tmp_path / "toy", space=space_of(arms=three), means=means, sd=3.0, dataset="digits")
     assert found(results)[1].headline.startswith(said)
 
 
 def test_a_space_without_contrasts_is_not_asked(tmp_path):
     plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
     space = space_of(arms=plain)
-    results = write_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits", histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits")
     assert found(results)[1] is None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, METRIC, RHO, STEEP, Driver, crossed, opened, rho_space, write_sweep
+from helpers.toys import ETA, FLAT, METRIC, RHO, STEEP, Driver, bare_sweep, crossed, opened, rho_space, write_sweep
 from pages import by_id, read
 from written import FAILURES
 
@@ -185,7 +185,7 @@ def captions(written):
 
 
 def test_trials_that_end_after_the_opening_are_counted(tmp_path):
-    results = opened(write_sweep(tmp_path / "sec_rho", histories=False, evidence=False, missing=[("rho=0.5", 2)]))
+    results = opened(bare_sweep(tmp_path / "sec_rho", missing=[("rho=0.5", 2)]))
     trial = next(trial for trial in results.trials if trial.status == "missing")
     Driver(results.folder, results.plan).event("ended", trial.key, status="finished", metrics={METRIC: 60.0}, step=400)
     files = write_report(results_of(results.folder), tmp_path / "report")
@@ -238,7 +238,7 @@ def test_the_published_curve_stands_beside_ours(steep):
 
 
 def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tmp_path):
-    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s")
     trials = tuple(
         replace(trial, metrics={**trial.metrics, "val/nmi": 0.5 * trial.metrics[METRIC]}) for trial in results.trials
     )
@@ -259,7 +259,7 @@ def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tm
 @pytest.mark.parametrize(("weights", "said"), [(None, True), ("bn_inception-52deb4733.pth", False)])
 def test_starting_from_random_weights_is_a_reason(tmp_path, weights, said):
     settings = {"model.backbone": "bn_inception", "model.embedding_dim": 512, "model.weights": weights}
-    results = write_sweep(tmp_path / "s", cell_settings=settings, histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s", cell_settings=settings)
     section = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "agreement-regularizer-rho").text
     assert ("other initial weights: none, not bn_inception-52deb4733.pth" in section) is said
     assert "other backbone" not in section

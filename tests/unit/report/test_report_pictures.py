@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.toys import FLAT, STEEP, rho_space, write_sweep
+from helpers.toys import FLAT, STEEP, bare_sweep, rho_space, write_sweep
 from pages import by_id, read
 from PIL import Image
 from written import FAILURES
@@ -189,7 +189,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
 
 
 def test_a_page_has_no_section_of_what_no_trial_stored(tmp_path):
-    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s")
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert not {"norms", "sheets"} & {item.attributes.get("id") for item in page.every()}
     said = by_id(page, "training-regularizer-rho").text

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
+from helpers.toys import ETA, RHO, STEEP, bare_sweep, crossed, rho_space, write_sweep
 from pages import by_id, read
 
 from trainables.errors import ConfigError
@@ -72,7 +72,7 @@ def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypa
         install(tmp_path, monkeypatch, "seeds = toy_questions:seeds\ndoubled = toy_questions:doubled")
     else:
         add_file(tmp_path, monkeypatch)
-    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s")
     files = write_report(results, tmp_path / "report")
 
     page = read(files.html.read_text())
@@ -109,7 +109,7 @@ def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
     add_file(tmp_path, monkeypatch)
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    results = write_sweep(tmp_path / "s", space=space, means=means, histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s", space=space, means=means)
     files = write_report(results, tmp_path / "report")
     knobs = json.loads(files.verdicts.read_text())["knobs"]
     assert [(knob["path"], knob["doubled"]) for knob in knobs] == [("regularizer.rho", 10), ("regularizer.eta", None)]

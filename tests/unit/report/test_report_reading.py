@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.toys import ETA, METRIC, RHO, crossed, rho_space, space_of, write_sweep
+from helpers.toys import ETA, METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
@@ -75,7 +75,7 @@ def test_the_knob_that_moves_more_comes_first(tmp_path):
     (288, 0.5, 40, False), (36, 0.6, 40, True), (36, None, 50, True), (288, None, 90, True), (36, 0.1, 40, False),
 ])  # fmt: skip
 def test_a_step_is_worth_its_cost_in_proportion_to_the_sweep(tmp_path, trials, chance, urgency, worth):
-    results = write_sweep(tmp_path / "toy", histories=False, evidence=False)  # 18 trials
+    results = bare_sweep(tmp_path / "toy")  # 18 trials
     assert Step("tune-dml extend toy", "it", trials, urgency, chance).is_worth_it(results) is worth
 
 
@@ -120,9 +120,7 @@ def shapes_of(canvas):
 def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentence(tmp_path):
     """The average over the other knob keeps the seed's other trials: the whole seed was dropped from the line alone."""
     space = rho_space(scientific=(RHO, ETA), published=())
-    results = write_sweep(
-        tmp_path / "s", space=space, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0, histories=False, evidence=False
-    )
+    results = bare_sweep(tmp_path / "s", space=space, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
     analysis = analyse(results)
     knob = next(knob for knob in analysis.knobs if knob.path == RHO.path)
     line = means_of(drawn(analysis, knob))
@@ -133,9 +131,7 @@ def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentenc
 
 @pytest.mark.parametrize(("sd", "heads"), [(0.1, False), (30.0, True)])
 def test_an_interval_that_goes_on_beyond_the_frame_ends_in_an_arrowhead(tmp_path, sd, heads):
-    results = write_sweep(
-        tmp_path / "s", seeds=(0, 1), sd=sd, space=rho_space(published=()), histories=False, evidence=False
-    )
+    results = bare_sweep(tmp_path / "s", seeds=(0, 1), sd=sd, space=rho_space(published=()))
     analysis = analyse(results)
     shapes = shapes_of(drawn(analysis, analysis.knobs[0]))
     assert ("triangle" in shapes, "down" in shapes) == (heads, heads)

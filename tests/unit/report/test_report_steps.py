@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.commands import whole_command
-from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, crossed, rho_space, space_of, write_sweep
+from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
@@ -58,7 +58,7 @@ SWEEPS = {
 
 
 def written(folder, name, **more):
-    return write_sweep(folder / "my_sweep", histories=False, evidence=False, **SWEEPS[name], **more)
+    return bare_sweep(folder / "my_sweep", **SWEEPS[name], **more)
 
 
 def _every_step(results):
@@ -134,7 +134,7 @@ def test_the_sentence_names_what_the_chance_is_of(tmp_path):
     assert re.fullmatch(r"It would show whether rho matters with a chance of about \d\d%\.", step.sentence)
     means = {**FLAT, 0.01: 71.0}
     failures = {("rho=1", seed): ("diverged", "nan") for seed in range(3)}
-    lost = write_sweep(tmp_path / "b", means=means, sd=0.8, failures=failures, histories=False, evidence=False)
+    lost = bare_sweep(tmp_path / "b", means=means, sd=0.8, failures=failures)
     (step,) = [step for step in _every_step(lost) if "matters" in step.settles]
     assert step.settles == "that rho matters"
     winner = summary(written(tmp_path / "c", "hopeless with a winner")).answer.step

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
+from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, rho_space, space_of, write_sweep
 from judging import diverged, judged
 from pages import by_id, read
 
@@ -294,7 +294,7 @@ def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None
 
 
 def test_looks_on_record_leave_less_for_this_one(tmp_path):
-    results = write_sweep(tmp_path / "s", seeds=range(8), histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s", seeds=range(8))
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
     results = replace(results, looks=earlier)
     analysis = analyse(results)
@@ -305,7 +305,7 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
 
 
 def test_no_command_is_advised_that_would_be_refused(tmp_path):
-    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=0.3, histories=False, evidence=False)
+    results = bare_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=0.3)
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
@@ -358,7 +358,7 @@ def of_queries(results: Results, queries: float) -> Results:
 )
 def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Path, means: dict[float, float]) -> None:
     alike = {"means": means, "baseline": 62.5, "sd": 0.0, "seed_sd": 0.0}
-    results = write_sweep(tmp_path / "s", histories=False, evidence=False, **alike)
+    results = bare_sweep(tmp_path / "s", **alike)
     certain, few = (analyse(of_queries(results, queries)) for queries in (1e9, 8))
     assert certain.knobs[0].sensitivity.verdict != "undecided"
     assert few.knobs[0].sensitivity.verdict == "undecided"
