@@ -76,12 +76,18 @@ def _working_directories(tmp_path_factory):
     return (base / str(number) for number in itertools.count())
 
 
-@pytest.fixture(autouse=True)
-def _own_working_directory(_working_directories, monkeypatch):
-    """Every test runs in an empty folder: sweeps and mlflow.db go there."""
+@pytest.fixture
+def tmp_path(_working_directories) -> Path:
+    """An empty folder for this test."""
     folder = next(_working_directories)
     folder.mkdir()
-    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_working_directory(tmp_path, monkeypatch):
+    """Every test runs in its `tmp_path`: sweeps and mlflow.db go there."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")

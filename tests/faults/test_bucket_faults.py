@@ -22,8 +22,7 @@ HIDDEN = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 
 
 @pytest.fixture
-def begin(tmp_path, monkeypatch, cache_dir, store):
-    monkeypatch.chdir(tmp_path)
+def begin(tmp_path, cache_dir, store):
     runs = []
 
     def start(verb="sweep", **values):
@@ -166,10 +165,7 @@ def submit(cluster, store, tmp_path, cache_dir, *words):
     return Running(["logs", cluster.http, "toy", "--follow"], cluster.storage / "toy", cluster.environment)
 
 
-def test_a_node_dies_in_a_cluster_without_shared_folder(
-    apart, store, tmp_path, monkeypatch, cache_dir, undisturbed, found
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_node_dies_in_a_cluster_without_shared_folder(apart, store, tmp_path, cache_dir, undisturbed, found):
     asked = ["submit", apart.http, "--", "doctor", "--cache-dir", cache_dir]
     without = apart.run(*asked, "--storage", apart.storage, cwd=tmp_path)
     assert "Mount one file system" in without.stdout
@@ -188,8 +184,7 @@ def test_a_node_dies_in_a_cluster_without_shared_folder(
     found("nodes that share only a bucket: kill -9 of one of two (submitted)", outcome(sweep.folder, since))
 
 
-def test_two_workers_of_a_trial_without_shared_folder(apart, store, tmp_path, monkeypatch, cache_dir, found):
-    monkeypatch.chdir(tmp_path)
+def test_two_workers_of_a_trial_without_shared_folder(apart, store, tmp_path, cache_dir, found):
     words = [sweep_file(values=(0.1, 0.5), steps=60), "--workers", "2"]
     sweep = submit(apart, store, tmp_path, cache_dir, *words)
     sweep.wait_until(lambda: bool(checkpoints(store)))

@@ -11,8 +11,7 @@ HOURS = 0.004
 
 
 @pytest.mark.slow
-def test_a_sweep_that_spent_its_hours_writes_its_report_and_resumes(tmp_path, monkeypatch, cache_dir, found):
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_that_spent_its_hours_writes_its_report_and_resumes(tmp_path, cache_dir, found):
     common = [sweep_file(steps=STEPS), "--cache-dir", cache_dir]
     quiet = Running(["sweep", *common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     assert quiet.end() == 0, quiet.read_output()

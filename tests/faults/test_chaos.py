@@ -75,8 +75,7 @@ def injected_failures(since):
 
 @pytest.mark.slow
 @pytest.mark.timeout((1 + 2 * MOST) * LIMIT)
-def test_kills_and_failing_calls_do_not_change_the_table(tmp_path, monkeypatch, cache_dir, found):
-    monkeypatch.chdir(tmp_path)
+def test_kills_and_failing_calls_do_not_change_the_table(tmp_path, cache_dir, found):
     file = sweep_file(values(TRIALS), steps=STEPS, every=EVERY)
     common = ["sweep", file, "--cache-dir", cache_dir, "--stall-limit", "60"]
     quiet = Running([*common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")

@@ -62,8 +62,7 @@ def without_clock(row):
 
 
 @pytest.mark.slow
-def test_three_drained_nodes_do_not_change_a_trial(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_three_drained_nodes_do_not_change_a_trial(tmp_path, cache_dir):
     Path("toy.yaml").write_text(SWEEP)
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
         cluster.add_worker(cpus=2, has_project=True)

@@ -63,8 +63,7 @@ SECOND = {"RAY_enable_autoscaler_v2": "1", "RAY_NODE_TYPE_NAME": "ray.head.defau
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [{}, SECOND], ids=["first", "second"])
-def test_a_sweep_starts_on_a_cluster_without_nodes(tmp_path, monkeypatch, cache_dir, version):
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_starts_on_a_cluster_without_nodes(tmp_path, cache_dir, version):
     if subprocess.run([*WITHIN, "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces of its own need the right to make them")
     home = tmp_path / "home"
@@ -95,9 +94,8 @@ def test_a_sweep_starts_on_a_cluster_without_nodes(tmp_path, monkeypatch, cache_
 
 
 @pytest.mark.slow
-def test_a_node_that_joins_trains_trials_of_the_running_sweep(tmp_path, monkeypatch, cache_dir):
+def test_a_node_that_joins_trains_trials_of_the_running_sweep(tmp_path, cache_dir):
     """As on an on-premise cluster whose nodes the head starts one after another."""
-    monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         cluster.add_worker(has_project=True)
         cluster.wait_for(2)

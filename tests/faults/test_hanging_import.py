@@ -23,8 +23,7 @@ if in_ray and in_ray.global_worker.mode == in_ray.WORKER_MODE:
 """
 
 
-def test_a_hanging_import_ends_within_the_start_limit(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_a_hanging_import_ends_within_the_start_limit(tmp_path, cache_dir):
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss + HANGS_ONCE)
     file = Path(sweep_file((0.1, 0.5), steps=40))

@@ -74,8 +74,7 @@ def test_a_lost_worker_changes_no_number_of_its_group(ray_session, new_database,
 
 
 @pytest.mark.slow
-def test_a_killed_driver_continues_with_unfinished_trials(tmp_path, monkeypatch, cache_dir, found):
-    monkeypatch.chdir(tmp_path)
+def test_a_killed_driver_continues_with_unfinished_trials(tmp_path, cache_dir, found):
     words = ["sweep", sweep_file(40), "--cache-dir", cache_dir, "--name"]
     undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
     assert undisturbed.end() == 0, undisturbed.read_output()

@@ -39,8 +39,7 @@ def begin(place, cache_dir, *words, **environment):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def run(tmp_path, cache_dir):
     runs = []
 
     def start(*words, **environment):
@@ -129,9 +128,8 @@ fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 120, traini
 """
 
 
-def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, monkeypatch, cache_dir, found):
+def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, cache_dir, found):
     """A recorded proposal without a trial is neither repeated nor replaced."""
-    monkeypatch.chdir(tmp_path)
     Path("search.yaml").write_text(SEARCH)
     words = ["sweep", "search.yaml", "--cache-dir", cache_dir, "--name"]
     undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
@@ -257,8 +255,7 @@ IN_A_GROUP = {
 
 
 @pytest.mark.parametrize("victim", IN_A_GROUP)
-def test_a_group_of_workers_continues(tmp_path, monkeypatch, cache_dir, found, victim):
-    monkeypatch.chdir(tmp_path)
+def test_a_group_of_workers_continues(tmp_path, cache_dir, found, victim):
     words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
@@ -271,9 +268,8 @@ def test_a_group_of_workers_continues(tmp_path, monkeypatch, cache_dir, found, v
     found(f"kill -9 of {victim} (two trials, engine train)", outcome(sweep.folder, since))
 
 
-def test_workers_lost_at_their_start_free_their_placement_group(tmp_path, monkeypatch, cache_dir, found):
+def test_workers_lost_at_their_start_free_their_placement_group(tmp_path, cache_dir, found):
     """Ray Train knows a placement group only after its workers started; a leaked one would block the next group."""
-    monkeypatch.chdir(tmp_path)
     words = ["sweep", sweep_file((0.1, 0.5), steps=40), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: sweep.find("ray::RayTrainWorker"))
@@ -333,9 +329,8 @@ def _figures(file):
     return {name: int(number) for name, number, *_ in words}
 
 
-def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, monkeypatch, cache_dir, found):
+def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, cache_dir, found):
     """Ray kills trials near its memory limit, here 5 GB above the present use."""
-    monkeypatch.chdir(tmp_path)
     words = [
         "sweep",
         sweep_file((0.1, 0.5), steps=1200, every=100),

@@ -43,9 +43,8 @@ fixed: {{training.steps: 40, training.eval_every: 20}}
 ARMS = ["triplet: {loss.name: triplet}", "leaving: {loss.name: leaving}"]
 
 
-def test_global_state_of_a_method_does_not_reach_other_trials(tmp_path, monkeypatch, cache_dir):
+def test_global_state_of_a_method_does_not_reach_other_trials(tmp_path, cache_dir):
     """Run the trials in one slot and in both orders; their numbers must not depend on it."""
-    monkeypatch.chdir(tmp_path)
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "leaving = own_loss:LeavingLoss", own_loss=loss + LEAVES)
     found = []
@@ -61,9 +60,8 @@ def test_global_state_of_a_method_does_not_reach_other_trials(tmp_path, monkeypa
     assert found[0] == found[1]
 
 
-def test_a_method_edited_before_resume_is_reported(tmp_path, monkeypatch, cache_dir):
+def test_a_method_edited_before_resume_is_reported(tmp_path, cache_dir):
     """Otherwise one curve would silently mix two versions of a method."""
-    monkeypatch.chdir(tmp_path)
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
     write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss)
     Path("own.yaml").write_text(SWEEP.format(arms="own: {loss.name: toy_margin}, triplet: {loss.name: triplet}"))

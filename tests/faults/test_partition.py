@@ -34,9 +34,8 @@ def network():
 
 
 @pytest.mark.slow
-def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, monkeypatch, cache_dir, found):
+def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, cache_dir, found):
     """Both sides still write to the storage; the restarted and the disconnected trial must write equal bytes."""
-    monkeypatch.chdir(tmp_path)
     words = [sweep_file((0.1, 0.5, 0.9), steps=400), "--cache-dir", cache_dir]
     quiet = Running(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     assert quiet.end() == 0, quiet.read_output()
@@ -72,9 +71,8 @@ shift 2 && exec "$@"
 
 
 @pytest.mark.slow
-def test_workers_connect_if_every_host_name_resolves_to_loopback(network, tmp_path, monkeypatch, cache_dir):
+def test_workers_connect_if_every_host_name_resolves_to_loopback(network, tmp_path, cache_dir):
     """Debian and Ubuntu map the host name to 127.0.1.1, which gloo uses by default."""
-    monkeypatch.chdir(tmp_path)
     named = ["unshare", "--mount", "--uts", "bash", "-euc", NAMES, "bash"]
     with Cluster(tmp_path / "cluster", workers=0, host=HEAD) as cluster:
         cluster.add_worker(f"--node-ip-address={HEAD}", within=[*named, "one", str(tmp_path)])

@@ -32,7 +32,6 @@ def holding(folder):
 @pytest.mark.slow
 def test_no_file_of_a_sweep_has_a_secret(tmp_path, monkeypatch, cache_dir, store):
     """Secrets: a token in the remote's address, a password in an uncommitted change, credentials of a bucket."""
-    monkeypatch.chdir(tmp_path)
     place = tmp_path / "project"
     place.mkdir()
     monkeypatch.chdir(place)

@@ -161,9 +161,8 @@ def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, 
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, monkeypatch, undisturbed, cache_dir):
+def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, undisturbed, cache_dir):
     """Tune writes a file before the first trial."""
-    monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
     sweep.stop()
@@ -188,7 +187,6 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", tmp_path / "sweeps"]
     words += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
-    monkeypatch.chdir(tmp_path)
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
     since = time.time()
@@ -199,9 +197,8 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
 
 
 @pytest.mark.slow
-def test_storage_that_disappears_is_waited_for(tmp_path, monkeypatch, undisturbed, found, cache_dir):
+def test_storage_that_disappears_is_waited_for(tmp_path, undisturbed, found, cache_dir):
     """An empty folder takes its place, as below a mount; no new sweep may start in it."""
-    monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
     place, away = tmp_path / "sweeps", tmp_path / "away"
@@ -220,10 +217,7 @@ def test_storage_that_disappears_is_waited_for(tmp_path, monkeypatch, undisturbe
 
 
 @pytest.mark.slow
-def test_read_only_storage_is_refused_before_the_start(
-    small_disk, tmp_path, monkeypatch, undisturbed, found, cache_dir
-):
-    monkeypatch.chdir(tmp_path)
+def test_read_only_storage_is_refused_before_the_start(small_disk, tmp_path, undisturbed, found, cache_dir):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
     refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
@@ -239,9 +233,8 @@ def test_read_only_storage_is_refused_before_the_start(
 
 
 @pytest.mark.slow
-def test_a_full_cache_disk_is_refused_before_the_start(small_disk, tmp_path, monkeypatch, undisturbed, found):
+def test_a_full_cache_disk_is_refused_before_the_start(small_disk, tmp_path, undisturbed, found):
     """The cache can be moved, so the sweep does not wait for this disk, and keeps 64 MB of it free."""
-    monkeypatch.chdir(tmp_path)
     fill(small_disk)
     refused = begin(tmp_path, small_disk / "cache")
     assert refused.end() == 1
@@ -271,9 +264,8 @@ def test_a_full_disk_keeps_the_old_report_and_is_reported(small_disk, command_li
 
 
 @pytest.mark.slow
-def test_a_clock_that_jumps_back_a_day(tmp_path, monkeypatch, undisturbed, found, cache_dir):
+def test_a_clock_that_jumps_back_a_day(tmp_path, undisturbed, found, cache_dir):
     """Events written before the jump have times in the future."""
-    monkeypatch.chdir(tmp_path)
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
     os.kill(sweep.driver, signal.SIGSTOP)

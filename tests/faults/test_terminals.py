@@ -20,8 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def words(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def words(cache_dir):
     return ["sweep", sweep_file(), "--name", "toy", "--cache-dir", str(cache_dir)]
 
 

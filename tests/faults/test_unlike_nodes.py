@@ -45,8 +45,7 @@ def say_so(reasons, lacks=NO_PROJECT):
     return [f"does not have what {lacks}" in reason for reason in reasons] == [True, True]
 
 
-def test_nodes_without_the_project_are_named_before_and_during_a_sweep(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_nodes_without_the_project_are_named_before_and_during_a_sweep(tmp_path, cache_dir):
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         flags = ["--address", cluster.address, "--cache-dir", cache_dir]
         sweep, reasons = ends_on_a_late_node(cluster, 1, flags)
@@ -66,17 +65,15 @@ def test_nodes_without_the_project_are_named_before_and_during_a_sweep(tmp_path,
         assert not (tmp_path / "sweeps" / "other").exists()
 
 
-def test_workers_on_a_late_node_without_the_project_fail_with_a_reason(tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_workers_on_a_late_node_without_the_project_fail_with_a_reason(tmp_path, cache_dir):
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
         flags = ["--workers", "2", "--max-concurrent", "1", "--address", cluster.address, "--cache-dir", cache_dir]
         _, reasons = ends_on_a_late_node(cluster, 2, flags)
     assert say_so(reasons)
 
 
-def test_a_late_node_without_ray_tunes_imports_is_named(tmp_path, monkeypatch, cache_dir):
+def test_a_late_node_without_ray_tunes_imports_is_named(tmp_path, cache_dir):
     """No trial process can start there to report it."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "lacks").mkdir()
     (tmp_path / "lacks" / "sitecustomize.py").write_text(BARE + WITHOUT_PANDAS)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:

@@ -63,9 +63,8 @@ fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freez
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """Where sweeps are run."""
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

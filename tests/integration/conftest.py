@@ -68,9 +68,8 @@ def a_copy(two_sweeps, tmp_path_factory):
 
 
 @pytest.fixture
-def refused(command_line, tmp_path, monkeypatch, cache_dir):
+def refused(command_line, cache_dir):
     """Call it with options of `sweep sec_rho` and what must be said of them: nothing may be stored."""
-    monkeypatch.chdir(tmp_path)
 
     def check(words, message):
         code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)

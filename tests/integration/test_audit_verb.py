@@ -6,9 +6,8 @@ import pytest
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch, new_database):
+def config(tmp_path, new_database):
     new_database(tmp_path)
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(
         "{data.name: digits, training: {steps: 10, eval_every: 10}, model.embedding_dim: 2, optim: {beta2: 0.99, eps: 1.0e-7}}"
     )

@@ -51,8 +51,7 @@ def test_methods_list_knobs_with_defaults(tune_dml):
     assert rows["sec"]["knobs"] == {"regularizer.rho": 1.0}
 
 
-def test_plan_touches_nothing(tune_dml, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_plan_touches_nothing(tune_dml, tmp_path):
     code, out, _ = tune_dml("plan", "sec_rho", "--dataset", "digits", "--json")
     seen = json.loads(out)
     assert code == 0
@@ -195,8 +194,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, monkeypatch, case):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, case):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     arguments, words = WRONG[case]

@@ -262,9 +262,8 @@ def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, cache_dir):
+def run(tmp_path, cache_dir):
     """A sweep on a cluster whose one worker has two CPUs and a GPU; what it said."""
-    monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         cluster.add_worker(cpus=2, gpus=1, has_project=True)
         cluster.wait_for(2)

@@ -75,8 +75,7 @@ def test_bad_input_is_one_message_and_stores_nothing(refused, words, message):
     refused(words, message)
 
 
-def test_one_value_is_refused(command_line, tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_one_value_is_refused(command_line, cache_dir):
     Path("one.yaml").write_text(
         "method: grid\nparameters: {loss.margin: {values: [0.2]}}\ndataset: digits\n"
         "baseline: {label: no margin, settings: {loss.margin: 0.0}}\n"

@@ -179,9 +179,8 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     ],
     ids=str,
 )
-def test_a_wrong_token_is_mended_where_it_came_from(home, tmp_path, monkeypatch, variables, told):
+def test_a_wrong_token_is_mended_where_it_came_from(home, monkeypatch, variables, told):
     """Copying the head's token into the home folder changes nothing where a variable names another, or none is shown."""
-    monkeypatch.chdir(tmp_path)
     Path("another").write_text("another")
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)

@@ -172,8 +172,7 @@ def test_a_job_is_named_once():
     assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
 
 
-def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path):
     client, words = Client(), ["sweep", "mine.yaml", "--name", "a"]
 
     def send(text, *words):
@@ -321,8 +320,7 @@ def test_what_is_advised_names_the_modules_that_travel():
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
 
 
-def test_a_sweep_is_named_as_it_would_be_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_is_named_as_it_would_be_here(tmp_path):
     text = "name: told\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n"
     (tmp_path / "mine.yaml").write_text(text)
     assert read_command(["sweep", "mine.yaml", "--storage", "/s"]).sweep == "told"

@@ -142,9 +142,8 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
 
 
 @pytest.mark.parametrize(("storage", "says"), [("sweeps", "status toy`"), ("my sweeps", "status toy --storage '")])
-def test_a_second_writer_is_told_where_to_look(tmp_path, monkeypatch, storage, says):
+def test_a_second_writer_is_told_where_to_look(tmp_path, storage, says):
     """Who has read it on a cluster has another working directory."""
-    monkeypatch.chdir(tmp_path)
     with Ledger(tmp_path / storage / "toy"), pytest.raises(ConfigError) as told, Ledger(tmp_path / storage / "toy"):
         pytest.fail("opened")
     assert f"Follow it with `tune-dml {says}" in str(told.value)

@@ -142,7 +142,6 @@ def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
         (tmp_path / "own").rmdir()
         return TrialEnd("finished")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "report", lambda message: None)
     monkeypatch.setattr(trials, "run_trial", leave)
     runtime = trials.TrialRuntime(tmp_path, tmp_path, Resources())

@@ -121,7 +121,6 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
         ran.append((words, options["cwd"]))
         return generate_results.subprocess.CompletedProcess(words, 3)
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(generate_results.subprocess, "run", command)
     monkeypatch.setattr(generate_results, "store_result", lambda sweep, study: kept.append(sweep))
     generate_results.run(generate_results.Study("sec_eta"), Path("studies"))

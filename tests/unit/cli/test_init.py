@@ -39,8 +39,7 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 
-def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, cache_dir):
     write_pictures(tmp_path / "few", 8)
     next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
     code, _, err = command_line("init", "few", "--no-probe")
@@ -51,15 +50,13 @@ def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_lin
 
 
 @pytest.mark.parametrize("classes", [7, 8, 12, 13])
-def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
-    monkeypatch.chdir(tmp_path)
+def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, classes):
     write_pictures(tmp_path / "few", classes)
     assert command_line("init", "few", "--no-probe")[0] == 0
     prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
 
 
-def test_classes_of_two_pictures_get_batches_of_two_a_class(command_line, cache_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_classes_of_two_pictures_get_batches_of_two_a_class(command_line, cache_dir, tmp_path):
     write_pictures(tmp_path / "pairs", 8, each=2)
     assert command_line("init", "pairs", "--no-probe")[0] == 0
     checked = prepare(Request("pairs.yaml"), cache_dir=cache_dir)
@@ -67,8 +64,7 @@ def test_classes_of_two_pictures_get_batches_of_two_a_class(command_line, cache_
     assert not [note for note in checked.notes if "at batch.instances_per_class" in note]
 
 
-def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path):
     write_pictures(tmp_path / "few", 6)
     code, _, err = command_line("init", "few", "--no-probe")
     assert (code, "training needs at least 2 classes" in err) == (1, True)
@@ -76,7 +72,6 @@ def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command
 
 
 def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_line, tmp_path, monkeypatch, cache_dir):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(trial_length, "FIRST", 2)
     monkeypatch.setattr(trial_length, "_MOST_DOUBLINGS", 2)
     write_pictures(tmp_path / "few", 8)
@@ -103,8 +98,7 @@ def test_training_has_settled_where_half_as_many_steps_cost_less_than_a_point(va
 
 
 @pytest.mark.parametrize("name", ["2024", 'my #1: it\'s a "test"'])
-def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(command_line, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
+def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(command_line, tmp_path, name):
     write_pictures(tmp_path / name, 8)
     next((tmp_path / name).rglob("*.png")).write_bytes(b"")
     code, out, _ = command_line("init", name, "--no-probe", "--skip-corrupt", "-o", "out.yaml")
@@ -117,8 +111,7 @@ def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(comm
     assert "data.skip_corrupt=true" in words
 
 
-def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path):
     write_pictures(tmp_path / "few", 8)
     (tmp_path / "my sweeps").mkdir()
     assert (

@@ -28,7 +28,6 @@ def drivers(tmp_path, monkeypatch):
     folder = tmp_path / "sweeps" / "toy"
     folder.mkdir(parents=True)
     plan_of(Knob("loss.margin", Grid((0.1, 0.2)))).save(folder / "plan.json")
-    monkeypatch.chdir(tmp_path)
     seen = []
 
     class Driver:

@@ -106,7 +106,6 @@ def test_pooled_features_are_what_the_network_computes(tmp_path, views, more):
 def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(
     tmp_path, monkeypatch, ray_session, new_database, command_line
 ):
-    monkeypatch.chdir(tmp_path)
     new_database(tmp_path)
     root = stored(tmp_path / "f")
     fixed = {name: value for name, value in HEAD.items() if not name.startswith("data.name")}

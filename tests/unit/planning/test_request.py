@@ -73,9 +73,8 @@ WRONG = {
 }
 
 
-def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path, monkeypatch):
+def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path):
     """A search that does not exist ran as another one, and left a plan that nobody could read."""
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as error:
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}
@@ -216,8 +215,7 @@ def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
         ),
     ],
 )
-def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, monkeypatch, settings, classes, said):
-    monkeypatch.chdir(tmp_path)
+def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, settings, classes, said):
     (tmp_path / "split.txt").write_text("class0 train\n")
     pictures = image_folder(tmp_path / "pictures", classes=classes)
     asked = Request("sec_rho", "image_folder", pictures, settings={"data.size": 32, "loss.name": "triplet", **settings})
@@ -269,15 +267,13 @@ def test_errors_from_python_name_arguments_and_no_flags(asked, said):
     assert "--" not in str(error.value)
 
 
-def test_an_argument_beside_a_sweep_file_keeps_its_own_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_argument_beside_a_sweep_file_keeps_its_own_name():
     Path("mine.yaml").write_text("parameters: {loss.margin: {values: [0.1, 0.2]}}\nmargin: 2\ndataset: glyfs")
     with pytest.raises(ConfigError) as error:
         prepare(Request("mine.yaml", seeds=[1, 1]))
     assert [problem.place for problem in error.value.problems] == ["seeds", "mine.yaml, dataset"]
 
 
-def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path):
     study = study_of(Request("sec_eta", "image_folder", settings={"data.root": "p", "data.split_file": "split.txt"}))
     assert study.settings["data.split_file"] == str(tmp_path / "split.txt")

@@ -20,12 +20,11 @@ def git(folder, *words):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path):
     git(tmp_path, "init", "-q", "-b", "main")
     (tmp_path / "code.py").write_text("x = 1\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -157,7 +156,6 @@ def test_the_mask_reads_a_long_text_in_seconds(text):
 
 
 def test_outside_of_git_that_is_said(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "package" / "provenance.py"))
     assert collect()["git"] == {"commit": None, "note": "not in a git repository"}
 

@@ -16,8 +16,7 @@ from tune_dml.tracking.store import sweep_link
 
 
 @pytest.fixture(autouse=True)
-def _clean(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _clean(monkeypatch):
     for name in ("URI", "USERNAME", "PASSWORD", "TOKEN"):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
 
