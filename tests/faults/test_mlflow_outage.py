@@ -48,7 +48,7 @@ def run(driver, trial, rows, *, first=1, end=True):
     """Write a trial or a part of it, with a sheet at its end."""
     if end:
         driver.leave(trial, sheet=trial.key)
-    driver.run(trial, rows, first=first, end=end)
+    driver.run(trial, rows=rows, first=first, end=end)
 
 
 def contents(uri):
@@ -126,7 +126,7 @@ def test_a_sweep_without_its_server_ends_and_reports_what_is_unsynced(driver):
     tracker = Tracker(SweepState(driver.folder, driver.plan), f"http://127.0.0.1:{port}", "toys")
     tracker.start()
     for trial in driver.trials:
-        driver.run(trial, 1)
+        driver.run(trial, rows=1)
         tracker.notify()
     report = tracker.stop()
     assert report.waiting == 4
@@ -193,7 +193,7 @@ def test_an_unsteady_server_doubles_nothing(server, driver, monkeypatch, found):
         failed = 0
         for trial in driver.trials:
             for row in range(1, 6):
-                driver.run(trial, row, first=row, end=row == 5)
+                driver.run(trial, rows=row, first=row, end=row == 5)
                 failed += tracker.sync().error is not None
         between.steady = True
         assert tracker.stop().error is None

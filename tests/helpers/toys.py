@@ -127,14 +127,15 @@ class Driver:
         """End a trial as finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
-    def run(self, trial: PlannedTrial, rows: int = 2, *, first: int = 1, end: bool = True) -> None:
-        """Write a whole trial, or the rows from `first` on, with or without its end."""
-        if first == 1:
-            self.started(trial)
-        for step in range(first, rows + 1):
-            self.row(trial, step)
-        if end:
-            self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
+    def run(self, *trials: PlannedTrial, rows: int = 2, first: int = 1, end: bool = True) -> None:
+        """Write whole trials, or the rows from `first` on, with or without their ends."""
+        for trial in trials:
+            if first == 1:
+                self.started(trial)
+            for step in range(first, rows + 1):
+                self.row(trial, step)
+            if end:
+                self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
 
     def leave(self, trial: PlannedTrial, **files: str) -> None:
         """Write a trial's evidence: the text of evidence.json (`evidence`) and of sheet.jpg (`sheet`)."""

@@ -29,8 +29,7 @@ def look(folder, by="report"):
 
 
 def test_a_look_says_what_was_there(driver):
-    for trial in driver.trials[:7]:
-        driver.run(trial)
+    driver.run(*driver.trials[:7])
     (first,) = look(driver.folder, "resume")
     assert (first.by, first.planned, first.trials) == ("resume", 3, 7)
     assert first.seeds == pytest.approx(7 / 3)
@@ -39,8 +38,7 @@ def test_a_look_says_what_was_there(driver):
 
 @pytest.mark.parametrize("spoilt", ['"seeds"', '"by"', '"trials": 7', "{"])
 def test_a_spoilt_look_is_said_and_stops_nothing(driver, spoilt):
-    for trial in driver.trials[:7]:
-        driver.run(trial)
+    driver.run(*driver.trials[:7])
     look(driver.folder, "resume")
     file = driver.folder / "looks.jsonl"
     file.write_text(
@@ -54,15 +52,13 @@ def test_a_spoilt_look_is_said_and_stops_nothing(driver, spoilt):
 
 
 def test_the_same_data_are_looked_at_once(driver):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     assert len(look(driver.folder)) == len(look(driver.folder, "extend")) == 1
 
 
 def test_where_nothing_can_be_claimed_there_is_no_look(driver):
     assert look(driver.folder) == []
-    for trial in driver.trials[:4]:  # one cell with two seeds, the others with one
-        driver.run(trial)
+    driver.run(*driver.trials[:4])  # one cell with two seeds, the others with one
     assert look(driver.folder) == []
     driver.run(driver.trials[4])
     assert len(look(driver.folder)) == 1
@@ -76,8 +72,7 @@ def test_diverged_trials_have_ended(driver):
 
 def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
     """The workflow of everybody whose node died: look, try the failed ones again, look."""
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     for trial in driver.trials[:2]:
         driver.ended(trial, "failed")
     first = look(driver.folder)
@@ -96,8 +91,7 @@ def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
 
 
 def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     look(driver.folder)
     grown = read_state(driver.folder).plan.extended(values={"regularizer.eta": [2.0, 4.0]})
     again = Driver(driver.folder, grown)
@@ -115,8 +109,7 @@ def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver)
 
 
 def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     driver.ended(driver.trials[0], "diverged")
     look(driver.folder)
     driver.run(driver.trials[0])
@@ -143,8 +136,7 @@ def test_folded_piece_by_piece_they_are_the_same_as_at_once(driver):
 
 
 def test_a_torn_line_is_no_look_and_is_cut_off(driver):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     (driver.folder / "looks.jsonl").write_text('{"seeds": 2.0, "plan')
     assert read_state(driver.folder).looks == []
     assert [one.by for one in look(driver.folder)] == ["report"]
@@ -195,8 +187,7 @@ def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, 
 
 @pytest.mark.slow
 def test_two_processes_that_look_at_once_leave_one_line(driver):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     code = (
         "import sys; from pathlib import Path; from tune_dml.record.judging.looks import record_look;"
         "from tune_dml.record.state import look_at_sweep, read_state; folder = Path(sys.argv[1]);"

@@ -38,8 +38,7 @@ def test_the_plan_and_every_sessions_provenance_are_attached(driver, tracker, ml
 
 
 def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     folder = tmp_path / "report"
     (folder / "figures").mkdir(parents=True)
     for name in ("index.html", "figures/one.svg", "figures/two.svg"):
@@ -70,8 +69,7 @@ def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, m
     first, second, third, going = driver.trials
     for trial in (first, second, going):
         driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
-    for trial in (first, second, third):
-        driver.run(trial)
+    driver.run(first, second, third)
     driver.started(going)  # what it has left so far is not its last word
     expected = {
         trial.key: {"evidence/evidence.json": "{}", "evidence/sheet.jpg": f"picture of {trial.key}"}

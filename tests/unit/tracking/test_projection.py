@@ -12,8 +12,7 @@ from tune_dml.tracking.tracker import SyncReport, Tracker
 
 
 def test_the_shape(driver, tracker, mlflow_has):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     assert tracker().stop() == SyncReport(trials=4, rows=8)
     seen = mlflow_has()
     (parent,) = seen.parents
@@ -180,8 +179,7 @@ def test_a_driver_that_was_killed_leaves_no_run_running(driver, tracker, mlflow_
 
 
 def test_an_interrupted_search_is_killed_though_its_known_trials_ended(driver, tracker, mlflow_has):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     tracker().stop(interrupted=True)
     assert mlflow_has().parents[0].info.status == "KILLED"
 

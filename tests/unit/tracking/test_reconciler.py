@@ -16,8 +16,7 @@ def store(driver, tracker, uri):
     """The runs of a finished sweep, one of which has no finite numbers, and MLflow's client to edit them with."""
     driver.started(driver.trials[0])
     driver.row(driver.trials[0], 1, **{"train/loss": math.nan, "train/top": math.inf, "train/low": -math.inf})
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     assert tracker().stop().error is None
     assert tracker().reconcile(None).before == ()
     return StoredRuns(uri)
@@ -67,8 +66,7 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
 def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
     """Its run was made with a parameter that says the first ones, which MLflow does not change."""
     driver.plan = driver.plan.extended(values={"loss.margin": [3.0]})
-    for trial in driver.trials[-2:]:
-        driver.run(trial)
+    driver.run(*driver.trials[-2:])
     grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")
     assert grown.reconcile(None).equal
     assert grown.reconcile(None).before == ()

@@ -14,8 +14,7 @@ from tune_dml.tracking.tracker import SyncReport
 
 
 def test_replays_change_nothing(driver, tracker, mlflow_has):
-    for trial in driver.trials[:3]:
-        driver.run(trial)
+    driver.run(*driver.trials[:3])
     driver.started(driver.trials[3])
     driver.row(driver.trials[3], 1)
     tracker().sync()
@@ -44,8 +43,7 @@ def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker,
 def test_after_a_session_a_copy_of_the_database_alone_has_every_run(driver, tracker, mlflow_has, uri, tmp_path):
     one = tracker()
     one.start()
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     assert one.stop().error is None
     (tmp_path / "elsewhere").mkdir()
     shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / "elsewhere" / "copy.db")
@@ -115,8 +113,7 @@ def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver, tracker, mlfl
 
 def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     one = tracker()
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     one.sync()
     searches: list[str] = []
     monkeypatch.setattr(runs, "search_runs", lambda *given: searches.append(given[2]) or client.search_runs(*given))
@@ -132,8 +129,7 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
 
 def test_another_process_writes_nothing_that_is_there(driver, tracker, mlflow_has, monkeypatch):
     *before, last = driver.trials
-    for trial in before:
-        driver.run(trial)
+    driver.run(*before)
     tracker().stop()
     driver.session()
     driver.started(last)
@@ -158,8 +154,7 @@ def test_another_store_gets_everything(tmp_path, driver, tracker, uri, mlflow_ha
 
 @pytest.mark.slow
 def test_a_copy_of_the_database_alone_has_every_run(tmp_path, driver, tracker, uri):
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     last = tracker()
     assert last.stop().error is None
     for name in ("stopped.db", "attached.db"):
@@ -171,8 +166,7 @@ def test_a_copy_of_the_database_alone_has_every_run(tmp_path, driver, tracker, u
 
 
 def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
-    for trial in driver.trials[:2]:
-        driver.run(trial)
+    driver.run(*driver.trials[:2])
     one = tracker()
     one.sync()
     seen = mlflow_has()
@@ -192,8 +186,7 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
 @pytest.mark.parametrize("level", ["the sweep's alone", "all"])
 def test_a_sweep_s_run_that_was_deleted_is_restored_and_nothing_is_there_twice(driver, tracker, mlflow_has, level):
     """Those below it were made a second time, beside the first."""
-    for trial in driver.trials:
-        driver.run(trial)
+    driver.run(*driver.trials)
     tracker().stop()
     seen = mlflow_has()
     before = seen.snapshot()
