@@ -79,11 +79,9 @@ def test_a_killed_worker_resumes_from_the_bucket(begin, store, undisturbed, foun
     sweep = begin()
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     os.kill(sweep.find("ray::ImplicitFunc")[0], signal.SIGKILL)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert_files_are_in_storage(sweep, store)
-    found("files in a bucket: kill -9 of a trial's worker", outcome(sweep.folder, since))
+    found("files in a bucket: kill -9 of a trial's worker", after)
 
 
 def test_an_unreachable_store_is_waited_for(begin, store, undisturbed, found):
@@ -177,11 +175,9 @@ def test_a_node_dies_in_a_cluster_without_shared_folder(apart, store, tmp_path, 
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     for pid in apart.processes(1) + children_of(apart.nodes[1].pid):
         os.kill(pid, signal.SIGKILL)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert_files_are_in_storage(sweep, store)
-    found("nodes that share only a bucket: kill -9 of one of two (submitted)", outcome(sweep.folder, since))
+    found("nodes that share only a bucket: kill -9 of one of two (submitted)", after)
 
 
 def test_two_workers_of_a_trial_without_shared_folder(apart, store, tmp_path, cache_dir, found):

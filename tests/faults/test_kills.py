@@ -76,12 +76,10 @@ def test_a_sweep_continues_after_a_kill(run, undisturbed, found, fault):
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     FAULTS[fault](sweep)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     # That the raylet or the GCS is gone a trial may hear of only after its end.
     assert sweep.events("retry") or fault != "a trial's worker"
-    found(f"kill -9 of {fault}", outcome(sweep.folder, since))
+    found(f"kill -9 of {fault}", after)
 
 
 @pytest.mark.parametrize("frozen", ["raylet/raylet --raylet", "gcs/gcs_server"], ids=["raylet", "GCS"])
@@ -90,10 +88,7 @@ def test_a_frozen_process_is_replaced(run, undisturbed, found, frozen, request):
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     kill(*sweep.find(frozen), number=signal.SIGSTOP)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
-    found(f"SIGSTOP of the {request.node.callspec.id}, for good", outcome(sweep.folder, since))
+    found(f"SIGSTOP of the {request.node.callspec.id}, for good", sweep.finish(undisturbed))
 
 
 POINTS = {
@@ -110,11 +105,9 @@ def test_a_driver_can_die_at_any_point(run, undisturbed, found, point):
     sweep = run()
     sweep.wait_until(lambda: POINTS[point](sweep))
     kill(sweep.driver)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert (sweep.folder / "report" / "report.html").exists()
-    found(f"kill -9 of the sweep's driver {point}", outcome(sweep.folder, since))
+    found(f"kill -9 of the sweep's driver {point}", after)
 
 
 SEARCH = """
@@ -218,11 +211,9 @@ def test_a_hanging_trial_is_killed_and_retried(run, undisturbed, found):
     )  # the process that is stopped may be about to begin a trial
     sweep.wait_until(sweep.in_the_middle)
     kill(in_a_trial(sweep), number=signal.SIGSTOP)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert re.search(r"stalled: no .*step .*retrying from the checkpoint", sweep.read_output())
-    found("SIGSTOP of a trial's worker, --stall-limit 10", outcome(sweep.folder, since))
+    found("SIGSTOP of a trial's worker, --stall-limit 10", after)
 
 
 def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturbed, found, cache_dir):

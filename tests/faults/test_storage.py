@@ -153,11 +153,9 @@ def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, 
     threading.Event().wait(8)  # every trial and the driver want to write by now
     assert sweep.process.poll() is None
     (small_disk / "filler").unlink()
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert {event.kind for event in read_events(sweep.folder)} >= {"session", "ended"}
-    found("the disk of results and MLflow is full for 8 s", outcome(sweep.folder, since))
+    found("the disk of results and MLflow is full for 8 s", after)
 
 
 @pytest.mark.slow
@@ -189,11 +187,9 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
+    after = sweep.finish(undisturbed)
     assert (sweep.folder / "report" / "report.html").exists()
-    found("the working directory is removed, storage and MLflow elsewhere", outcome(sweep.folder, since))
+    found("the working directory is removed, storage and MLflow elsewhere", after)
 
 
 @pytest.mark.slow

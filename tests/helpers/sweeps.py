@@ -88,6 +88,13 @@ class Running:
         finally:
             self.stop()
 
+    def finish(self, expected):
+        """Wait for the end, compare the table with the expected one, and return the outcome."""
+        since = time.time()
+        assert self.end() == 0, self.read_output()
+        assert table(self.folder) == expected
+        return outcome(self.folder, since)
+
     def stop(self):
         for pid in [*children_of(self.pid), self.pid]:
             try:
