@@ -18,9 +18,14 @@ CLASSES = np.repeat(["a", "b", "c", "d"], 2)
 NUMBERS = np.repeat(np.arange(4), 2)
 
 
-def _npz(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS, labels=NUMBERS)
-    return folder / "x.npz"
+def npz(**arrays):
+    """Return a function that writes these arrays, beside the rows and classes, as x.npz."""
+
+    def write(folder):
+        np.savez(folder / "x.npz", **{"embeddings": ROWS, "labels": NUMBERS, **arrays})
+        return folder / "x.npz"
+
+    return write
 
 
 def _safetensors(folder):
@@ -61,7 +66,7 @@ def _hdf5(folder):
     return folder / "x.hdf5"
 
 
-@pytest.mark.parametrize("write", [_npz, _safetensors, _torch, _embedding_reader, _hdf5])
+@pytest.mark.parametrize("write", [npz(), _safetensors, _torch, _embedding_reader, _hdf5])
 def test_every_format_becomes_the_same_folder(write, tmp_path):
     (tmp_path / "source").mkdir()
     import_features(write(tmp_path / "source"), tmp_path / "f")
@@ -141,19 +146,41 @@ class _Trap:
         return (open, ("unpickled", "w"))
 
 
+def content(name, data):
+    """Return a function that writes a file of these bytes."""
+
+    def write(folder):
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return write
+
+
+def cut(write, length):
+    """Return a function that writes a file and keeps its first bytes."""
+
+    def write_cut(folder):
+        path = write(folder)
+        path.write_bytes(path.read_bytes()[:length])
+        return path
+
+    return write_cut
+
+
+def rows_and_table(rows, classes):
+    """Return a function that writes rows as x.npy and classes as x.parquet."""
+
+    def write(folder):
+        np.save(folder / "x.npy", rows)
+        parquet.write_table(pa.table({"class": classes}), folder / "x.parquet")
+        return folder
+
+    return write
+
+
 def _pickled_npy(folder):
     np.save(folder / "x.npy", np.array([_Trap()], dtype=object), allow_pickle=True)
     return folder / "x.npy"
-
-
-def _pickled_npz(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS, labels=np.array([_Trap()] * 8, dtype=object))
-    return folder / "x.npz"
-
-
-def _pickled_torch(folder):
-    (folder / "x.pt").write_bytes(pickle.dumps(_Trap()))
-    return folder / "x.pt"
 
 
 def _object_in_torch(folder):
@@ -161,74 +188,9 @@ def _object_in_torch(folder):
     return folder / "x.pt"
 
 
-def _cut_safetensors(folder):
-    path = _safetensors(folder)
-    path.write_bytes(path.read_bytes()[:-40])
-    return path
-
-
-def _with_nan(folder):
-    rows = ROWS.copy()
-    rows[5, 1] = np.nan
-    np.savez(folder / "x.npz", embeddings=rows, labels=NUMBERS)
-    return folder / "x.npz"
-
-
-def _too_large(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS * 1e6, labels=NUMBERS)
-    return folder / "x.npz"
-
-
-def _other_length(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS, labels=NUMBERS[:-1])
-    return folder / "x.npz"
-
-
 def _no_labels(folder):
     np.save(folder / "x.npy", ROWS)
     return folder / "x.npy"
-
-
-def _no_numbers(folder):
-    (folder / "x.npz").write_bytes(b"PK nothing")
-    return folder / "x.npz"
-
-
-def _cut_npz(folder):
-    path = _npz(folder)
-    path.write_bytes(path.read_bytes()[:300])
-    return path
-
-
-def _short_torch(folder):
-    (folder / "x.pt").write_bytes(b"junk")
-    return folder / "x.pt"
-
-
-def _npz_called_npy(folder):
-    return _npz(folder).rename(folder / "x.npy")
-
-
-def _list_in_safetensors(folder):
-    (folder / "x.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]")
-    return folder / "x.safetensors"
-
-
-def _nan_class(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS, labels=np.where(NUMBERS == 1, np.nan, NUMBERS))
-    return folder / "x.npz"
-
-
-def _null_class(folder):
-    np.save(folder / "x.npy", ROWS)
-    parquet.write_table(pa.table({"class": [None, *"abcdefg"]}), folder / "x.parquet")
-    return folder
-
-
-def _complex_part(folder):
-    np.save(folder / "x.npy", ROWS.astype(complex))
-    parquet.write_table(pa.table({"class": NUMBERS}), folder / "x.parquet")
-    return folder
 
 
 def _named_integers_beside_floats(folder):
@@ -236,39 +198,32 @@ def _named_integers_beside_floats(folder):
     return folder / "x.npz"
 
 
-def _too_small(folder):
-    np.savez(folder / "x.npz", embeddings=ROWS * 1e-9, labels=NUMBERS)
-    return folder / "x.npz"
-
-
-def _other_suffix(folder):
-    (folder / "x.csv").write_text("1,2")
-    return folder / "x.csv"
+WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
 
 
 @pytest.mark.parametrize(
     ("write", "message"),
     [
         (_pickled_npy, "x.npy"),
-        (_pickled_npz, "x.npz"),
-        (_pickled_torch, "must hold tensors alone"),
+        (npz(labels=np.array([_Trap()] * 8, dtype=object)), "x.npz"),
+        (content("x.pt", pickle.dumps(_Trap())), "must hold tensors alone"),
         (_object_in_torch, "must hold tensors alone"),
-        (_cut_safetensors, "does not fit the file"),
-        (_with_nan, "row 5 has one that is not"),
-        (_too_large, "finite float16"),
-        (_other_length, "same number of rows, but got '8 and 7"),
+        (cut(_safetensors, -40), "does not fit the file"),
+        (npz(embeddings=WITH_NAN), "row 5 has one that is not"),
+        (npz(embeddings=ROWS * 1e6), "finite float16"),
+        (npz(labels=NUMBERS[:-1]), "same number of rows, but got '8 and 7"),
         (_no_labels, "each row needs a class"),
-        (_no_numbers, "must be readable as features"),
-        (_cut_npz, "must be readable as features"),
-        (_short_torch, "must be readable as features"),
-        (_npz_called_npy, "must be readable as features"),
-        (_list_in_safetensors, "must be readable as features"),
-        (_nan_class, "row 2 has none"),
-        (_null_class, "row 0 has none"),
-        (_complex_part, "must be floats"),
+        (content("x.npz", b"PK nothing"), "must be readable as features"),
+        (cut(npz(), 300), "must be readable as features"),
+        (content("x.pt", b"junk"), "must be readable as features"),
+        (lambda folder: npz()(folder).rename(folder / "x.npy"), "must be readable as features"),
+        (content("x.safetensors", (2).to_bytes(8, "little") + b"[]"), "must be readable as features"),
+        (npz(labels=np.where(NUMBERS == 1, np.nan, NUMBERS)), "row 2 has none"),
+        (rows_and_table(ROWS, [None, *"abcdefg"]), "row 0 has none"),
+        (rows_and_table(ROWS.astype(complex), NUMBERS), "must be floats"),
         (_named_integers_beside_floats, "must hold one array (rows, dimension) of floats"),
-        (_too_small, "too small for float16"),
-        (_other_suffix, "must be a folder or one of"),
+        (npz(embeddings=ROWS * 1e-9), "too small for float16"),
+        (content("x.csv", b"1,2"), "must be a folder or one of"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
