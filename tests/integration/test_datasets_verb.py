@@ -149,12 +149,6 @@ def test_everything_wrong_is_said_at_once(tune_dml):
     assert (code, "scale" in err) == (1, True)
 
 
-def test_a_folder_that_is_not_the_data_set_is_said(tune_dml, tmp_path):
-    code, _, err = tune_dml("verify", "cub200", "--root", tmp_path)
-    assert code == 1
-    assert "images.txt" in err
-
-
 def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     with progress_bar(console, "decoding") as advance:

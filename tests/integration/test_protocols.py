@@ -180,9 +180,3 @@ def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch
     assert (code, json.loads(out)["status"]) == (0, "finished"), err
     assert "val/linear_top1" in json.loads(out)["metrics"]
     assert "(published: 60000)" in err
-
-
-def test_a_data_set_without_its_folder_is_said(command_line):
-    code, _, err = command_line("train", "--protocol", "sec/cub200")
-    assert code == 1
-    assert "data-root" in err

@@ -89,16 +89,6 @@ def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():
     assert "batch_size (flag)" in str(error.value)
 
 
-@pytest.mark.parametrize(("rho", "legal"), [(0, True), (0.0, True), (1, True), (1.5, False), (-0.1, False)])
-def test_rho_is_legal_from_zero_to_one(rho, legal):
-    settings = {"regularizer.name": "sec", "regularizer.rho": rho}
-    if legal:
-        assert resolved(a=settings).config.regularizer.knobs()["rho"] == rho
-    else:
-        with pytest.raises(ConfigError, match=r"regularizer\.rho"):
-            resolved(a=settings)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "abc", None, [1]])
 def test_values_that_are_no_numbers_are_refused(value):
     with pytest.raises(ConfigError, match=r"optim\.lr"):

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from trainables.errors import ConfigError
 from trainables.registries import source_digest
 from tune_dml.cli import _supervisor, application
-from tune_dml.cli.screen import show
 from tune_dml.planning.continuation import continuation_problems
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.record.contradictions import contradictions, edited_code
@@ -61,16 +60,6 @@ def test_a_linked_sweep_is_not_removed(tmp_path):
     assert "is a link to" in str(done.exception)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there" / "plan.json").exists()
-
-
-def test_json_has_no_nan(capsys):
-    class View:
-        def data(self):
-            return {"rows": [{"difference": float("nan"), "bar": (1.0, float("inf"))}], "count": 2}
-
-    show(View(), True)
-    said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert said == {"rows": [{"difference": None, "bar": [1.0, None]}], "count": 2}
 
 
 def test_a_huge_field_of_a_table_is_named(tmp_path):

@@ -42,15 +42,6 @@ def driver(tmp_path):
     return Driver(tmp_path / "toy", plan_of(space=space_of(rho, fixed={"regularizer.name": "sec"}, baseline=off)))
 
 
-def test_events_come_back_in_order(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        ledger.write(event_of("started", "k", host="here"))
-        ledger.write(event_of("ended", "k", status="finished", metrics={METRIC: 1.5}))
-    events = read_events(tmp_path)
-    assert [event.kind for event in events] == ["started", "ended"]
-    assert events[1].body()["metrics"] == {METRIC: 1.5}
-
-
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_torn_last_line_is_ignored_and_then_cut_off(tmp_path, cut):
     with Ledger(tmp_path) as ledger:
@@ -87,22 +78,12 @@ def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
     assert said == "trials/k/history.jsonl was deleted, with the rows of 2 steps"
 
 
-def test_a_row_that_has_lost_its_step_is_skipped(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        ledger.report("k", {"step": 10, "train/loss": 1.0}, {"step": 15, "train/loss": 2.0})
-        file = tmp_path / "trials" / "k" / "history.jsonl"
-        file.write_bytes(file.read_bytes().replace(b'"step": 10', b'"stex": 10'))
-    with Ledger(tmp_path) as ledger:
-        ledger.report("k", {"step": 15, "train/loss": 2.0}, {"step": 20, "train/loss": 3.0})
-    assert [row["step"] for row in read_history(tmp_path, "k")] == [15, 20]
-
-
 def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
     """Half a row must not stand for the one that comes again, whatever a kill or a disk has made of it."""
     whole = {"step": 10, "train/loss": 1.0}
     with Ledger(tmp_path) as ledger:
         ledger.report("k", whole)
-    spoilt = [{"step": "x"}, {"step": None}, {"step": 15}, {"step": float("nan"), "time": 1.0}]
+    spoilt = [{"time": 1.0}, {"step": "x"}, {"step": None}, {"step": 15}, {"step": float("nan"), "time": 1.0}]
     spoilt += [{"step": 15, "time": "now"}, {"step": 15, "time": 1.0, METRIC: None}, [15], "15"]
     with (tmp_path / "trials" / "k" / "history.jsonl").open("ab") as file:
         file.write(b"\x00" * 50 + b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in spoilt))
@@ -113,7 +94,7 @@ def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
     rows = read_history(tmp_path, "k")
     assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (15, 2.0), (20, 3.0)]
     (said,) = [event.body()["text"] for event in read_events(tmp_path)]
-    assert said == "trials/k/history.jsonl: 9 lines cannot be read and are skipped"
+    assert said == "trials/k/history.jsonl: 10 lines cannot be read and are skipped"
 
 
 def test_not_a_number_survives(tmp_path):

@@ -136,14 +136,6 @@ def test_pairs_lie_in_the_folder_or_beside_it_with_any_line_ends(build, tmp_path
     assert "must hold pairs.txt, or lie beside it" in _text(build("lfw", folder).check())
 
 
-def test_a_class_with_a_single_picture_is_noted(build, tmp_path):
-    root = fixtures.cub(tmp_path / "birds", classes=4, each=3)
-    lines = (root / "images.txt").read_text().splitlines()
-    (root / "images.txt").write_text("\n".join(lines[:3] + lines[5:]) + "\n")
-    notes = build("cub200", root).prepare().notes
-    assert any("1 classes have a single picture" in note and "002.Bird_2" in note for note in notes)
-
-
 def test_grey_cmyk_and_16_bit_files_of_a_published_set_become_rgb(build, tmp_path):
     root = fixtures.cub(tmp_path / "birds", classes=4, each=3)
     first, second, third = (root / f"images/002.Bird_2/Bird_2_000{i}.jpg" for i in range(3))

@@ -45,30 +45,25 @@ def test_a_build_is_renamed_into_place_and_not_repeated(tmp_path):
     assert not list(target.parent.glob(".building-*"))
 
 
-def test_a_build_that_dies_leaves_nothing_that_looks_complete(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (KeyboardInterrupt(), {".birds-123.lock", ".building-birds-123"}),
+        (DataError(Problem("x.png", "the picture cannot be decoded")), {".birds-123.lock"}),
+    ],
+)
+def test_a_build_that_fails_leaves_nothing_that_looks_complete(tmp_path, error, left):
     target = _target(tmp_path)
 
-    def dies(directory):
+    def fails(directory):
         _write(directory)
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        _build(target, dies)
-    assert not target.exists()
+    with pytest.raises(type(error)):
+        _build(target, fails)
+    assert {path.name for path in target.parent.iterdir()} == left
     _build(target, _write)
     assert (target / "about.json").exists()
-
-
-def test_bad_data_leave_nothing_at_all(tmp_path):
-    target = _target(tmp_path)
-
-    def bad(directory):
-        _write(directory)
-        raise DataError(Problem("x.png", "the picture cannot be decoded"))
-
-    with pytest.raises(DataError):
-        _build(target, bad)
-    assert [path.name for path in target.parent.iterdir()] == [".birds-123.lock"]
 
 
 def test_what_is_overwritten_anywhere_in_a_large_file_is_seen(tmp_path):

@@ -14,6 +14,7 @@ from trainables.losses.parts.soft_maximum import log_sum_exp
 
 C, D, B = 6, 8, 12
 NAMES = sorted(name for name, cls in LOSSES.items() if issubclass(cls, ProxyLoss))
+CLASSIFICATION = {"softmax", "cosface", "arcface", "sphereface"}
 MULTI = ["mpa", "mpa_ap", "mpa_dw", "soft_triple"]
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 4, 5, 5, 5])
 
@@ -207,6 +208,16 @@ def test_a_proxy_without_direction_gets_no_gradient_and_spoils_nothing(name):
     assert slope[2, 0].abs().max() == 0
 
 
+@pytest.mark.parametrize("name", sorted(CLASSIFICATION))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_targets_at_the_poles_are_finite(name, sign):
+    loss = build(name).float()
+    f = (7 * sign * loss.proxies[:, 0].detach()).requires_grad_()  # exactly on, or opposite of, its class weight
+    value = loss(f, torch.arange(C))
+    assert value.isfinite()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(value, [f, loss.proxies]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_one_class_only_is_finite(name):
     loss, f = build(name, classes=1), embeddings(3)
@@ -287,9 +298,6 @@ def test_proxies_are_seeded_and_drawn_as_their_papers_do():
             variance = {True: 2 / (classes + dimension), False: 2 / (classes * K)}[name in CLASSIFICATION]
             assert proxies.var().item() == pytest.approx(variance, rel=0.05)
     assert torch.equal(build("mpa").proxies, build("mpa").proxies)
-
-
-CLASSIFICATION = {"softmax", "cosface", "arcface", "sphereface"}
 
 
 def pml_pair(name):

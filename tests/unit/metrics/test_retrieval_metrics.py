@@ -149,22 +149,6 @@ def test_chosen_metrics_equal_those_among_all(chosen, ties):
     assert_same(some, {key: every[key] for key in some}, 1e-12)
 
 
-def test_queries_without_a_match_are_dropped_but_stay_in_the_gallery():
-    vectors = np.array([[1.0, 0.0], [0.9, 0.1], [1.0, 0.05], [0.0, 1.0]])
-    got = retrieval_metrics(vectors, np.array([5, 5, 6, 7]), (1, 2))
-    # Both queries of class 5 have the single of class 6 nearer than one another.
-    assert (got["queries"], got["queries_without_match"]) == (2, 2)
-    assert (got["recall_at_1"], got["recall_at_2"]) == (0, 100)
-
-
-def test_a_k_beyond_the_gallery_means_the_whole_gallery():
-    vectors, labels = blobs([3, 3])
-    got = retrieval_metrics(vectors, labels, (5, 500))
-    assert got["recall_at_500"] == 100
-    assert got["ndcg_at_500"] == pytest.approx(got["ndcg_at_5"])
-    assert got["precision_at_500"] == pytest.approx(100 * 2 / 500)
-
-
 def test_ties_count_against_the_positive_or_for_it():
     vectors = np.array([[1.0, 0.0], [0.6, 0.8], [0.6, -0.8], [-1.0, 0.0]], dtype=np.float32)
     labels = np.array([0, 0, 1, 2])

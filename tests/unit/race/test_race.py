@@ -216,14 +216,6 @@ def test_all_diverged_ends_at_once(tmp_path):
     assert {settled.why for settled in state.race.settled.values()} == {"diverged"}
 
 
-def test_less_is_better_where_the_metric_is_minimized(tmp_path):
-    drive = RaceDrive(tmp_path / "toy", plan(goal="minimize"), value=lambda trial: value_of(trial, sign=-1.0))
-    drive.session()
-    state = read_state(drive.folder)
-    best = next(settled.cell for settled in state.race.settled.values() if settled.why == "best")
-    assert best == state.plan.cells[2].digest
-
-
 def test_one_seed_grows_to_the_first_look(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(seeds=(4,)))
     drive.session()

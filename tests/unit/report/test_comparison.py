@@ -172,18 +172,12 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
         analyse_study([steep, steep])
 
 
-def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
+def test_page_and_json_of_a_study_tell_sweeps_of_one_data_set_apart_by_their_names(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "again", means=FLAT, sd=0.4)])
-    write_study(study, tmp_path / "out")
-    text = (tmp_path / "out" / "study.html").read_text()
-    assert "steep: rho matters on glyphs" in text
-    assert "again: " in text
-
-
-def test_page_and_json_are_written(steep, tmp_path):
-    study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits")])
     page, body = write_study(study, tmp_path / "out")
     assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"
     html = page.read_text()
+    assert "steep: rho matters on glyphs" in html
+    assert "again: " in html
     assert "Does the optimum carry over?" in html
     assert "What is tuning worth?" in html

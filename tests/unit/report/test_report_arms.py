@@ -1,6 +1,5 @@
 """Between arms: every arm at its best on seeds that did not choose it, all pairs at once; within an arm: its own knobs."""
 
-import json
 import re
 from dataclasses import replace
 from itertools import combinations
@@ -12,7 +11,6 @@ from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.record.results import Results, load_and_look
-from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
@@ -127,19 +125,6 @@ def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path
     assert any(
         "Every configuration of L2 diverged or failed" in sentence for sentence in found.data["arms"]["sentences"]
     )
-
-
-def test_a_report_of_arms_is_written_whole(results, tmp_path):
-    files = write_report(results, tmp_path)
-    verdicts = json.loads(files.verdicts.read_text())
-    assert [(knob["arm"], knob["path"]) for knob in verdicts["knobs"]][:2] == [
-        ("SEC", "batch.batch_size"),
-        ("SEC", "regularizer.rho"),
-    ]
-    assert [row["arm"] for row in verdicts["arms"]["rows"]] == ["SEC", "L2", "plain"]
-    assert "Which method is better?" in files.html.read_text()
-    assert {"arms.csv", "arm-pairs.csv"} <= {path.name for path in files.csv}
-    assert "SEC, L2, plain" in files.html.read_text()
 
 
 def test_a_space_without_arms_is_not_asked_about_them(tmp_path):

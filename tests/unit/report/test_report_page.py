@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, METRIC, RHO, STEEP, Driver, bare_sweep, crossed, opened, rho_space, write_sweep
+from helpers.toys import ETA, FLAT, METRIC, STEEP, Driver, bare_sweep, opened, rho_space, write_sweep
 from pages import by_id, read
 from written import FAILURES
 
@@ -326,15 +326,6 @@ def test_sweeps_without_any_result_say_so(tmp_path):
     files = write_report(waiting, tmp_path / "b")
     assert "0 of 18 trials finished" in files.html.read_text()
     assert files.findings == ()
-
-
-def test_two_knobs_share_the_error_rate_and_are_averaged_over_each_other(tmp_path):
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    found = summary(write_sweep(tmp_path / "two", space=space, means=means, histories=False))
-    assert "98% simultaneous interval" in found.verdicts[0]
-    assert found.verdicts[0].startswith("rho matters")
-    assert any("eta" in sentence for sentence in found.verdicts[2:])
 
 
 def test_flat_curve_has_no_optimum(tmp_path):

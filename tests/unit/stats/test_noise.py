@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from tune_dml.planning.stopping import ETA
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.intervals.noise import PairNoise, cell_variances, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.noise import cell_variances, fit_pairs, some_pair_is_testable
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, half_widths
 
 
@@ -135,16 +135,6 @@ def test_two_seeds_borrow_nothing_and_one_seed_says_nothing() -> None:
     assert np.isposinf(one.high[off]).all()
 
 
-def test_a_lost_seed_widens_its_pairs_and_moves_nothing_else_much() -> None:
-    values = np.random.default_rng(5).normal(size=(6, 5)) + np.arange(6)[:, None]
-    whole, lost = all_pairs(values), values.copy()
-    lost[0, 0] = np.nan
-    holed = all_pairs(lost)
-    width, before = holed.high - holed.low, whole.high - whole.low
-    assert np.isfinite(width).all()
-    assert width[0, 1:].mean() > before[0, 1:].mean()
-
-
 def test_pairs_without_two_shared_seeds_are_bounded_through_others() -> None:
     values = np.random.default_rng(6).normal(size=(4, 8)) + 10 * np.arange(4)[:, None]
     values[0, 4:] = values[1, :4] = np.nan
@@ -170,23 +160,6 @@ def test_false_claims_stay_at_five_percent(kind: str, cells: int, seeds: int) ->
     assert wrong <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 800)
 
 
-def test_shared_noise_and_power() -> None:
-    random = np.random.default_rng(0)
-    values = random.normal(size=(300, 10, 5)) + 20 * random.normal(size=(300, 1, 5))
-    values[:, 0] += 3
-    assert (all_pairs(values).low[:, 0] > 0).any(1).mean() > 0.9
-    noise = fit_pairs(values)
-    assert isinstance(noise, PairNoise)
-    assert 0.75 < noise.epsilon.mean() <= 1
-
-
-def test_epsilon_sees_a_slope() -> None:
-    random = np.random.default_rng(0)
-    x = np.linspace(-0.5, 0.5, 10)[:, None]
-    values = random.normal(size=(200, 10, 10)) + 20 * x * random.normal(size=(200, 1, 10))
-    assert fit_pairs(values).epsilon.mean() < 0.15
-
-
 def test_effects_are_differences_of_margins_and_double_differences() -> None:
     first, second = [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]
     values = np.random.default_rng(7).normal(size=(6, 4))
@@ -196,15 +169,6 @@ def test_effects_are_differences_of_margins_and_double_differences() -> None:
     np.testing.assert_allclose(found, [margins[0] - margins[1], margins[0] - margins[2], margins[1] - margins[2]])
     double = estimate_contrasts(values, interaction(first, second)).estimate
     assert double[0] == pytest.approx(means[0, 0] - means[1, 0] - means[0, 1] + means[1, 1])
-
-
-def test_a_grid_with_one_lost_seed_decides_a_difference_of_thirty_points() -> None:
-    random = np.random.default_rng(0)
-    values = random.normal(size=(9, 3)) + np.repeat([48.0, 15.0, 30.0], 3)[:, None]
-    values[4, 1] = np.nan
-    found = estimate_contrasts(values, main_effect(np.repeat([0, 1, 2], 3).tolist()))
-    assert found.low[0] > 20
-    assert found.high[0] < 45
 
 
 def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:

@@ -165,13 +165,6 @@ def test_a_match_says_up_to_which_spread_it_holds() -> None:
     assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=1.02 * found.holds_up_to).verdict != "matches"
 
 
-def test_a_gap_of_five_points_never_matches() -> None:
-    random = np.random.default_rng(2)
-    for _ in range(60):
-        ours = np.array([60.0, 62, 64])[:, None] + random.normal(size=(3, 3)) + 3 * random.normal(size=3)
-        assert judge_equivalence(ours, [65, 67, 69], 1.0).verdict != "matches"
-
-
 def test_order_counts_pairs_that_are_certain_in_both_studies() -> None:
     bounds = all_pairs(sweep([60, 65, 65.01], sd=0.2))
     found = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 9], run_sd=0.2)
