@@ -100,24 +100,6 @@ def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypa
     assert any("fresh seeds" in verdict for verdict in json.loads(out)["verdicts"])
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["confirm", "rho1", "--top", "0"], "--top: must be at least 1"),
-        (["confirm", "rho1", "--seeds", "0"], "--seeds: must be at least 1"),
-        (["extend", "rho1", "--seeds", "5,1001"], "stay apart from those that choose them"),
-        (["open", "nothing"], "unknown sweep under"),
-    ],
-)
-def test_bad_input_is_one_message_and_stores_nothing(a_copy, command_line, monkeypatch, words, said):
-    monkeypatch.chdir(a_copy)
-    before = (a_copy / "sweeps/rho1/ledger.jsonl").read_bytes()
-    code, _, error = command_line(*words)
-    assert code == 1
-    assert said in error
-    assert (a_copy / "sweeps/rho1/ledger.jsonl").read_bytes() == before
-
-
 def test_a_running_sweep_is_neither_confirmed_nor_opened(a_copy, command_line, monkeypatch):
     monkeypatch.chdir(a_copy)
     with Ledger(a_copy / "sweeps/lr1"):

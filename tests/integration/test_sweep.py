@@ -82,20 +82,6 @@ class TestAGrid:
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 
-    def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
-        from rich.console import Console
-
-        from tune_dml.cli import train
-
-        done, folder = sweep
-        trial = done.results.trials[3]
-        single = train._single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
-        ended = train.run(single, Console(quiet=True))
-        assert ended.end.status == "finished"
-        assert single.recorded
-        assert ended.differences == {}
-        assert ended.end.metrics == dict(trial.metrics)
-
     @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
     def test_what_never_fits_on_a_cluster_elsewhere_is_refused_and_touches_nothing(
         self, sweep, here, monkeypatch, verb
