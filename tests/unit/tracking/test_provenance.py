@@ -9,7 +9,7 @@ import pytest
 from helpers.packages import write_package
 
 from tune_dml.record.origin import provenance
-from tune_dml.record.origin.provenance import _mask_argv, collect, mask
+from tune_dml.record.origin.provenance import _mask_argv, collect
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
 
@@ -101,6 +101,12 @@ PLANTED = [
     f"hvs.{SECRET}",
     f"dop_v1_{SECRET}",
     PEM.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"),
+    f"http://user:{SECRET}@host:5000/api",
+    f"postgresql://user:{SECRET}@host/db",
+    f"mysql://user:hun/ter@{SECRET}@host/db",
+    f"https://{SECRET}@host",
+    f"MLFLOW_TRACKING_TOKEN={SECRET}",
+    f'{{"api_key": "{SECRET}"}}',
 ]
 
 
@@ -110,6 +116,7 @@ def test_no_kind_of_secret_passes_the_mask(text):
     assert SECRET not in shown
     assert SECRET.upper() not in shown
     assert shown.startswith("before")
+    assert "***" in shown
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,8 @@ def test_no_kind_of_secret_passes_the_mask(text):
         "a basic resnet50-variant",
         "key=3",
         "--tokens 8",
+        *("sqlite:////home/me@work/mlflow.db", "loss.gamma=0.5", "http://host:5000", "regularizer.eta = 1"),
+        *("tokens per second", "val/recall_at_1=63.4", "model.key_dim=3"),
     ],
 )
 def test_the_mask_leaves_other_words(text):
@@ -201,36 +210,6 @@ def test_the_environment_is_an_allow_list_and_masked():
     environment = {"MLFLOW_TRACKING_URI": "http://me:pw@h:1", "OMP_NUM_THREADS": "1", "MY_TOKEN": "t", "HOME": "/"}
     found = collect(environment=environment)["environment"]
     assert found == {"MLFLOW_TRACKING_URI": "http://***@h:1", "OMP_NUM_THREADS": "1"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "http://user:hunter2@host:5000/api",
-        "postgresql://user:hunter2@host/db",
-        "mysql://user:hun/ter@hunter2@host/db",
-        "https://hunter2@host",
-        "--password=hunter2",
-        "MLFLOW_TRACKING_TOKEN=hunter2",
-        '{"api_key": "hunter2"}',
-        "Authorization: Bearer hunter2hunter2",
-        "ghp_hunter2hunter2hunter2",
-    ],
-)
-def test_secrets_are_starred(text):
-    assert "hunter2" not in mask(text)
-    assert "***" in mask(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("sqlite:////home/me@work/mlflow.db", "loss.gamma=0.5", "http://host:5000", "regularizer.eta = 1"),
-        *("tokens per second", "val/recall_at_1=63.4", "model.key_dim=3"),
-    ],
-)
-def test_what_is_no_secret_stays(text):
-    assert mask(text) == text
 
 
 def test_the_value_after_a_secret_flag_is_starred():
