@@ -1,5 +1,7 @@
 """Declared contrasts: each method against its own baseline, corrected among themselves alone, before all pairs."""
 
+import json
+
 import numpy as np
 import pytest
 from helpers.toys import bare_sweep, space_of
@@ -7,6 +9,7 @@ from helpers.toys import bare_sweep, space_of
 from search_spaces import sec_losses, sec_optimizer
 from trainables.errors import ConfigError
 from tune_dml.planning.files.sweep_file import read_sweep_file
+from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm
@@ -110,6 +113,14 @@ def test_a_space_without_contrasts_is_not_asked(tmp_path):
     space = space_of(arms=plain)
     results = bare_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits")
     assert found(results)[1] is None
+
+
+def test_the_report_has_them_whole(results, tmp_path):
+    files = write_report(results, tmp_path)
+    verdicts = json.loads(files.verdicts.read_text())
+    assert [row["verdict"] for row in verdicts["gains"]["rows"]] == ["gains", "within the margin", "loses"]
+    assert "What does each method gain over its own baseline?" in files.html.read_text()
+    assert "gains.csv" in {path.name for path in files.csv}
 
 
 def test_gains_lie_inside_the_intervals_of_all_pairs():
