@@ -78,6 +78,8 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     assert data["rows"][0].score.low < data["rows"][0].score.mean < data["rows"][0].score.high
     assert "intervals allow for the selection" in data["sentences"][1]
     assert len(data["pairs"]) == 3
+    assert found.title == "Which method is better?"
+    assert [table.name for table in found.tables] == ["arms", "arm-pairs"]
     assert found.card.word == "SEC"
     assert "Of 3 methods SEC has the best validation R@1" in found.card.sentence
     assert "significantly better than" in found.card.sentence
