@@ -90,7 +90,7 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end():
         "[0/4] started: γ=0, seed 0",
         "[1/4, 30 s left] finished: γ=0, seed 0: val/recall_at_1 63.46 (10 s)",
         "[1/4] started: γ=1, seed 0",
-        "[2/4, 20 s left] diverged: γ=1, seed 0: the loss is nan [31m (2 s)",
+        "[2/4, 20 s left] diverged: γ=1, seed 0: the loss is nan (2 s)",
         "one retry",
         "2/4 done, 1 diverged in 12 s",
     ]
