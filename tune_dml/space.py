@@ -1,8 +1,4 @@
-"""Classes to declare a search space.
-
-A space declares knobs, their values as the paper prints them, fixed settings, the arms that are compared, and the
-paper's results. It holds no code and reads no file; `tune_dml.planning.plan` turns it into cells.
-"""
+"""Classes to declare a search space, which holds no code and reads no file; `planning.plan` turns it into cells."""
 
 # ruff: noqa: PLC0414 - spaces import the classes of `papers` from here
 from __future__ import annotations
@@ -82,10 +78,7 @@ class Knob:
 
 @dataclass(frozen=True)
 class Tie:
-    """A setting that is `factor` times a knob, such as K = 2B for the batch size B.
-
-    With `divided` it is `factor` over the knob, rounded to a whole number, such as the steps that see equally many pictures.
-    """
+    """A setting that is `factor` times a knob, such as K = 2B; `divided`: `factor` over it, rounded (steps = N / B)."""
 
     path: str
     knob: str
@@ -94,8 +87,8 @@ class Tie:
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
         """Return the setting at a point of the space, as int if it is whole."""
-        knob = float(knobs[self.knob])  # type: ignore[arg-type]
-        value = round(self.factor / knob) if self.divided else knob * self.factor
+        value = float(knobs[self.knob])  # type: ignore[arg-type]
+        value = round(self.factor / value) if self.divided else value * self.factor
         return int(value) if value == int(value) else value
 
 
