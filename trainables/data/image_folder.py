@@ -200,7 +200,7 @@ class ImageFolder(StoredPictures):
             notes.append(f"folders without pictures were passed over ({len(empty)}): {few(empty)}")
         others = [path for _, beside in self._found.values() for path in beside]
         if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
-            notes.append(f"{len(links)} links to folders inside classes were not followed: {few(links)}")
+            notes.append(f"links to folders inside classes were not followed ({len(links)}): {few(links)}")
         if files := [path.name for path in others if not path.is_dir()]:
             notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {few(files)}")
         return notes

@@ -375,9 +375,8 @@ def load_state(storage: Path, name: str) -> SweepState:
     possible = len(os.fsencode(name)) <= 255 and "\0" not in name
     if not (possible and is_sweep(storage / name)):
         known = sweep_names(storage)
-        remedy = (
-            nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep SPACE`."
-        )
+        none = "No sweep is stored there; start one with `tune-dml sweep SPACE`."
+        remedy = nearest(name, known, what="sweep") if known else none
         raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))
     return read_state(storage / name)
 

@@ -31,7 +31,8 @@ from urllib.parse import quote, unquote, urlsplit
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
 from tune_dml.record.origin.commands import SUBMITTED_TO
-from tune_dml.record.origin.provenance import directly, mask, without_login
+from tune_dml.record.origin.provenance import mask, without_login
+from tune_dml.record.origin.proxies import directly
 
 _TIMEOUT = 4.0
 """Seconds that a check waits for a server."""

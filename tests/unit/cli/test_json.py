@@ -42,7 +42,7 @@ def test_numbers_that_are_not_finite_are_null():
         ("plan s --lr=0.1", ("--lr", "no such", None, "Did you mean '--set optim.lr=X'?"), "plan s --set optim.lr=0.1"),
         ("plan s --lr", ("--lr", "no such", None, "Did you mean '--set optim.lr=X'?"), None),
         ("sweep s --dry-run", ("--dry-run", "no such", None, "Did you mean 'tune-dml plan'?"), None),
-        ("resume s", ("SWEEP", "unknown", "s", "There is none yet: start one with `tune-dml sweep SPACE`."), None),
+        ("resume s", ("SWEEP", "unknown", "s", "No sweep is stored there; start one with `tune-dml sweep SPACE`."), None),
     ],
 )  # fmt: skip
 def test_a_fix_is_a_command(words, problem, fix):

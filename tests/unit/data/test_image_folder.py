@@ -261,7 +261,7 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     notes = build(size=16).prepare().notes
     assert notes == (
         "folders without pictures were passed over (1): fox",
-        "1 links to folders inside classes were not followed: ant/more",
+        "links to folders inside classes were not followed (1): ant/more",
         "files whose names are not those of pictures were passed over (1): 0.psd",
     )
     (root / "ant" / "more").unlink()

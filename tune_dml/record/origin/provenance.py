@@ -2,7 +2,6 @@
 
     collect()            as JSON values
     mask(text)           the text with anything that looks like a secret replaced by stars
-    directly(address)    how to bypass a proxy that is set for the internet and also gets requests to this machine
 
 GPUs are queried with nvidia-smi, or with torch if it is already imported.
 """
@@ -18,11 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
-from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import option_problem
@@ -337,15 +334,3 @@ def _gpus(query: subprocess.Popen[bytes] | None) -> list[Gpu]:
         return []
     devices = (torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count()))
     return [{"name": device.name, "memory_mib": device.total_memory // 2**20} for device in devices]
-
-
-def directly(address: str) -> str:
-    """Return a sentence on how to bypass the proxy of an address; empty if there is none."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return ""
-    proxy, host = urllib.request.getproxies().get(parts.scheme), parts.hostname or ""
-    if not proxy or urllib.request.proxy_bypass(host):
-        return ""
-    return f" The request went through the proxy {mask(proxy)}; without: `export no_proxy={host}`."

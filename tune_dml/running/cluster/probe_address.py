@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import spelled
-from tune_dml.record.origin.provenance import directly
+from tune_dml.record.origin.proxies import directly
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
