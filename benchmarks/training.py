@@ -2,7 +2,7 @@
 
     images/s of our loop over a bare PyTorch loop        same network, loss, optimizer, pictures in memory; goal >= 0.97
     cached pictures over decoding JPEG for every batch   crops of 227, and stored squares of 64; goal >= 5
-    share of a default trial spent in evaluation         glyphs, 400 steps; goal < 0.10
+    share of a default trial spent in evaluation         glyphs, 800 steps; goal < 0.10
     share of a trial spent on evidence                   snapshots of watched pictures, histogram, sheet; goal < 0.03
     two workers over one worker of two threads           elapsed time of the same steps; above 1 two workers are faster
 

@@ -271,5 +271,5 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
     if shown.floors:
         floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in shown.floors)
-        parts.append(f"Dotted{'' if shown.baseline else ', under values'}: reached without training ({floors}).")
+        parts.append(f"Dotted, in the view of values: reached without training ({floors}).")
     return " ".join(parts)
