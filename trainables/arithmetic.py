@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 _MARKED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
+@cache
 def uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
     """Return the optimizer class without the decorators that load torch's compiler.
 

@@ -71,6 +71,12 @@ def _entry_points(path: tuple[str, ...]) -> EntryPoints:
     return typing.cast(EntryPoints, entry_points())  # before Python 3.12 another type with the same `select`
 
 
+def packages_add_methods() -> bool:
+    """Return whether an installed package adds methods through entry points."""
+    groups = _entry_points(tuple(sys.path)).groups
+    return any(group.startswith("tune_dml.") and group != "tune_dml.space_packages" for group in groups)
+
+
 def load_entries(group: str) -> list[tuple[str, Any]]:
     """Return (label for messages, object) per entry point of a group; raises ConfigError if some do not import."""
     loaded, problems = [], []

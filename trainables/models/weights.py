@@ -12,6 +12,7 @@ executing anything they contain.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,6 @@ Weights = Annotated[
 ]
 
 _KNOB = "model.weights"
-_CHECKPOINTS = "checkpoints"  # where torch keeps downloaded weights, below its hub's folder
 _IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
@@ -81,12 +81,18 @@ def source_of(weights: str) -> Source:
     return Source(path, digests=(*digests, *_digest_in(path.name)))
 
 
+def _checkpoint_folder() -> Path:
+    """Return the folder of torch's downloaded weights: `torch.hub.get_dir()`/checkpoints, without importing torch."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))).expanduser() / "hub" / "checkpoints"
+
+
 def _local(text: str) -> Path:
     path = expanded(text)
     if not path.name:
         raise ConfigError(Problem(_KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():
-        return Path(torch.hub.get_dir()) / _CHECKPOINTS / text
+        return _checkpoint_folder() / text
     return path
 
 
@@ -110,7 +116,7 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
         stem, dot, suffix = name.partition(".")
         mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
         name = f"{stem}{mark}{dot}{suffix}" if dot else f"{stem}{mark}.pth"
-    return Source(Path(torch.hub.get_dir()) / _CHECKPOINTS / name, url, (*digests, *named))
+    return Source(_checkpoint_folder() / name, url, (*digests, *named))
 
 
 def _in_wheel(text: str) -> Path:

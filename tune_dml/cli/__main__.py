@@ -10,6 +10,7 @@ from trainables.errors import ConfigError
 from tune_dml.cli import main
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
+from tune_dml.cli._without_torch import without_torch
 from tune_dml.running.process import RELAXED
 
 _LAST_STREAM = 2
@@ -27,7 +28,8 @@ def program() -> None:
             sys.exit(str(error))
     speak = attend()
     try:
-        main()
+        with without_torch(words):
+            main()
     except SystemExit as end:
         speak(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise

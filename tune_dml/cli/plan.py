@@ -148,7 +148,6 @@ def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
-    from tune_dml.report.naming import metric_name
     from tune_dml.stats.power import detectable_difference, half_width, seeds_range, verdict_chances
     from tune_dml.stats.sequential.looks import level_left
 
@@ -168,6 +167,8 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     )
     if noise is None or seeds < 2:
         return power
+    from tune_dml.report.naming import metric_name
+
     (levels, settings), margin = _hardest(plan), float(plan.margin)
     if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
         for_margin = _seeds_for_margin(plan, noise, cells, power.declared)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -77,11 +77,25 @@ def error_spent(looks: Sequence[float], *, planned: float, alpha: float = 0.05) 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """Level of a look, and the density of its statistic if no look has claimed anything."""
+    """A look: its level, and what the density of its statistic needs while no look has claimed anything."""
 
     level: float
-    nodes: Array
-    mass: Array
+    limit: float
+    before: _Look | None = None
+    known: float = 0.0
+    """Share of this look's information that the look before had."""
+
+    @cached_property
+    def density(self) -> tuple[Array, Array]:
+        """Return nodes on (-limit, limit) and the probability at each."""
+        unit, weights = _gauss()
+        nodes = self.limit * unit
+        if self.before is None:
+            return nodes, self.limit * weights * normal_pdf(nodes)
+        seen, mass = self.before.density
+        spread = np.sqrt(1 - self.known)
+        near = normal_pdf((nodes[:, None] - np.sqrt(self.known) * seen) / spread)
+        return nodes, self.limit * weights * (near @ mass / spread)
 
 
 @lru_cache(maxsize=512)
@@ -90,32 +104,24 @@ def _look(looks: tuple[tuple[float, bool], ...], planned: float, alpha: float) -
     (seeds, grown), earlier = looks[-1], looks[:-1]
     share = _spent(seeds, planned, alpha) - (_spent(earlier[-1][0], planned, alpha) if earlier else 0.0)
     if not earlier or grown:
-        limit = normal_isf(share / 2)
-        nodes, weights = _grid(limit)
-        return _Look(share, nodes, weights * normal_pdf(nodes))
+        return _Look(share, normal_isf(share / 2))
     before = _look(earlier, planned, alpha)
     known = max(earlier[-1][0] - _VARIANCE_SEEDS, 0.0) / max(seeds - _VARIANCE_SEEDS, 1e-9)
     known = min(known, 1 - _LEAST_NEW_SHARE)
-    centre, spread = np.sqrt(known) * before.nodes, np.sqrt(1 - known)
+    nodes, mass = before.density
+    centre, spread = np.sqrt(known) * nodes, np.sqrt(1 - known)
 
     def excess(limit: float) -> float:
         beyond = normal_sf((limit - centre) / spread) + normal_sf((limit + centre) / spread)
-        return float(before.mass @ beyond) - share
+        return float(mass @ beyond) - share
 
     limit = root(excess, 0.0, 40.0, 1e-9)
-    nodes, weights = _grid(limit)
-    density = normal_pdf((nodes[:, None] - centre) / spread) @ before.mass / spread
-    return _Look(float(2 * normal_sf(limit)), nodes, weights * density)
-
-
-def _grid(limit: float) -> tuple[Array, Array]:
-    """Return Gauss-Legendre nodes and weights on (-limit, limit)."""
-    nodes, weights = _gauss()
-    return limit * nodes, limit * weights
+    return _Look(float(2 * normal_sf(limit)), limit, before, known)
 
 
 @cache
 def _gauss() -> tuple[Array, Array]:
+    """Return Gauss-Legendre nodes and weights on (-1, 1)."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return nodes, weights
 
