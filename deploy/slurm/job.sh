@@ -15,6 +15,13 @@
 
 export PYTHONUNBUFFERED=1 COLUMNS=120
 
+# Submits a job and notes its number. Without the number `status` and `cancel` would not know the job, so it is removed. A new
+# job inherits this environment, but not how often this job was queued again.
+submit() {
+    number=$(env -u SLURM_RESTART_COUNT sbatch --parsable "$@") || return
+    echo "$number" >> /shared/sweeps/sec_rho/slurm/jobs || { scancel "${number%%;*}"; return 1; }
+}
+
 # SLURM sends USR1 before the time is up, `tune-dml cancel slurm` sends USR2. srun forwards it to the tasks: trials keep
 # their checkpoints and the session ends in order.
 time_is_up=no told=no step=
@@ -42,6 +49,6 @@ jobs=$((${TUNE_DML_JOBS:-1} + ${SLURM_RESTART_COUNT:-0}))    # in a row
 if [ "$time_is_up" = yes ] && [ "$code" = 130 ] && [ "$jobs" -lt 100 ]; then
     trap '' USR1 USR2 TERM
     scontrol requeue "$SLURM_JOB_ID" ||
-        TUNE_DML_JOBS=$((jobs + 1)) env -u SLURM_RESTART_COUNT sbatch --parsable --dependency=afterany:"$SLURM_JOB_ID" /shared/sweeps/sec_rho/slurm/job.sh >> /shared/sweeps/sec_rho/slurm/jobs
+        TUNE_DML_JOBS=$((jobs + 1)) submit --dependency=afterany:"$SLURM_JOB_ID" /shared/sweeps/sec_rho/slurm/job.sh
 fi
 exit "$code"

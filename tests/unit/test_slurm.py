@@ -20,7 +20,7 @@ from tune_dml.running.slurm.jobs import Submission
 from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
-from tune_dml.running.slurm.script import array_script, collect_script, sweep_script
+from tune_dml.running.slurm.script import ROUND_FOLLOWS, array_script, collect_script, sweep_script
 
 FAKES = {
     "sbatch": 'n=$(( $(cat "$FAKE/count" 2>/dev/null || echo 100) + 1 )); echo $n > "$FAKE/count"; echo $n; '
@@ -249,6 +249,35 @@ def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
     (fake / "queue").write_text("101|PENDING|Priority\n")
     jobs.cancel(sent)
     assert (fake / "calls").read_text().endswith("scancel 101\n")
+
+
+@pytest.fixture
+def full_disk(fake):
+    """A file of job numbers that takes none."""
+    (fake / "eta1" / "slurm").mkdir(parents=True)
+    (fake / "eta1" / "slurm" / "jobs").symlink_to("/dev/full")
+    return fake
+
+
+def test_a_job_whose_number_cannot_be_written_is_removed(full_disk):
+    with pytest.raises(OSError, match="No space left"):
+        jobs.submit(submission(full_disk), {"job.sh": "#!/bin/bash\n"})
+    assert (full_disk / "calls").read_text().endswith("job.sh\nscancel 101\n")
+
+
+def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
+    place = full_disk / "eta1" / "slurm"
+    (place / "array").write_text("0-3\n")
+    (full_disk / "bin" / "python").write_text(f"#!/bin/bash\nexit {ROUND_FOLLOWS}\n")
+    (full_disk / "bin" / "python").chmod(0o755)
+    text = collect_script(Profile(python="python"), "eta1", full_disk / "eta1")
+    done = subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False)
+    assert done.returncode == 1
+    assert (full_disk / "calls").read_text() == f"--parsable --array=0-3 {place}/array.sh\nscancel 101\n"
+    (place / "jobs").unlink()
+    subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=True)
+    assert (place / "jobs").read_text() == "102\n103\n"
+    assert (full_disk / "calls").read_text().endswith(f"--parsable --dependency=afterany:102 {place}/job.sh\n")
 
 
 def test_tasks_of_an_array_are_one_line(fake):

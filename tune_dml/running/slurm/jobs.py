@@ -172,8 +172,12 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_index(submission.name), f"{submission.folder}\n".encode())
         number = run_command("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
-        with (place / "jobs").open("a") as file_of_jobs:
-            file_of_jobs.write(f"{number}\n")
+        try:
+            with (place / "jobs").open("a") as file_of_jobs:
+                file_of_jobs.write(f"{number}\n")
+        except OSError:  # without the number, `status` and `cancel` would not know the job
+            run_command("scancel", number)
+            raise
         return submission, SlurmJob(number, "PENDING", ""), True
 
 

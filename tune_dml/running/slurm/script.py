@@ -48,17 +48,22 @@ exit "$code"
 """
 _REQUEUE = """scontrol requeue "$SLURM_JOB_ID" ||
         {dependent}"""
-_SBATCH = "env -u SLURM_RESTART_COUNT sbatch --parsable"
-"""A new job inherits the environment of the one that submits it, but not how often that one was queued again."""
-_DEPENDENT = f'TUNE_DML_JOBS=$((jobs + 1)) {_SBATCH} --dependency=afterany:"$SLURM_JOB_ID" {{script}} >> {{jobs}}'
+_SUBMIT = """
+# Submits a job and notes its number. Without the number `status` and `cancel` would not know the job, so it is removed. A new
+# job inherits this environment, but not how often this job was queued again.
+submit() {{
+    number=$(env -u SLURM_RESTART_COUNT sbatch --parsable "$@") || return
+    echo "$number" >> {jobs} || {{ scancel "${{number%%;*}}"; return 1; }}
+}}
+"""
+_DEPENDENT = 'TUNE_DML_JOBS=$((jobs + 1)) submit --dependency=afterany:"$SLURM_JOB_ID" {script}'
 _COLLECT = """
 # Moves the results of the array's trials into the ledger, as its only writer, and writes the next round.
 {command} collect {folder}
 code=$?
 if [ "$code" = {follows} ]; then
-    array=$({sbatch} --array="$(cat {folder}/slurm/array)" {folder}/slurm/array.sh) || exit 1
-    echo "$array" >> {jobs}
-    {sbatch} --dependency=afterany:"${{array%%;*}}" {script} >> {jobs} || exit 1
+    submit --array="$(cat {folder}/slurm/array)" {folder}/slurm/array.sh || exit 1
+    submit --dependency=afterany:"${{number%%;*}}" {script} || exit 1
     exit 0
 fi
 exit "$code"
@@ -87,12 +92,12 @@ def sweep_script(profile: Profile, name: str, folder: Path) -> str:
         folder: The sweep's folder, which all nodes see.
     """
     jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
-    again = _DEPENDENT.format(script=script, jobs=jobs)
+    again = _DEPENDENT.format(script=script)
     if profile.requeue:
         again = _REQUEUE.format(dependent=again)
     srun = shlex.join(["--ntasks-per-node=1", f"--cpus-per-task={profile.cpus_per_task}", "--wait=30", *profile.srun])
     body = _RAY.format(srun=srun, command=python_command(profile), folder=_quoted(folder), most=_MAX_JOBS, again=again)
-    return head(profile, name, folder, "%j") + body
+    return head(profile, name, folder, "%j") + _SUBMIT.format(jobs=jobs) + body
 
 
 def collect_script(profile: Profile, name: str, folder: Path) -> str:
@@ -102,12 +107,10 @@ def collect_script(profile: Profile, name: str, folder: Path) -> str:
         command=python_command(profile),
         folder=_quoted(folder),
         follows=ROUND_FOLLOWS,
-        jobs=jobs,
         script=script,
-        sbatch=_SBATCH,
     )
     modest = replace(profile, gres="", sbatch=(*profile.sbatch, *profile.collect))
-    return head(modest, name, folder, "%j", signals=False) + body
+    return head(modest, name, folder, "%j", signals=False) + _SUBMIT.format(jobs=jobs) + body
 
 
 def array_script(profile: Profile, name: str, folder: Path) -> str:
