@@ -253,9 +253,10 @@ def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
 
 @pytest.fixture
 def full_disk(fake):
-    """A file of job numbers that takes none."""
+    """A disk that becomes full when a job is submitted."""
     (fake / "eta1" / "slurm").mkdir(parents=True)
-    (fake / "eta1" / "slurm" / "jobs").symlink_to("/dev/full")
+    sbatch = fake / "bin" / "sbatch"
+    sbatch.write_text(sbatch.read_text() + f"ln -s /dev/full {fake}/eta1/slurm/jobs 2> /dev/null\n")
     return fake
 
 
@@ -275,6 +276,7 @@ def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
     assert done.returncode == 1
     assert (full_disk / "calls").read_text() == f"--parsable --array=0-3 {place}/array.sh\nscancel 101\n"
     (place / "jobs").unlink()
+    (full_disk / "bin" / "sbatch").write_text(f"#!/bin/bash\n{FAKES['sbatch']}\n")
     subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=True)
     assert (place / "jobs").read_text() == "102\n103\n"
     assert (full_disk / "calls").read_text().endswith(f"--parsable --dependency=afterany:102 {place}/job.sh\n")
