@@ -295,9 +295,17 @@ def _claim_row(claim: Claim) -> str:
     done = claim.study in {study.name for study in STUDIES if has_result(study)}
     study = f"[{claim.study}]({claim.study}/README.md)" if done else claim.study
     cells = [claim.paper, claim.text, claim.source, study]
-    for finding in (_judge(claim), _judge(claim, OBJECTS)):
-        cells += [f"**{finding.verdict}**", finding.evidence]
+    for studies in (STUDIES, OBJECTS):
+        finding = _judge(claim, studies)
+        cells += [f"**{finding.verdict}**", ". ".join([finding.evidence, *_doubts(claim, studies)])]
     return f"| {' | '.join(map(_plain, cells))} |"
+
+
+def _doubts(claim: Claim, studies: Sequence[Study]) -> list[str]:
+    """Return what a study's answer says of arms that had not trained to their end, or that learned nothing."""
+    tested = [study for study in studies if study.name == claim.study and has_result(study)]
+    said = [sentence for study in tested for sentence in verdicts_of(study)["answer"]["sentences"]]
+    return [text.rstrip(".") for text in said if "had not converged" in text or "learned nothing" in text]
 
 
 def _study_row(study: Study) -> str:
