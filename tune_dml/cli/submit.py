@@ -13,7 +13,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
-from tune_dml.cli._supervisor import flags_of
+from tune_dml.cli._supervisor import Flags, flags_of
 from tune_dml.cli.options import Json, request_of, values_read, verb
 from tune_dml.cli.screen import Lines, show
 from tune_dml.text import duration
@@ -74,8 +74,7 @@ class SubmittedCommand:
     """A command to run on the cluster, parsed as it would be here."""
 
     words: tuple[str, ...]
-    given: Mapping[str, Any]
-    """Flag -> value."""
+    given: Flags
 
     @property
     def verb(self) -> str:
@@ -172,7 +171,7 @@ def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str
     return f"{here}{', '.join(jobs)}."
 
 
-def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
+def _study_name(given: Flags, *, knows_all: bool) -> str:
     """Return the sweep's default name. Raise ConfigError for an unknown space or a wrong sweep file."""
     from tune_dml.planning.study import study_of
 
@@ -218,7 +217,7 @@ _PLACES = {
 """Flags that name a folder: why it must be a folder of the cluster, and an example."""
 
 
-def _relative_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+def _relative_problems(given: Flags) -> Iterator[Problem]:
     """Yield a problem for each relative folder, which would be inside the job's temporary folder."""
     for name, (why, example) in _PLACES.items():
         folder = given.get(name)
