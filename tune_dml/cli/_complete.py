@@ -80,7 +80,8 @@ def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
     from trainables.registries import methods_of
 
     methods = [*methods_of("loss"), *methods_of("regularizer")]
-    return [*spaces(incomplete), *_beginning(incomplete, methods), *datasets(incomplete), *sweeps(ctx, incomplete)]
+    names = [*methods, *protocols(incomplete), *datasets(incomplete)]
+    return [*spaces(incomplete), *_beginning(incomplete, names), *sweeps(ctx, incomplete)]
 
 
 def _sweep_files(incomplete: str) -> Iterator[str]:

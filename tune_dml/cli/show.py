@@ -1,4 +1,4 @@
-"""`tune-dml show`: describe a space, a method, a data set or a sweep by its name."""
+"""`tune-dml show`: describe a space, a method, a protocol, a data set or a sweep by its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tune_dml.cli._sweep_status_text import age_of, state_of, summary_of, unjudg
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, View, table
 from tune_dml.cli.screen import show as show_view
-from tune_dml.space import Knob, Space
+from tune_dml.space import Knob, Protocol, Space
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
@@ -24,6 +24,7 @@ ORDER = 25
 EXAMPLES = """
 tune-dml show sec_rho                                 # a space: its knobs, values, arms, printed tables
 tune-dml show triplet                                 # a loss: its formula and knobs
+tune-dml show glyphs/triplet                          # a protocol: its settings, and where each comes from
 tune-dml show cub200                                  # a data set: where to get it
 tune-dml show rho1                                    # a sweep: its answer, and what to do next
 """
@@ -41,19 +42,21 @@ _CHOSEN_BY = {
 def show(
     name: Annotated[
         str,
-        typer.Argument(metavar="SPACE|METHOD|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects),
+        typer.Argument(
+            metavar="SPACE|METHOD|PROTOCOL|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects
+        ),
     ],
     *,
     storage: Path,
     as_json: Json = False,
 ) -> None:
-    """Describe a space, method, data set or sweep, found by its name."""
+    """Describe a space, method, protocol, data set or sweep, found by its name."""
     from trainables.errors import ConfigError, Problem, nearest
 
     views = list(_bearing(name, storage.absolute()))
     if not views:
         remedy = nearest(name, _every_name(storage.absolute()))
-        raise ConfigError(Problem("NAME", "unknown space, method, data set or sweep", name, remedy))
+        raise ConfigError(Problem("NAME", "unknown space, method, protocol, data set or sweep", name, remedy))
     show_view(views[0] if len(views) == 1 else _ShownTogether(tuple(views)), as_json)
 
 
@@ -70,6 +73,8 @@ def _bearing(name: str, storage: Path) -> Iterator[View]:
     if name in catalogue.spaces():
         yield _ShownSpace(catalogue.spaces()[name])
     yield from (_ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
+    if name in catalogue.protocols():
+        yield _ShownProtocol(catalogue.protocols()[name])
     if name in DATASETS:
         yield _ShownDataSet(name, DATASETS[name])
 
@@ -81,7 +86,7 @@ def _every_name(storage: Path) -> list[str]:
     from tune_dml.record.state import sweep_names
 
     methods = [name for kind in _KINDS for name in methods_of(kind)]
-    return [*sweep_names(storage), *catalogue.spaces(), *methods, *DATASETS]
+    return [*sweep_names(storage), *catalogue.spaces(), *methods, *catalogue.protocols(), *DATASETS]
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,38 @@ class _ShownMethod:
         if self.kind != "sampler":
             yield from _knob_table(setting.partition(".")[0], self.method)
         yield f"Choose it: --set {setting}={self.name}"
+
+
+@dataclass(frozen=True)
+class _ShownProtocol:
+    """A protocol: its settings, and where each comes from."""
+
+    protocol: Protocol
+
+    def data(self) -> dict[str, object]:
+        protocol = self.protocol
+        return {
+            "protocol": protocol.name,
+            "dataset": protocol.dataset,
+            "note": protocol.note,
+            "losses": [*protocol.methods],
+            "settings": dict(protocol.settings),
+            "sources": {path: self._source(path) for path in protocol.settings},
+        }
+
+    def _source(self, path: str) -> str:
+        return self.protocol.sources.get(path, self.protocol.origin)
+
+    def text(self) -> Lines:
+        from tune_dml.text import value_text
+
+        protocol = self.protocol
+        yield f"protocol {protocol.name}, of the data set {protocol.dataset}"
+        yield from filter(None, (protocol.note,))
+        rows = [(path, value_text(value), self._source(path)) for path, value in protocol.settings.items()]
+        yield table("", ("setting", "value", "source"), rows)
+        yield from (f"{'Losses:':<11}{', '.join(protocol.methods)}" for _ in protocol.methods[:1])
+        yield f"{'Use it:':<11}tune-dml plan SPACE --dataset {protocol.dataset} --protocol {protocol.name}"
 
 
 @dataclass(frozen=True)

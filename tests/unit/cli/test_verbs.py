@@ -68,6 +68,8 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("cosine", ["Choose it: --set optim.lr_schedule=cosine"]),
         ("m_per_class", ["sampler m_per_class:", "Choose it: --set batch.sampler=m_per_class"]),
         ("dro_topk", ["margin or binomial"]),
+        ("glyphs/triplet", ["batch.batch_size", "90", "ours", "--dataset glyphs --protocol glyphs/triplet"]),
+        ("sec/cub200", ["optim.lr ", "supplement, ", "--protocol sec/cub200"]),
         ("cub200", ["Expected:", "Get it:", "data.shorter_side   256", "verify cub200 --root DIR"]),
         ("image_folder", ["data.split_file", "none", "which class trains, which tests"]),
         ("toy", ["State:   complete", "rho matters", "Next:    tune-dml sweep sec_rho", "Best configuration:"]),
@@ -237,7 +239,8 @@ def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(
         ("plan sec_rho --set loss.name=contrastive --set loss.thr", ["loss.threshold="]),
         ("status to", ["toy"]),
         ("extend toy --add reg", ["regularizer.rho="]),
-        ("show dig", ["digits"]),
+        ("show cub", ["cub200"]),
+        ("show glyphs/tr", ["glyphs/triplet"]),
     ],
 )
 def test_a_shell_is_offered_names(line, offered, capsys, monkeypatch):
