@@ -95,6 +95,19 @@ def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkey
     assert node.is_lost()  # nobody listens any more
 
 
+def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
+    def fail(**arguments):
+        raise RuntimeError("Failed to connect to the GCS.\nA long story ...")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", fail)
+    with Connection("head:6379", Resources()) as connection, pytest.raises(ConfigError) as refusal:
+        connection.capacity()
+    (problem,) = refusal.value.problems
+    assert "must be reachable (Failed to connect to the GCS.)" in problem.rule
+    assert "correct the address" in problem.remedy
+
+
 def not_started(monkeypatch, folder, error):
     """What is said of a Ray that fails so as it starts, its temporary files in such a folder."""
     import ray

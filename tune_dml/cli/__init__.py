@@ -4,7 +4,8 @@ The function, or Typer application, with the module's name declares the command.
 `BARE_SHOWS_HELP` shows the help when no argument is given. Heavy packages are imported inside the function:
 `tune-dml --help` loads neither torch nor Ray.
 
-Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells, 130 interrupted and resumable.
+Exit codes: 0 done, 1 the input is wrong or Ray cannot start, 2 usage, 3 finished with failed cells, 130 interrupted
+and resumable.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import re
 import sys
 import textwrap
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tune_dml.cli._command import Command, Group, epilog
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from trainables.errors import ConfigError
+
+__all__ = ["main", "say_problems"]
 
 # Subjects of operating system errors without a file name.
 _NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
@@ -37,7 +42,6 @@ _SHORT = 62  # length of a command's line in the help
 def main() -> None:
     """Run the command line; print known errors as one message on standard error, with exit code 1."""
     from trainables.errors import ConfigError, Problem
-    from tune_dml.cli._json import error_json
 
     if not sys.warnoptions:  # warnings of libraries do not help users
         warnings.simplefilter("ignore")
@@ -47,26 +51,33 @@ def main() -> None:
     try:
         application(words[0] if words else None)(prog_name="tune-dml")
     except ConfigError as error:
-        if "--json" in words:
-            typer.echo(error_json(error.problems, words))
-            sys.exit(1)
-        from tune_dml.record.origin.commands import as_typed_here
-
-        many = len(error.problems) > 1
-        sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + as_typed_here(f"{error}\n"))
+        say_problems(error, words)
         sys.exit(1)
     except OSError as error:
         place = error.filename or _NAMELESS.get(error.errno or 0)
         if place is None:
             raise
         if "--json" in words:
-            typer.echo(error_json([Problem(str(place), str(error.strerror).lower())], words))
+            say_problems(ConfigError(Problem(str(place), str(error.strerror).lower())), words)
         else:
             sys.stderr.write(f"{place}: {error.strerror}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def say_problems(error: ConfigError, words: Sequence[str]) -> None:
+    """Print an error's problems on standard error, or as JSON on standard output if the line asks for it."""
+    if "--json" in words:
+        from tune_dml.cli._json import error_json
+
+        typer.echo(error_json(error.problems, words))
+        return
+    from tune_dml.record.origin.commands import as_typed_here
+
+    many = len(error.problems) > 1
+    sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + as_typed_here(f"{error}\n"))
 
 
 def _open_output() -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from trainables.errors import ConfigError
-from tune_dml.cli import main
+from tune_dml.cli import main, say_problems
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
 from tune_dml.cli._without_torch import without_torch
@@ -25,7 +25,8 @@ def program() -> None:
         try:
             sys.exit(supervise(words))
         except ConfigError as error:
-            sys.exit(str(error))
+            say_problems(error, words)
+            sys.exit(1)
     speak = attend()
     try:
         with without_torch(words):

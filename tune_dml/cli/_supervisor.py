@@ -74,7 +74,11 @@ def _speak(word: int, code: int) -> None:
 
 
 def supervise(words: Sequence[str]) -> int:
-    """Run a training verb, restart its driver if it dies, and return the exit code."""
+    """Run a training verb, restart its driver if it dies, and return the exit code.
+
+    Raises:
+        ConfigError: Ray's processes ended each time before a trial began.
+    """
     folder: Path | None = None
     began, asked = float(os.environ.get(BUDGET_FROM) or time.time()), words
     if BUDGET_FROM in os.environ:
@@ -109,7 +113,29 @@ def supervise(words: Sequence[str]) -> int:
             break
         again = _again(words, folder)
         words = [*again, *(word for flag, left in budgets.items() for word in (flag, f"{left:.6g}"))]
-    return _close(words, folder) if folder else _INTERRUPTED
+    if folder is None:
+        return _INTERRUPTED
+    if code not in _SIGNALS and not driver.was_told and not _has_begun(folder):
+        return _lost_node(words, None if not driver.has_spoken else code)
+    return _close(words, folder)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Return whether a trial of the sweep has begun."""
+    from tune_dml.record.state import read_state
+
+    return any(trial.attempts for trial in read_state(folder).recorded.values())
+
+
+def _lost_node(words: Sequence[str], code: int | None) -> int:
+    """Return the code of a driver that has reported why; raise ConfigError for one that has not."""
+    from trainables.option_names import Flags, naming
+    from tune_dml.running.cluster.cluster import lost_node
+
+    if code is None:
+        with naming(Flags()):
+            raise ConfigError(lost_node(_given(words).get("address")))
+    return code
 
 
 def _close(words: Sequence[str], folder: Path) -> int:
@@ -117,7 +143,9 @@ def _close(words: Sequence[str], folder: Path) -> int:
     from tune_dml.record.origin.commands import command
     from tune_dml.record.results import results_of
 
-    _Driver(["report", folder.name, *flags_of("report", _given(words))]).wait()
+    # A report's --metric and --goal belong to results of other programs; the sweep has its own.
+    given = {name: value for name, value in _given(words).items() if name not in {"metric", "goal"}}
+    _Driver(["report", folder.name, *flags_of("report", given)]).wait()
     _say(f"Not complete. Continue with: {command(results_of(folder), 'resume')}")
     return _INTERRUPTED
 

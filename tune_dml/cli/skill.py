@@ -67,7 +67,7 @@ _RULES = """
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the input is wrong; nothing was started |
+| 1 | the input is wrong, or Ray cannot start or be reached; no trial was started |
 | 2 | wrong usage of the command line |
 | 3 | finished, with failed or diverged trials; a `--check` is not met; MLflow differs after `sync` |
 | 130 | interrupted or not complete; `resume` continues |

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from helpers.toys import event_of, plan_of
 
+from trainables.errors import ConfigError
 from tune_dml.cli import _supervisor
 from tune_dml.record.ledger import Ledger
 from tune_dml.running.cluster import start_checks
@@ -122,10 +123,32 @@ def test_the_time_of_earlier_drivers_is_counted_once(drivers, monkeypatch):
     assert [words[-2:] for words in seen[1:]] == [["--time-budget", "70"], ["--time-budget", "40"]]
 
 
-def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
+def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers, tmp_path):
+    with Ledger(tmp_path / "sweeps" / "toy") as ledger:
+        ledger.write(event_of("started", "a", host="here"))
     code, seen = drivers((1, False, True), (1, True, False))
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
+
+
+def test_a_ray_that_ends_before_any_trial_is_a_problem_with_its_remedy(drivers):
+    with pytest.raises(ConfigError, match=r"must start .its processes ended before a trial had begun.*logs are in"):
+        drivers(*[(1, False, True)] * 3)
+    with pytest.raises(ConfigError, match=r"--address: .* must be reachable .*, but got 'away:6379'"):
+        drivers(*[(1, False, True)] * 3, words=[*WORDS, "--address", "away:6379"])
+
+
+def test_a_cluster_that_is_gone_before_any_trial_is_said_by_its_driver(drivers):
+    code, seen = drivers((1, False, True), (1, True, False))
+    assert (code, len(seen)) == (1, 2)
+
+
+def test_the_last_report_is_not_asked_for_the_metric_of_a_program(drivers):
+    words = [*WORDS, "--command", "python x.py", "--metric", "val/x", "--goal", "maximize", "--margin", "0.1"]
+    _, seen = drivers(LOST, LOST, LOST, words=words)
+    assert seen[-1][:2] == ["report", "toy"]
+    assert "--margin" in seen[-1]
+    assert not {"--metric", "--goal"} & set(seen[-1])
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,14 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     return None, "default"
 
 
-def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
+def lost_node(flag: str | None) -> Problem:
+    """Return the problem of a Ray whose processes end before a trial begins; `flag`: --address."""
+    address, origin = address_of(flag)
+    error = ConnectionError("its processes ended before a trial had begun")
+    return not_started(error) if address is None else _unreachable(address, origin, error)
+
+
+def _unreachable(address: str, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), or correct the address."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
@@ -150,15 +157,8 @@ def _is_there() -> bool:
 @contextmanager
 def joined(address: str | None, origin: str) -> Iterator[Capacity]:
     """Connect for the duration of the block. Raise ConfigError if no cluster can be joined."""
-    connection = connected(address, engine="local")
-    try:
-        capacity = connection.__enter__()
-    except (ConnectionError, RuntimeError) as error:
-        raise ConfigError(_unreachable(address, origin, error)) from error
-    try:
+    with connected(address, engine="local", origin=origin) as capacity:
         yield capacity
-    finally:
-        connection.__exit__(None, None, None)
 
 
 def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
@@ -176,10 +176,11 @@ def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], 
 
 
 @contextmanager
-def connected(address: str | None, *, engine: str, preload: bool = False) -> Iterator[Capacity]:
+def connected(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
     """Connect to Ray for the duration of a sweep; an existing connection is used and left open.
 
-    With `preload`, the processes of a Ray that is started import what trials need.
+    With `preload`, the processes of a Ray that is started import what trials need. Raise ConfigError, with the `origin`
+    of the address, if Ray does not start or answer.
     """
     import ray
 
@@ -206,9 +207,8 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
             try:
                 ray.init(**_init_arguments(address, engine, preload))
             except Exception as error:  # such as no answer, or a path that is too long
-                if address is not None:
-                    raise
-                raise ConfigError(not_started(error)) from error
+                problem = not_started(error) if address is None else _unreachable(address, origin, error)
+                raise ConfigError(problem) from error
         _protect_token()
     try:
         yield Capacity(_node_resources(), autoscaler_nodes())
