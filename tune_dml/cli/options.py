@@ -152,13 +152,24 @@ def settings_of(pairs: list[str] | None) -> dict[str, Value]:
 
 
 def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[Any]]:
-    """Read `KEY=V,V` of a flag. Raise ConfigError for any other text."""
+    """Read `KEY=V,V` of a flag. Raise ConfigError for any other text, and for a key or a value given twice."""
     from trainables.config import parse_value
 
     split = [pair.partition("=") for pair in pairs or []]
     rule, example = "must read KEY=V,V,...", f"Example: {flag} loss.margin=0.5,1.0."
     raise_if_any(Problem(flag, rule, key, example) for key, _, text in split if not key or not text)
-    return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
+    keys = [key.strip() for key, _, _ in split]
+    read = [[parse_value(part.strip()) for part in text.split(",")] for _, _, text in split]
+    twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
+    problems = [Problem(flag, "a knob may be given once, with all its values", key, example) for key in twice]
+    rule = "the values of a knob must differ"
+    problems += [
+        Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
+        for (key, _, text), values in zip(split, read, strict=True)
+        if len(set(map(repr, values))) < len(values)
+    ]
+    raise_if_any(problems)
+    return dict(zip(keys, read, strict=True))
 
 
 def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:

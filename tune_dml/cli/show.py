@@ -50,7 +50,7 @@ def show(
     storage: Path,
     as_json: Json = False,
 ) -> None:
-    """Describe a space, method, protocol, data set or sweep, found by its name."""
+    """Describe a space, method, protocol, data set or sweep; its name says which."""
     from trainables.errors import ConfigError, Problem, nearest
 
     views = list(_bearing(name, storage.absolute()))

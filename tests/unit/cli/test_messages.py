@@ -55,6 +55,9 @@ plan sec_rho --tune lr
 plan sec_rho --tune regularizer.rho
 plan sec_rho --tune loss.name
 plan sec_rho --tune optim.lr=
+plan sec_rho --tune optim.lr=0.1,0.10
+plan sec_rho --tune optim.lr=0.1 --tune optim.lr=0.2
+plan --command true --param lr=1,1 --param lr=2 --metric x --goal maximize --margin 1
 plan sec_rho --search bayes
 plan sec_rho --set optim.lr=true
 plan sec_rho --set loss.margin=true
