@@ -65,6 +65,13 @@ class TestItsReports:
         assert ran.end.metrics == {"val/accuracy": 0.5}
         assert ran.rows == [{"step": 1, "val/accuracy": 0.5}]
 
+    def test_nested_objects_are_names_with_slashes(self, tmp_path):
+        results = {"val": {"accuracy": 0.5, "by": {"class": 0.25}}, "test": {"accuracy": 0.123}, "val/accuracy": 0.75}
+        ran = Ran(tmp_path, f"import json, os; json.dump({results}, open(os.environ['TUNE_DML_RESULTS'], 'w'))")
+        assert ran.end.metrics == {"val/accuracy": 0.75, "val/by/class": 0.25}  # a name in full has precedence
+        assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
+        assert ran.notes == []
+
     def test_lines_of_json_need_no_package(self, tmp_path):
         script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}\\n')"
         assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
@@ -181,6 +188,14 @@ class TestBadPrograms:
         assert [row["step"] for row in ran.rows if "val/accuracy" in row] == [1] * (kind == "nan")
         assert "\n" not in end.reason
 
+    def test_a_metric_that_is_null_was_reported(self, tmp_path):
+        lines = '{"step": 3, "val/accuracy": null}\n{"step": 4, "loss": "high"}\n'
+        ran = Ran(tmp_path, f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write({lines!r})")
+        assert ran.end.reason == f"{NONE} At step 3 it was null, which is no number."
+        assert ran.notes == [
+            f"{said} and is left out" for said in ("val/accuracy is no number (null)", 'loss is no number ("high")')
+        ]
+
     def test_a_time_limit_ends_a_hang(self, tmp_path):
         began = time.monotonic()
         end = Ran(tmp_path, "import time; print('here'); time.sleep(100)", timeout=0.5).end
@@ -250,7 +265,7 @@ class TestBadPrograms:
 
     def test_a_results_file_that_is_no_object_is_named(self, tmp_path):
         ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
-        assert ran.notes == ["its results file holds no JSON object and is left out"]
+        assert ran.notes == ["its results file cannot be read (it holds no JSON object)"]
 
     def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
         script = (

@@ -141,7 +141,9 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     }
     differ = f"differs between the arms of {space.name}"
     for path in overrides:
-        alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+        alone = "Leave it out."
+        if space.program is None:
+            alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
         claims = [
             *((knob, f"is the knob that {space.name} searches and cannot be set", alone) for knob in knobs),
             *((tie.path, f"follows {tie.knob} in {space.name} and cannot be set", "Leave it out.") for tie in ties),

@@ -151,7 +151,7 @@ class ProgramTrial:
         if self.metric not in log.last:
             known = sorted(name for name in log.last if not name.startswith("test/"))
             found = nearest(self.metric, known, what="figure") if known else "It reported nothing."
-            reason = f"it ended without reporting {self.metric}. {found}"
+            reason = f"it ended without reporting {self.metric}. {log.no_number or found}"
             return TrialEnd("failed", reason, kind="bug", traceback=_tail(output))
         return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
 

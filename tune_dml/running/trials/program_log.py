@@ -41,6 +41,8 @@ class ProgramLog:
     """Step of the last row."""
     broken: str = ""
     """Reason of divergence: the non-finite metric and its step; empty otherwise."""
+    no_number: str = ""
+    """How the metric was last reported if that was no number; empty otherwise."""
     _row: Figures = field(default_factory=dict)
     _own_steps: dict[str, int] = field(default_factory=dict)
     """The last step that each figure was reported with."""
@@ -103,15 +105,13 @@ class ProgramLog:
         self.read(to_its_end=True)
         self._go_on_at(math.inf)
         try:
-            final = json.loads(results.read_bytes())
+            final = _object(results.read_bytes())
         except FileNotFoundError:
             final = {}
         except (OSError, ValueError, RecursionError) as error:
             self.say(f"its results file cannot be read ({error})")
             final = {}
-        if not isinstance(final, dict):
-            self.say("its results file holds no JSON object and is left out")
-        elif final:
+        if final:
             self.take(final if "step" in final else {**final, "step": self.step or 1})
         self.flush()
 
@@ -157,7 +157,10 @@ class ProgramLog:
         try:
             return float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
-            self._once(name, f"{name} is no number ({value!r:.40}) and is left out")
+            said = f"{json.dumps(value):.40}"
+            if name == self.metric:
+                self.no_number = f"At step {self.step} it was {said}, which is no number."
+            self._once(name, f"{name} is no number ({said}) and is left out")
             return None
 
     def _not_finite(self, name: str, number: float) -> None:
@@ -189,8 +192,19 @@ class ProgramLog:
 def _object(line: bytes) -> dict[str, object]:
     row = json.loads(line)
     if not isinstance(row, dict):
-        raise ValueError("no object")
-    return row
+        raise ValueError("it holds no JSON object")
+    return _joined(row)
+
+
+def _joined(row: dict[str, object]) -> dict[str, object]:
+    """Return {"val": {"accuracy": 0.4}} as {"val/accuracy": 0.4}; a figure that is named so itself has precedence."""
+    nested = {
+        f"{name}/{inner}": value
+        for name, part in row.items()
+        if isinstance(part, dict)
+        for inner, value in _joined(part).items()
+    }
+    return nested | {name: value for name, value in row.items() if not isinstance(value, dict)}
 
 
 def _is_number(step: object) -> TypeGuard[float]:
