@@ -109,6 +109,11 @@ class TestShapesOfWandb:
     def test_what_must_change_is_named(self, planned, changes, message):
         assert message in refusal(planned, **changes)
 
+    def test_a_wrong_margin_is_one_problem(self, planned):
+        assert refusal(planned, margin=-1).endswith("own.yaml, margin: must be greater than 0, but got -1. "
+                                                    "Example: margin: 1.0, for one percentage point.")  # fmt: skip
+        assert len(refusal(planned, margin=-1).splitlines()) == 1
+
     def test_each_problem_comes_in_one_error(self, planned):
         text = refusal(planned, margin=None, metric={"name": "loss"}, program="no.py")
         assert len(text.splitlines()) == 3

@@ -292,11 +292,12 @@ def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Pro
     fixed = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters, [])
     problems += program.problems([*fixed, *(knob.path for knob in knobs)], f"{path}, command")
+    given = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
     described = {"title": file.description} if file.description else {}
     labelled = {"default_dataset": file.dataset} if file.dataset else {}
     return program_space(
         program, file.name or path.stem, knobs, fixed, metric=file.metric.name, goal=file.metric.goal,
-        margin=file.margin if "margin" in file.model_fields_set else 0.0, notes=notes, origin=str(path), **described, **labelled,
+        margin=file.margin if given else 0.0, notes=notes, origin=str(path), **described, **labelled,
     )  # fmt: skip
 
 
