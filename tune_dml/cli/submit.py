@@ -148,7 +148,7 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool
         values_read(context.params)
     given, full = dict(context.params), list(words)
     command = SubmittedCommand(tuple(full), given)
-    raise_if_any(_problems(command, any_folder=target == SLURM))
+    raise_if_any(_problems(command, target))
     if verb == "sweep" and (knows_all or not given["name"]):
         name = _study_name(given, knows_all=knows_all)
         if not given["name"]:
@@ -186,24 +186,28 @@ def _study_name(given: Flags, *, knows_all: bool) -> str:
     return study.name
 
 
-def _problems(command: SubmittedCommand, *, any_folder: bool = False) -> Iterable[Problem]:
+def _problems(command: SubmittedCommand, target: str) -> Iterable[Problem]:
+    """Yield what is wrong, missing files first."""
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.origin.provenance import mask
+    from tune_dml.running.cluster.cluster_file import cluster_file_problems
 
+    if target.endswith((".yaml", ".yml")):
+        yield from cluster_file_problems(Path(target), to_start=False)
+    for file in command.files:
+        if not file.is_file():
+            yield Problem("SPACE", "no such sweep file", str(file))
     for flag in ("trial_files", "tracking_uri", "command"):  # Ray's dashboard shows a job's command
         value = str(command.given.get(flag) or "")
         if mask(value) != value:
             rule, remedy = "must not contain credentials: the cluster shows it", "Put them into the job's environment."
             yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
-    if not any_folder:
+    if target != SLURM:
         yield from _relative_problems(command.given)
     if command.given.get("address"):
         yield Problem(
             "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
         )
-    for file in command.files:
-        if not file.is_file():
-            yield Problem("SPACE", "no such sweep file", str(file))
     if command.verb in GO_ON and (name := command.sweep):
         yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
 

@@ -67,6 +67,7 @@ plan sec_rho --workers 0 --gpus-per-worker 1.5
 plan sec_rho --gpus 1
 plan sec_rho --seed 3
 submit cluster.yaml sweep sec_rho --storage /s
+submit none.yaml -- sweep no.yaml
 plan sec_rho --name ../x
 plan sec_rho --name=
 plan sec_rho --dataset image_folder
