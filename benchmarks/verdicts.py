@@ -31,6 +31,7 @@ from verdict_importance import importance
 from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
+from verdict_ranks import ranks
 from verdict_retries import retries
 from verdict_search_effects import search_effects
 from verdict_steps import steps
@@ -274,6 +275,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         selection,
         effects,
         importance,
+        ranks,
         advice,
         race,
         failing_trials,

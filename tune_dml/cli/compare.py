@@ -90,7 +90,7 @@ def _ranks(comparison: SweepComparison) -> Listing:
     if not rows:
         rule = "needs a knob with three values that have a result on every seed in both sweeps"
         raise_if_any([Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank.")])
-    return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and 95 % interval", rows)
+    return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds", rows)
 
 
 def _experiment(word: str) -> tuple[str, str] | None:

@@ -21,7 +21,8 @@ def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreemen
         own, other = _levels(first, path), _levels(second, path)
         common = [level for level in own if level in other]
         if len(common) >= 3:
-            found[path] = agree_in_rank(_table(own, common), _table(other, common))
+            steps = first.resolution, second.resolution
+            found[path] = agree_in_rank(_table(own, common), _table(other, common), resolutions=steps)
     return found
 
 

@@ -19,6 +19,7 @@ from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.report.several.page import SeveralSweeps
 from tune_dml.stats.intervals.simultaneous import Bounds
+from tune_dml.stats.verdicts.ranks import significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
 
 _LEAST_VALUES = 3
@@ -185,10 +186,8 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
 def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the means, and for each pair of values 1 or -1 if their order is significant, else 0."""
     rows = [knob.sensitivity.labels.index(label) for label in labels]
-    pairs = np.triu_indices(len(rows), 1)
-    low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
     means = np.array([knob.isolated.means[label] for label in labels])
-    return means, (low > 0).astype(int) - (high < 0).astype(int)
+    return means, significant_order(bounds, rows)
 
 
 def _agreement(
@@ -198,6 +197,4 @@ def _agreement(
     from scipy.stats import kendalltau  # takes a second
 
     tau = float(kendalltau(first[0], second[0]).statistic)
-    products = first[1] * second[1]
-    same, opposite, pairs = int((products > 0).sum()), int((products < 0).sum()), len(products)
-    return tau, (2 * same - pairs) / pairs, (pairs - 2 * opposite) / pairs
+    return tau, *tau_bounds(first[1], second[1])
