@@ -27,6 +27,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.data_findings import data_findings
 from tune_dml.planning.checks.prepare import Check, DataProgress
 from tune_dml.planning.differences import differences, find_protocol, is_trial_file, read_trial_file, reference_config
+from tune_dml.planning.files.folder import training_part
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, Session
@@ -84,9 +85,11 @@ def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = No
     number = _number(request.against)
     run, metric = _run_of(request, storage, None if number is not None else request.against)
     protocol = find_protocol(None if number is not None else request.against, run)
-    found = differences(run, reference_config(protocol, run.loss.name))
     root = request.data_root or (Path(run.data.root) if run.data.root else None)
-    odd = data_findings(run.settings() if root is None else {**run.settings(), "data.root": str(root)}, cache_dir)
+    settings = run.settings() if root is None else {**run.settings(), "data.root": str(root)}
+    reference = reference_config(protocol, run.loss.name, training_part(protocol.dataset, settings))
+    found = differences(run, reference)
+    odd = data_findings(settings, cache_dir)
     return Audit(request.run, protocol, found, metric, request.margin, number, odd, root)
 
 

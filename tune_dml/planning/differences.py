@@ -12,6 +12,7 @@ from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocol_of_loss, protocols
 from tune_dml.planning.arms.recipes import method_layers
 from tune_dml.planning.checks.effects import effective_settings
+from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.space import Protocol, Value
 
@@ -55,10 +56,13 @@ class Differences:
         return _settings(self.reference, chosen)
 
 
-def reference_config(protocol: Protocol, loss: str) -> TrialConfig:
-    """Return the configuration of a protocol, with this loss unless it names one. Raise ConfigError if it is invalid."""
+def reference_config(protocol: Protocol, loss: str, part: TrainingPart | None = None) -> TrialConfig:
+    """Return the configuration of a protocol, with this loss unless it names one. Raise ConfigError if it is invalid.
+
+    `part` limits the batch of our own protocol to a folder's classes, as in a sweep.
+    """
     own = {} if "loss.name" in protocol.settings else {"loss.name": loss}
-    layers = method_layers(protocol, protocol.settings.get("loss.name", loss))
+    layers = method_layers(protocol, protocol.settings.get("loss.name", loss), part=part)
     return resolve(Layer("protocol", {"data.name": protocol.dataset}), *layers, Layer("loss", own)).config
 
 
@@ -87,8 +91,7 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
     if protocol is None:
         protocol = default_protocol(dataset, str(settings.get("task.name", RETRIEVAL)))
-    loss = settings.get("loss.name")
-    layers = method_layers(protocol, loss)
+    layers = method_layers(protocol, settings.get("loss.name"), part=training_part(dataset, settings))
     return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
 
 

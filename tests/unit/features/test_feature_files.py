@@ -234,3 +234,10 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "f").exists()
     assert not list(tmp_path.rglob("unpickled"))
+
+
+def test_a_folder_of_pictures_is_told_how_features_are_stored(tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").touch()
+    with pytest.raises(DataError, match="tune-dml features image_folder --data-root FOLDER"):
+        import_features(tmp_path, tmp_path / "f")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.cuda import write_pictures
 
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
@@ -52,6 +53,16 @@ def test_settings_without_effect_are_listed_and_not_screened():
     found = differences(other, random)
     assert found.ineffective == ("batch.instances_per_class",)
     assert [factor.name for factor in found.factors] == ["optim.lr"]
+
+
+def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
+    """As in a sweep; the audit's runs would ask for more classes than the folder has, after a plan without a problem."""
+    (tmp_path / "pictures").mkdir()
+    write_pictures(tmp_path / "pictures")
+    text = f"{{data: {{name: image_folder, root: {tmp_path / 'pictures'}}}, optim.lr: 0.1}}"
+    assert [*names(tmp_path / "run.yaml", text, "image_folder/small")] == ["optim.lr"]
+    audit = plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "image_folder/small"), tmp_path)
+    assert audit.differences.reference.batch.batch_size < protocols()["image_folder/small"].settings["batch.batch_size"]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class TestShapesOfWandb:
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
-            ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step"),
+            ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step, but got 'asha'. Leave it out; "),
         ],
     )  # fmt: skip
     def test_what_must_change_is_named(self, planned, changes, message):

@@ -116,7 +116,8 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     parts = sorted(source.rglob("*.npy"))
     tables = sorted(source.rglob("*.parquet"))
     if not parts:
-        raise DataError(Problem(str(source), "the folder must hold .npy files with features"))
+        remedy = "Name a folder of pictures so: `tune-dml features image_folder --data-root FOLDER --backbone NAME`."
+        raise DataError(Problem(str(source), "the folder must hold .npy files with features", None, remedy))
     features = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]
     if any(part.ndim != 2 or part.dtype.kind != "f" or part.shape[1] != features[0].shape[1] for part in features):
         found = [f"{part.dtype}{part.shape}" for part in features]

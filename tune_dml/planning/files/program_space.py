@@ -154,8 +154,13 @@ def refused_options(request: Request) -> list[Problem]:
         "stopping": _TO_ITS_END,
     }
     asked = {name: getattr(request, name) for name in own}
+    remedies = {"stopping": f"Leave it out; {spelled('until_decided')} ends cells that are settled."}
     remedy = "Leave it out, or make it a parameter of the program."
-    return [option_problem(name, own[name], str(v), remedy) for name, v in asked.items() if v is not None]
+    return [
+        option_problem(name, own[name], str(v), remedies.get(name, remedy))
+        for name, v in asked.items()
+        if v is not None
+    ]
 
 
 def metric_problems(metric: str, place: str) -> list[Problem]:
