@@ -65,6 +65,19 @@ def test_a_program_whose_seeds_change_nothing_may_ignore_its_seed(results):
     assert not any("Seeds changed" in sentence for sentence in constant(None))
 
 
+def test_a_program_may_report_a_percentage_as_a_fraction(results):
+    """An R@1 of 0.612 reads as 0.612 points; a program that follows the documentation of another library reports it."""
+    plan = replace(results.plan, space=replace(results.plan.space, program=Program(("t",), ".")))
+
+    def unknown(factor):
+        trials = (replace(t, metrics={METRIC: factor * t.metrics[METRIC]}) for t in results.trials)
+        found = answers(analyse(replace(results, plan=plan, trials=tuple(trials))))
+        return next(section.data["left_out"] for section in found if section.anchor == "left-out")
+
+    assert any("Report 61.2, not 0.612" in text for text in unknown(0.01))
+    assert not any("Report 61.2, not 0.612" in text for text in unknown(1.0))
+
+
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
     assert ("Without training", "raw pixels: 30.00, the untrained network: 10.00") in summary(
         with_floors(results, 30.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
@@ -16,14 +18,25 @@ _OF_PROGRAMS = (
 )
 
 
+def _scale(analysis: Analysis) -> Iterator[str]:
+    """Yield a doubt about a percentage that a program may report as a fraction: 0.61 then reads as 0.61 points."""
+    metric, values = analysis.metric, [value for cell in analysis.cells for value in cell.values.values()]
+    if metric.percent and values and max(map(abs, values)) <= 1:
+        yield (
+            f"Whether {metric.key} is a percentage: no value exceeds 1, and {metric.name} is read as one. "
+            "Report 61.2, not 0.612, and give the margin in points."
+        )
+
+
 @question(order=390)
 def left_out(analysis: Analysis) -> Section | None:
     """List what imported results, or a program of the user's, leave unknown; None for trials of this program."""
     results = analysis.results
     if results.plan.space.program is not None:
         opening = f"Each trial ran the program `{results.plan.space.program.text}`. The following is unknown:"
-        return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(_OF_PROGRAMS)),
-                       data={"left_out": _OF_PROGRAMS})  # fmt: skip
+        unknown = (*_scale(analysis), *_OF_PROGRAMS)
+        return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(unknown)),
+                       data={"left_out": unknown})  # fmt: skip
     if results.imported is None:
         return None
     runs = [trial for trial in results.trials if trial.status == "finished"]
