@@ -117,7 +117,7 @@ def _opened(folder: Path, state: _FileState) -> Pictures:
     held = np.unique(labels[np.isin(splits, SPLITS[1:])])
     extras = {part: np.flatnonzero(splits == part) for part in SPLITS[2:] if (splits == part).any()}
     origin = about.origin
-    made = f"{about.dimension} numbers a picture by {origin.get('backbone', 'an unnamed backbone')}"
+    made = f"{about.dimension} numbers a picture by {about.network}"
     note = f"Features of {origin.get('dataset', 'imported data')}: {made}, {about.views} stored views."
     return _StoredFeatures(
         name=Features.name,

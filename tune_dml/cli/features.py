@@ -138,7 +138,7 @@ class _Stored:
             "pictures": digest.pictures,
             "views": digest.views,
             "dimension": digest.dimension,
-            "backbone": origin.get("backbone"),
+            "backbone": digest.network,
             "data set": origin.get("dataset"),
             "seconds": round(self.seconds, 1),
         }

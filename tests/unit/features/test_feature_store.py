@@ -12,7 +12,14 @@ from trainables import generators
 from trainables.context import FolderContext, read_sealed
 from trainables.data import build_dataset
 from trainables.data.formats import feature_store
-from trainables.data.formats.feature_store import FEATURES, METADATA, RowTable, finish_store, store_problems
+from trainables.data.formats.feature_store import (
+    FEATURES,
+    METADATA,
+    RowTable,
+    StoreDigest,
+    finish_store,
+    store_problems,
+)
 from trainables.errors import ConfigError, DataError
 from trainables.models import extraction
 from trainables.models.extraction import FeaturePass, write_features
@@ -52,6 +59,7 @@ def test_rows_classes_and_views_are_read_as_written(tmp_path):
     assert np.array_equal(pictures.images[5][0, 0], rows[15])
     assert pictures.labels.tolist() == np.repeat(range(6), 2).tolist()
     assert pictures.test_classes == (3, 4, 5)
+    assert StoreDigest.read(root).network == "toy"
     assert pickle.loads(pickle.dumps(pictures)).digest == pictures.digest  # noqa: S301 - our own bytes
 
 
@@ -317,6 +325,7 @@ def test_the_command_stores_features_and_says_how_to_train_on_them(command_line,
     code, out, _ = command_line(*words, "--backbone", "small_conv", "--json")
     assert code == 0
     assert json.loads(out)["rows"] == 1797
+    assert StoreDigest.read(tmp_path / "f").network == "small_conv with random weights"
     code, out, _ = command_line("datasets", "verify", "features", "--root", tmp_path / "f", "--json")
     assert code == 0
     assert json.loads(out)["counts"]["test_images"] == 896

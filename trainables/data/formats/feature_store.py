@@ -45,6 +45,12 @@ class StoreDigest:
     """File name -> bytes, sha256 and the fingerprint of sampled blocks."""
 
     @property
+    def network(self) -> str:
+        """The backbone that made the features, and whether its weights were random."""
+        random = "settings" in self.origin and self.origin["settings"].get("model.weights") is None
+        return f"{self.origin.get('backbone', 'an unnamed backbone')}{' with random weights' if random else ''}"
+
+    @property
     def pictures(self) -> int:
         """Number of pictures."""
         return self.rows // self.views
