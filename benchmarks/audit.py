@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,11 @@ CASES: Mapping[str, tuple[Effect, set[int]]] = {
     "3 points each, 9 together": (lambda on: -3.0 * on[4] - 3.0 * on[7] - 3.0 * (on[4] and on[7]), {4, 7}),
     "3 points, only together": (lambda on: -3.0 * (on[4] and on[7]), {4, 7}),
     "5 points, only together": (lambda on: -5.0 * (on[4] and on[7]), {4, 7}),
+    "3 points, either or both": (lambda on: -3.0 * (on[4] or on[7]), {4, 7}),
     "three culprits, 3 points each": (lambda on: -3.0 * on[[2, 4, 7]].sum(), {2, 4, 7}),
 }
+OWN_DRAWS = ("no culprit", "one culprit, 3 points", "3 points, only together")
+"""Cases that are repeated with a setting without effect that draws all of a run's noise, or half of its variance, itself."""
 NEUTRAL = {
     "loss.margin": 0.205,
     "optim.weight_decay": 2e-4,
@@ -49,15 +53,27 @@ CULPRITS = {"model.embedding_dim": 16, "optim.lr": 2e-4, "data.label_noise": 0.2
 """Values that cost about three points on stored features of glyphs; `NEUTRAL` has a user's harmless settings."""
 
 
-def simulated_audit(effect: Effect, random: np.random.Generator, seed_sd: float, run_sd: float) -> ScreeningVerdict:
-    """Return the verdict of one simulated audit."""
+def simulated_audit(
+    effect: Effect, random: np.random.Generator, seed_sd: float, run_sd: float, share: float = 0.0
+) -> ScreeningVerdict:
+    """Return the verdict of one simulated audit.
+
+    The settings are in random order. The one that the effect calls the first has draws of its own: one for each of its
+    values under a seed, with this share of the variance of a run's noise.
+    """
+    order = random.permutation(FACTORS)
 
     def run_design(design, _):
         seeds = seed_sd * random.standard_normal(design.blocks.max() + 1)
-        means = np.array([effect(row > 0) for row in design.levels], dtype=float)
-        return means + seeds[design.blocks] + run_sd * random.standard_normal(len(means))
+        means = np.array([effect(row[order] > 0) for row in design.levels], dtype=float)
+        own = random.standard_normal((design.blocks.max() + 1, 2))[
+            design.blocks, (design.levels[:, order[0]] > 0).astype(int)
+        ]
+        noise = np.sqrt(share) * own + np.sqrt(1 - share) * random.standard_normal(len(means))
+        return means + seeds[design.blocks] + run_sd * noise
 
-    return audit(run_design)
+    verdict = audit(run_design)
+    return replace(verdict, effects=tuple(verdict.effects[place] for place in order))
 
 
 def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
@@ -72,16 +88,19 @@ def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
 def simulate(audits: int, seed_sd: float, run_sd: float) -> None:
     """Print how often an audit names the culprits of each case, and other settings."""
     print(f"{audits} audits a row; {seed_sd:.2f} points between seeds, {run_sd:.2f} between runs of a seed")
-    print(f"{'':<32} {'all named':>9} {'one named':>9} {'false name':>10}")
-    for name, (effect, culprits) in CASES.items():
+    print(f"{'':<42} {'all named':>9} {'one named':>9} {'false name':>10}")
+    rows = [(name, 0.0) for name in CASES] + [(name, share) for name in OWN_DRAWS for share in (0.5, 1.0)]
+    for name, share in rows:
+        effect, culprits = CASES[name]
         named = [
-            set(simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd).named)
+            set(simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd, share).named)
             for number in range(audits)
         ]
         every = np.mean([culprits <= one for one in named])
         some = np.mean([bool(culprits & one) for one in named])
         false = np.mean([bool(one - culprits) for one in named])
-        print(f"{name:<32} {every:>9.1%} {some:>9.1%} {false:>10.1%}", flush=True)
+        shown = f"{name}, own draws {share:.0%}" if share else name
+        print(f"{shown:<42} {every:>9.1%} {some:>9.1%} {false:>10.1%}", flush=True)
 
 
 def noise_of(sweep: str, storage: Path) -> tuple[float, float]:

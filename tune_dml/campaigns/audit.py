@@ -35,7 +35,7 @@ from tune_dml.planning.study import study_of
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
 from tune_dml.space import Space, Value
-from tune_dml.stats.screening import ScreeningVerdict, judge, suspects
+from tune_dml.stats.screening import ScreeningVerdict, Suspects, judge, suspects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ class AuditResult:
     audit: Audit
     first: Sweep
     second: Sweep | None = None
-    suspects: tuple[int, ...] = ()
+    suspects: Suspects | None = None
     verdict: ScreeningVerdict | None = None
     """None until both sweeps are complete."""
     notes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from tune_dml.cli.options import Ending, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
+from tune_dml.stats.screening import Suspects
 
 if TYPE_CHECKING:
     from tune_dml.campaigns.audit import AuditResult
@@ -85,7 +86,8 @@ class _Planned:
 
     @property
     def _trials(self) -> int:
-        return len(self.audit.design.levels) + len(self.audit.confirmation((0, 1)[: len(self.audit.factors)]).levels)
+        few = Suspects(tuple(range(min(3, len(self.audit.factors)))))
+        return len(self.audit.design.levels) + len(self.audit.confirmation(few).levels)
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [self.audit.described(index) for index in range(len(self.audit.factors))]
@@ -102,7 +104,7 @@ class _Planned:
 def _shown(result: AuditResult, folder: Path | None) -> _Unfinished | _Finished:
     from tune_dml.report.several.audit_page import AuditReport, write_audit
 
-    if result.verdict is None or result.second is None:
+    if result.verdict is None or result.second is None or result.suspects is None:
         return _Unfinished((result.second or result.first).name)
     report = AuditReport(
         result.audit, result.verdict, result.suspects, result.first.results, result.second.results, result.notes

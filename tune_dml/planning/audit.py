@@ -12,7 +12,7 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.differences import Differences, Factor
 from tune_dml.space import Arm, Grid, Knob, Protocol, Space
-from tune_dml.stats.screening import MOST_FACTORS, Design, confirmation_design, screening_design
+from tune_dml.stats.screening import MOST_FACTORS, Design, Suspects, confirmation_design, screening_design
 from tune_dml.text import joined, value_text
 
 _FRESH_SEED = 1000
@@ -56,7 +56,7 @@ class Audit:
         """The design of the first stage."""
         return screening_design(len(self.factors))
 
-    def confirmation(self, chosen: Sequence[int]) -> Design:
+    def confirmation(self, chosen: Suspects) -> Design:
         """Return the design of the second stage for these suspects."""
         return confirmation_design(len(self.factors), chosen)
 
@@ -78,19 +78,19 @@ class Audit:
             for number, levels in enumerate(self.design.levels)
         )
 
-    def confirmation_space(self, chosen: Sequence[int]) -> Space:
-        """Return the second stage as a space: the protocol as baseline, and an arm for each combination of suspects."""
+    def confirmation_space(self, chosen: Suspects) -> Space:
+        """Return the second stage as a space: an arm for each combination of suspects; the first is the baseline."""
         arms = {
             self.cell_name(row): self._arm(self.cell_name(row), row > 0, {}) for row in self.confirmation(chosen).levels
         }
-        return self._space(tuple(arms.values()), baseline=_PROTOCOL)
+        return self._space(tuple(arms.values()), baseline=next(iter(arms)))
 
     def cell_name(self, levels: Any) -> str:
         """Return the name of a combination of the second stage."""
         changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
         return f"{_PROTOCOL} with your {joined(changed)}" if changed else _PROTOCOL
 
-    def fresh_seeds(self, chosen: Sequence[int]) -> tuple[int, ...]:
+    def fresh_seeds(self, chosen: Suspects) -> tuple[int, ...]:
         """Return the seeds of the second stage."""
         return tuple(range(_FRESH_SEED, _FRESH_SEED + int(self.confirmation(chosen).blocks.max()) + 1))
 

@@ -1,13 +1,14 @@
 """Screening of many two-level settings in few runs: which of them changes the result?
 
-    first = screening_design(12)                      # 24 runs: 12 and their mirror images, a seed a pair
+    first = screening_design(12)                      # 24 runs: 12 and their mirror images, a seed for two of each
     found = suspects(first, values)
     second = confirmation_design(12, found)           # 12 runs on fresh seeds
-    verdict = judge(first, values, second, again)
+    verdict = judge(first, values, second, again, found)
 
 The first stage is a Hadamard design with its mirror image, so main effects are free of all interactions of two settings.
-The second stage runs the suspects alone and together. Both stages are judged by one linear model with seeds as blocks.
-Its critical values come from a simulation of the whole procedure, selection included. ADR 22 has the error rates.
+The second stage undoes the suspects one at a time, or adds them one at a time. Short explanations of both stages are then
+compared by their likelihood. A setting is named if no explanation without it comes near the best; how near is too near
+comes from a simulation of the whole procedure, selection included. ADR 22 has the error rates.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-Matrix = NDArray[np.float64]
+from tune_dml.stats.explanations import Matrix, evidence, explanations, log_likelihoods
 
-_LEVEL = 0.03
-"""Error of each of the two tests. Further suspects add to it; in all, a setting is named wrongly in at most 5 %."""
+_LEVEL = 0.045
+"""Share of simulated audits that may name a setting wrongly; the rest up to 5 % is for what the simulation leaves out."""
+_INTERVALS = 0.03
+"""Error of the intervals of all effects together."""
 MOST_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
 _RUNS = 24  # of the first stage, for up to 12 settings
 _SECOND = 12  # runs of the second stage
-_MOST_SUSPECTS = 5
-_SIMULATIONS = 4000
-_LARGE = 9.0  # standard deviations: an effect that is always found
+_SUSPECTS, _MOST_SUSPECTS = 3, 5
+_SIMULATIONS = 1000
+_EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run beside its seed
+_OWN_DRAWS = (0.0, 0.5, 1.0)  # share of a run's noise that a setting without effect draws by itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,11 @@ class ScreeningVerdict:
     one_of: tuple[int, ...] = ()
     """Two factors of which at least one has an effect, if the runs cannot tell which."""
     together: FactorEffect | None = None
-    """The joint effect of the two leading suspects, if they interact."""
+    """The joint effect of the pair, if two named factors interact."""
+    pair: tuple[int, int] | None = None
+    """The named factors that interact."""
+    reference: float = float("nan")
+    """The result with the protocol's values of all factors, over all seeds."""
     noise: float = float("nan")
     """Standard deviation of one run without the seed effect."""
     freedom: int = 0
@@ -93,175 +101,157 @@ def _hadamard(order: int) -> Matrix:
 
 
 def screening_design(factors: int) -> Design:
-    """Return the first stage: a Hadamard design with its mirror image; a run shares its seed with its mirror image only.
+    """Return the first stage: a Hadamard design with its mirror image; two runs and their mirror images share a seed.
 
     The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
-    under 12 seeds; 24 take 48. If more runs shared a seed, a setting that only changes the random draws, such as the batch
-    size, would have one draw per seed for all of them and be named too often.
+    under 6 seeds; 24 take 48. If more runs shared a seed, settings that only change the random draws, such as the batch
+    size, would have too few draws to be told from those that change the result.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]
     copies = max(1, _RUNS // (2 * order))
+    rows = np.arange(order)
+    seeds = np.minimum(rows, order - 1 - rows)  # with 12 rows, each product of two settings varies under some seed
     levels = np.tile(np.vstack([half, -half]), (copies, 1))
-    return Design(levels, np.concatenate([np.tile(np.arange(order) + copy * order, 2) for copy in range(copies)]))
+    return Design(levels, np.concatenate([np.tile(seeds + copy * order, 2) for copy in range(copies)]))
 
 
-def confirmation_design(factors: int, chosen: Sequence[int]) -> Design:
-    """Return the second stage: none of the suspects, each alone and, for two, both, under fresh seeds; at most 12 runs."""
-    subsets = [(), *((one,) for one in chosen), *([tuple(chosen)] if len(chosen) == 2 else [])]
-    seeds = max(2, _SECOND // len(subsets))
-    levels = -np.ones((len(subsets), factors))
-    for row, subset in enumerate(subsets):
-        levels[row, list(subset)] = 1
-    return Design(np.tile(levels, (seeds, 1)), np.repeat(np.arange(seeds), len(subsets)))
+@dataclass(frozen=True)
+class Suspects:
+    """The factors to confirm."""
+
+    factors: tuple[int, ...]
+    """The most probable first."""
+    undo: bool = True
+    """Whether the second stage starts from all of them and undoes one at a time, rather than adding one at a time."""
 
 
-def suspects(design: Design, values: Matrix) -> tuple[int, ...]:
-    """Return the factors to confirm: the pair that explains most, then others that stand out. Skip runs without a value.
+def confirmation_design(factors: int, chosen: Suspects) -> Design:
+    """Return the second stage, on fresh seeds: all suspects and all but one, or none and each alone; at most 12 runs.
+
+    Undoing either of two settings that act only together restores the whole result. Two suspects take all combinations.
+    """
+    number = len(chosen.factors)
+    changed = np.vstack([np.zeros(number), np.eye(number)]) > 0
+    if number == 2:
+        changed = np.vstack([changed, [True, True]])
+    levels = -np.ones((len(changed), factors))
+    levels[:, list(chosen.factors)] = np.where(changed ^ chosen.undo, 1, -1)
+    seeds = max(2, _SECOND // len(levels))
+    return Design(np.tile(levels, (seeds, 1)), np.repeat(np.arange(seeds), len(levels)))
+
+
+def suspects(design: Design, values: Matrix) -> Suspects:
+    """Return the factors to confirm: the three most probable, and others that are probable. Skip runs without a value.
 
     Args:
         design: The first stage.
         values: (runs,); nan where a run has none.
     """
     kept = np.isfinite(values)
-    design, values = design.rows(kept), values[kept]
-    factors = design.levels.shape[1]
-    if factors == 1:
-        return (0,)
-    pairs = _pairs(factors)
-    chosen = list(pairs[int(_pair_scores(design, values[None])[0].argmax())])
-    while len(chosen) < min(_MOST_SUSPECTS, factors):
-        base = _model(design, chosen)
-        others = [factor for factor in range(factors) if factor not in chosen]
-        p = [_p_value(base, np.column_stack([base, design.levels[:, [other]]]), values[None])[0] for other in others]
-        if min(p) > _LEVEL / 2 / len(others):
-            break
-        chosen.append(others[int(np.argmin(p))])
-    return tuple(chosen)
+    probable, undo = _probabilities(design.rows(kept), values[None, kept])
+    order = np.argsort(-probable[0], kind="stable")[:_MOST_SUSPECTS]
+    chosen = [int(one) for place, one in enumerate(order) if place < _SUSPECTS or probable[0, one] > 0.5]
+    return Suspects(tuple(chosen), bool(undo[0]))
 
 
-def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: Sequence[int]) -> ScreeningVerdict:
+def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: Suspects) -> ScreeningVerdict:
     """Judge both stages together.
-
-    A factor is named only if two tests reject: that no suspect has an effect, and that this factor has none.
 
     Args:
         first: The first stage.
         values: Its results; nan where a run has none.
         second: The second stage.
         again: Its results.
-        chosen: The suspects of the first stage, the leading pair first.
+        chosen: The suspects of the first stage.
     """
-    both, outcome = _joined(first, values, second, again)
-    factors, pair = both.levels.shape[1], tuple(chosen[:2])
-    full = _model(both, chosen)
-    level_all, level_each = _critical(factors)
-    rest = _model(both, chosen[2:], interaction=False)
-    any_effect = _p_value(rest, full, outcome[None])[0] <= level_all
-    named = [
-        any_effect and _p_value(_without(both, chosen, one), full, outcome[None])[0] <= level_each for one in chosen
-    ]
-    interacting = len(pair) == 2 and named[0] and named[1] and _interaction_p(both, chosen, outcome) <= 0.05
-    fit = _Fit.of(full, outcome)
-    quantile = float(stats.t.ppf(1 - _LEVEL / 2 / factors, max(fit.freedom, 1)))
-    effects = []
-    for factor in range(factors):
-        suspect = factor in chosen
-        weights = _weights(both, chosen, factor, alone=interacting and factor in pair)
-        one = fit if suspect else _Fit.of(np.column_stack([full, both.levels[:, [factor]]]), outcome)
-        effects.append(one.effect(weights, quantile, suspect, suspect and named[list(chosen).index(factor)]))
-    together = None
-    if interacting:
-        terms = np.sum([_weights(both, chosen, factor, alone=True) for factor in pair], axis=0)
-        terms[-1] = 0.0  # from (-1, -1) to (1, 1) the product of the two levels does not change
-        together = fit.effect(terms, quantile, True, True)
-    unclear = any_effect and not any(named)
-    return ScreeningVerdict(tuple(effects), pair if unclear else (), together, noise=fit.noise, freedom=fit.freedom)
-
-
-def _joined(first: Design, values: Matrix, second: Design, again: Matrix) -> tuple[Design, Matrix]:
-    """Return both stages as one design, without runs that have no value."""
     outcome = np.concatenate([values, again])
     kept = np.isfinite(outcome)
-    return _stacked(first, second).rows(kept), outcome[kept]
+    both = Design(np.vstack([first.levels, second.levels]), _all_blocks(first, second)).rows(kept)
+    outcome = outcome[kept]
+    factors, tried = both.levels.shape[1], chosen.factors
+    known = explanations(len(tried), factors, len(tried))
+    gain, gain_of_two = (one[0] for one in evidence(both.levels[:, list(tried)], both.blocks, outcome[None], known))
+    least, least_of_two = _critical(factors)
+    named = tuple(one for one, better in zip(tried, gain, strict=True) if better > least)
+    one_of: tuple[int, ...] = ()
+    if not named and len(tried) > 1 and gain_of_two.max() > least_of_two:
+        one_of = list(itertools.combinations(tried, 2))[int(gain_of_two.argmax())]
+    pair = _interacting(both, tried, named, outcome)
+    fit = _Fit.of(_model(both, tried, pair), outcome)
+    effects, together = _effects(both, outcome, tried, named, pair)
+    blocks = _blocks(both).shape[1]
+    signs = [-1.0] * len(tried) + [1.0] * (pair is not None)  # of the columns where all settings are the protocol's
+    reference = float(fit.coefficients[:blocks].mean() + fit.coefficients[blocks:] @ signs)
+    return ScreeningVerdict(effects, one_of, together, pair, reference, fit.noise, fit.freedom)
 
 
-def _stacked(first: Design, second: Design) -> Design:
-    blocks = np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
-    return Design(np.vstack([first.levels, second.levels]), blocks)
+def _effects(
+    both: Design, outcome: Matrix, tried: Sequence[int], named: Sequence[int], pair: tuple[int, int] | None
+) -> tuple[tuple[FactorEffect, ...], FactorEffect | None]:
+    """Return the effect of each factor and the joint one of a pair: least squares, seeds as blocks."""
+    factors, blocks = both.levels.shape[1], _blocks(both).shape[1]
+    full = _model(both, tried, pair)
+    fit = _Fit.of(full, outcome)
+    quantile = float(stats.t.ppf(1 - _INTERVALS / 2 / factors, max(fit.freedom, 1)))
+    effects = []
+    for factor in range(factors):
+        suspect = factor in tried
+        one = fit if suspect else _Fit.of(np.column_stack([full, both.levels[:, [factor]]]), outcome)
+        weights = np.zeros(len(one.coefficients))
+        weights[blocks + tried.index(factor) if suspect else -1] = 2.0
+        if pair is not None and factor in pair:
+            weights[-1] = -2.0  # the other factor is at -1
+        effects.append(one.effect(weights, quantile, suspect, factor in named))
+    if pair is None:
+        return tuple(effects), None
+    weights = np.zeros(len(fit.coefficients))
+    weights[[blocks + tried.index(factor) for factor in pair]] = 2.0  # the product is 1 at both ends
+    return tuple(effects), fit.effect(weights, quantile, True, True)
 
 
-def _pairs(factors: int) -> list[tuple[int, int]]:
-    return list(itertools.combinations(range(factors), 2))
+def _interacting(both: Design, tried: Sequence[int], named: Sequence[int], outcome: Matrix) -> tuple[int, int] | None:
+    """Return the two named factors whose interaction is clearest, if it is significant at 5 %."""
+    pairs = list(itertools.combinations(named, 2))
+    p = [_p_value(_model(both, tried), _model(both, tried, pair), outcome) for pair in pairs]
+    return pairs[int(np.argmin(p))] if pairs and min(p) * len(pairs) <= 0.05 else None
+
+
+def _probabilities(design: Design, outcomes: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Return how probable each factor is after the first stage, and whether pairs act together rather than alone."""
+    factors = design.levels.shape[1]
+    known = explanations(factors, factors, 2)
+    scores = log_likelihoods(design.levels, design.blocks, outcomes, known)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    undo = weights[:, known.either > 0].sum(axis=1) >= weights[:, known.either < 0].sum(axis=1)
+    return weights @ known.members, undo
+
+
+def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:
+    return np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
 
 
 def _blocks(design: Design) -> Matrix:
     return np.asarray(design.blocks[:, None] == np.unique(design.blocks), dtype=float)
 
 
-def _model(design: Design, chosen: Sequence[int], interaction: bool = True) -> Matrix:
-    """Return the columns of a model: blocks, the chosen factors and the interaction of the first two, which comes last."""
+def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None = None) -> Matrix:
+    """Return the columns of a model: blocks, the chosen factors and the interaction of a pair, which comes last."""
     columns = [_blocks(design), design.levels[:, list(chosen)]]
-    if interaction and len(chosen) > 1:
-        columns.append(design.levels[:, [chosen[0]]] * design.levels[:, [chosen[1]]])
+    if pair is not None:
+        columns.append(design.levels[:, list(pair)].prod(axis=1, keepdims=True))
     return np.column_stack(columns)
 
 
-def _without(design: Design, chosen: Sequence[int], factor: int) -> Matrix:
-    """Return the model without a factor and its interaction."""
-    others = [one for one in chosen if one != factor]
-    return _model(design, others, interaction=False) if factor in chosen[:2] else _model(design, others)
-
-
-def _residual(model: Matrix, outcomes: Matrix) -> Matrix:
-    """Return the residual sum of squares of each row of outcomes."""
-    basis = linalg.orth(model)
-    rest = outcomes - (outcomes @ basis) @ basis.T
-    return np.asarray((rest**2).sum(axis=1))
-
-
-def _p_value(small: Matrix, large: Matrix, outcomes: Matrix) -> Matrix:
-    """Return the p-value of the F test of two nested models, for each row of outcomes."""
-    few, many = (int(np.linalg.matrix_rank(model)) for model in (small, large))
-    freedom = len(large) - many
-    if many == few or freedom < 1:
-        return np.ones(len(outcomes))
-    rest = _residual(large, outcomes)
-    ratio = (_residual(small, outcomes) - rest) / (many - few) / np.maximum(rest / freedom, 1e-300)
-    return np.asarray(stats.f.sf(ratio, many - few, freedom))
-
-
-def _interaction_p(design: Design, chosen: Sequence[int], outcome: Matrix) -> float:
-    return float(_p_value(_model(design, chosen, interaction=False), _model(design, chosen), outcome[None])[0])
-
-
-def _pair_scores(design: Design, outcomes: Matrix) -> Matrix:
-    """Return the sum of squares that each pair of factors with its interaction explains beside the blocks: (outcomes, pairs)."""
-    blocks = linalg.orth(_blocks(design))
-    scores = []
-    for one, other in _pairs(design.levels.shape[1]):
-        terms = design.levels[:, [one, other]]
-        terms = np.column_stack([terms, terms.prod(axis=1)])
-        basis = linalg.orth(terms - blocks @ (blocks.T @ terms))
-        scores.append(((outcomes @ basis) ** 2).sum(axis=1))
-    return np.stack(scores, axis=1)
-
-
-def _weights(design: Design, chosen: Sequence[int], factor: int, *, alone: bool) -> Matrix:
-    """Return the weights of an effect over a model's coefficients.
-
-    `alone`: at the protocol's value of the interacting factor, else averaged over its two values.
-    """
-    blocks = _blocks(design).shape[1]
-    extra = 0 if factor in chosen else 1
-    weights = np.zeros(blocks + len(chosen) + (len(chosen) > 1) + extra)
-    if factor not in chosen:
-        weights[-1] = 2.0
-        return weights
-    weights[blocks + list(chosen).index(factor)] = 2.0
-    if alone:
-        weights[-1] = -2.0  # the other factor is at -1
-    return weights
+def _p_value(small: Matrix, large: Matrix, outcome: Matrix) -> float:
+    """Return the p-value of the F test of two nested models."""
+    less, more = _Fit.of(small, outcome), _Fit.of(large, outcome)
+    if more.freedom < 1 or less.freedom == more.freedom:
+        return 1.0
+    gain = less.noise**2 * less.freedom - more.noise**2 * more.freedom
+    ratio = gain / (less.freedom - more.freedom) / max(more.noise**2, 1e-300)
+    return float(stats.f.sf(ratio, less.freedom - more.freedom, more.freedom))
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,37 +280,53 @@ class _Fit:
 
 @lru_cache
 def _critical(factors: int) -> tuple[float, float]:
-    """Return the p-values at which the tests reject: that no suspect has an effect, and that one of them has none.
+    """Return the evidence that names a setting, and the evidence that names one of two.
 
-    Each is a quantile of its p-value over simulated audits: without any effect, and beside one large effect.
+    Each is exceeded wrongly in a given share of simulated audits: without any effect and beside a culprit, each without and
+    with a setting that has draws of its own. The least favourable of them counts.
     """
-    if factors == 1:
-        return _LEVEL, 1.0
-    nothing = _simulated_p_values(factors, np.zeros(factors), _SIMULATIONS)
-    culprit = np.zeros(factors)
-    culprit[0] = _LARGE
-    beside = _simulated_p_values(factors, culprit, _SIMULATIONS)
-    return float(np.quantile(nothing[0], _LEVEL)), float(np.quantile(beside[1][:, 1:].min(axis=1), _LEVEL))
+    cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _OWN_DRAWS)
+    found = [_simulated_evidence(factors, effect, share, _SIMULATIONS) for effect, share in cases]
+    one = max(_exceeded(most) for most, _ in found)
+    return one, max(one, *(_exceeded(most) for _, most in found))
 
 
-def _simulated_p_values(factors: int, effects: Matrix, simulations: int) -> tuple[Matrix, Matrix]:
-    """Simulate audits with unit noise; return the p-values of both tests: (simulations,), (simulations, factors).
+def _exceeded(evidence: Matrix) -> float:
+    return float(np.quantile(evidence, 1 - _LEVEL, method="higher"))
 
-    A factor that is no suspect has the p-value 1.
+
+def _simulated_evidence(factors: int, effect: float, share: float, simulations: int) -> tuple[Matrix, Matrix]:
+    """Simulate audits with unit noise; return the most evidence for a setting without effect, and for two of them.
+
+    Args:
+        factors: Number of settings. The first is the culprit if there is one.
+        effect: Its effect.
+        share: Share of the noise variance that the last setting draws: one draw for each of its values under a seed.
+        simulations: Number of audits.
     """
     generator = np.random.default_rng(0)
-    design = screening_design(factors)
-    outcomes = design.levels @ effects / 2 + generator.standard_normal((simulations, len(design.levels)))
-    best = _pair_scores(design, outcomes).argmax(axis=1)
-    overall, each = np.ones(simulations), np.ones((simulations, factors))
-    for number in np.unique(best):
-        chosen, rows = _pairs(factors)[number], np.flatnonzero(best == number)
-        second = confirmation_design(factors, chosen)
-        again = second.levels @ effects / 2 + generator.standard_normal((len(rows), len(second.levels)))
-        both = _stacked(design, second)
-        together = np.hstack([outcomes[rows], again])
-        full = _model(both, chosen)
-        overall[rows] = _p_value(_blocks(both), full, together)
-        for one in chosen:
-            each[rows, one] = _p_value(_without(both, chosen, one), full, together)
-    return overall, each
+    number = min(_SUSPECTS, factors)
+
+    def outcomes(design: Design, levels: Matrix) -> Matrix:
+        own = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))
+        drawn = own[np.arange(simulations)[:, None], design.blocks, (levels[..., -1] > 0).astype(int)]
+        alone = generator.standard_normal(drawn.shape)
+        return np.asarray(levels[..., 0] * effect / 2 + np.sqrt(share) * drawn + np.sqrt(1 - share) * alone)
+
+    first = screening_design(factors)
+    values = outcomes(first, first.levels)
+    probable, undo = _probabilities(first, values)
+    chosen = np.argsort(-probable, axis=1, kind="stable")[:, :number]
+    plans = [confirmation_design(number, Suspects(tuple(range(number)), way)) for way in (False, True)]
+    tried = np.where(undo[:, None, None], plans[1].levels, plans[0].levels)
+    levels = -np.ones((simulations, len(plans[0].levels), factors))
+    np.put_along_axis(levels, np.broadcast_to(chosen[:, None], tried.shape), tried, axis=2)
+    again = outcomes(plans[0], levels)
+    both = np.concatenate([first.levels[:, chosen].transpose(1, 0, 2), tried], axis=1)
+    known = explanations(number, factors, number)
+    gains = evidence(both, _all_blocks(first, plans[0]), np.hstack([values, again]), known)
+    culprit = (chosen == 0) & (effect != 0)
+    pairs = np.array(list(itertools.combinations(range(number), 2)), dtype=int).reshape(-1, 2)
+    guilty = culprit[:, pairs].any(axis=2)
+    most = [np.where(some, -np.inf, gain) for gain, some in zip(gains, (culprit, guilty), strict=True)]
+    return most[0].max(axis=1), most[1].max(axis=1, initial=-np.inf)

@@ -16,7 +16,7 @@ from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.page import page_of, write_page
 from tune_dml.report.section import Block, Notes, Section, Table, Text, metric_cell, text_cell
 from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
-from tune_dml.stats.screening import FactorEffect, ScreeningVerdict
+from tune_dml.stats.screening import FactorEffect, ScreeningVerdict, Suspects
 from tune_dml.text import counted, joined, json_value
 
 _CONTEXT = "docs/audit.md has the error rates of this procedure."
@@ -28,7 +28,7 @@ class AuditReport:
 
     audit: Audit
     verdict: ScreeningVerdict
-    suspects: tuple[int, ...]
+    suspects: Suspects
     first: Results
     second: Results
     notes: tuple[str, ...] = ()
@@ -45,9 +45,8 @@ class AuditReport:
 
     @property
     def protocol_mean(self) -> float:
-        """Mean of the protocol's own runs on fresh seeds; nan without one."""
-        values = [trial.metrics.get(self.audit.metric, np.nan) for trial in self.second.trials if trial.cell.baseline]
-        return float(np.mean(values)) if values else float("nan")
+        """Mean of the protocol over all seeds, as estimated from all runs."""
+        return self.verdict.reference
 
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
@@ -61,7 +60,8 @@ def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
     others = [one for index, one in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}]
     rest = _bound(others, metric, "other " if verdict.named or verdict.one_of else "")
     if verdict.together is not None:
-        return (_pair_sentence(report), *rest, *_number_sentence(report))
+        third = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
+        return (_pair_sentence(report), *third, *rest, *_number_sentence(report))
     if verdict.named:
         causes = [_effect_sentence(report, index) for index in verdict.named]
         return (*causes, *rest, *_number_sentence(report))
@@ -102,7 +102,7 @@ def _changes(effect: FactorEffect, metric: MetricName, verbs: tuple[str, str] = 
 def _pair_sentence(report: AuditReport) -> str:
     verdict, metric = report.verdict, report.metric
     assert verdict.together is not None  # noqa: S101 - its only caller has checked it
-    pair = report.suspects[:2]
+    pair = verdict.pair or ()
     one, other = (report.audit.factors[index].name for index in pair)
     alone = [_changes(verdict.effects[index], metric) for index in pair]
     both = _changes(verdict.together, metric, ("cost", "add"))
@@ -201,13 +201,14 @@ def _settings(report: AuditReport) -> Section:
 
 def _trust(report: AuditReport) -> Section:
     audit, metric = report.audit, report.metric
-    names = joined([audit.factors[index].name for index in report.suspects])
+    names = joined([audit.factors[index].name for index in report.suspects.factors])
+    way = "undid one at a time" if report.suspects.undo else "added to the protocol one at a time"
     body: list[Block] = [
         Text(
             f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
-            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} changed alone "
-            "and together on fresh seeds. The effects are estimated from both; a setting is named if it passes two tests "
-            "whose levels come from a simulation of the whole procedure."
+            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {way} "
+            "on fresh seeds. The effects are estimated from both; a setting is named if no explanation without it comes "
+            "near the best. How near is too near comes from a simulation of the whole procedure."
         )
     ]
     cells: dict[str, list[float]] = {}
