@@ -13,7 +13,6 @@ from tune_dml.cli.options import Ending, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
-from tune_dml.stats.screening import Suspects
 
 if TYPE_CHECKING:
     from tune_dml.campaigns.audit import AuditResult
@@ -81,13 +80,8 @@ class _Planned:
             "ineffective": list(self.audit.differences.ineffective),
             "unscreened": list(self.audit.differences.unscreened),
             "data": list(self.audit.data),
-            "trials": self._trials,
+            "trials": self.audit.trials,
         }
-
-    @property
-    def _trials(self) -> int:
-        few = Suspects(tuple(range(min(3, len(self.audit.factors)))))
-        return len(self.audit.design.levels) + len(self.audit.confirmation(few).levels)
 
     def _rows(self) -> list[tuple[str, str, str]]:
         return [self.audit.described(index) for index in range(len(self.audit.factors))]
@@ -98,7 +92,7 @@ class _Planned:
         yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
         yield from (f"Not screened (other pictures): {path}" for path in self.audit.differences.unscreened)
         yield from (f"Data: {finding}." for finding in self.audit.data)
-        yield f"An audit takes {self._trials} trials."
+        yield f"An audit takes {self.audit.trials} trials."
 
 
 def _shown(result: AuditResult, folder: Path | None) -> _Unfinished | _Finished:

@@ -12,7 +12,14 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.differences import Differences, Factor
 from tune_dml.space import Arm, Grid, Knob, Protocol, Space
-from tune_dml.stats.screening import MOST_FACTORS, Design, Suspects, confirmation_design, screening_design
+from tune_dml.stats.screening import (
+    MOST_FACTORS,
+    USUAL_SUSPECTS,
+    Design,
+    Suspects,
+    confirmation_design,
+    screening_design,
+)
 from tune_dml.text import joined, value_text
 
 _FRESH_SEED = 1000
@@ -55,6 +62,12 @@ class Audit:
     def design(self) -> Design:
         """The design of the first stage."""
         return screening_design(len(self.factors))
+
+    @property
+    def trials(self) -> int:
+        """Trials of both stages with the usual number of suspects."""
+        few = Suspects(tuple(range(min(USUAL_SUSPECTS, len(self.factors)))))
+        return len(self.design.levels) + len(self.confirmation(few).levels)
 
     def confirmation(self, chosen: Suspects) -> Design:
         """Return the design of the second stage for these suspects."""

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 
-_PER_TERM = 3.0
+_PER_TERM = 2.5
 """Log-likelihood that each coefficient of an explanation has to add."""
-_OWN_DRAWS = 4.0
+_OWN_DRAWS = 4.5
 """Log-likelihood that a setting's own draws have to add; twice that in an explanation that the setting is part of."""
 _MOST_ALONE = 3  # settings that add their effects, in the first stage
 _SMALL = 0.02  # least noise beside a setting's own draws, as a share of all variance within seeds
@@ -163,7 +163,8 @@ class _Sums:
     def coefficients(self, one: Matrix) -> Matrix:
         """Return the least-squares coefficients of all terms under an explanation: (outcomes, terms)."""
         squares = one.T @ self.terms @ one + 1e-9 * np.eye(one.shape[1])
-        return np.asarray(np.linalg.solve(squares, (self.cross @ one)[..., None])[..., 0] @ one.T)
+        found = (self.cross @ one)[..., None, :] @ np.linalg.inv(squares)
+        return np.asarray(found[..., 0, :] @ one.T)
 
     def rest_of(self, coefficients: Matrix) -> Any:
         """Return the residual sum of squares."""

@@ -32,8 +32,8 @@ MOST_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
 _RUNS = 24  # of the first stage, for up to 12 settings
 _SECOND = 12  # runs of the second stage
-_SUSPECTS, _MOST_SUSPECTS = 3, 5
-_SIMULATIONS = 1000
+USUAL_SUSPECTS, _MOST_SUSPECTS = 3, 5
+_SIMULATIONS = 1500
 _EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run beside its seed
 _OWN_DRAWS = (0.0, 0.5, 1.0)  # share of a run's noise that a setting without effect draws by itself
 
@@ -151,7 +151,7 @@ def suspects(design: Design, values: Matrix) -> Suspects:
     kept = np.isfinite(values)
     probable, undo = _probabilities(design.rows(kept), values[None, kept])
     order = np.argsort(-probable[0], kind="stable")[:_MOST_SUSPECTS]
-    chosen = [int(one) for place, one in enumerate(order) if place < _SUSPECTS or probable[0, one] > 0.5]
+    chosen = [int(one) for place, one in enumerate(order) if place < USUAL_SUSPECTS or probable[0, one] > 0.5]
     return Suspects(tuple(chosen), bool(undo[0]))
 
 
@@ -286,7 +286,8 @@ def _critical(factors: int) -> tuple[float, float]:
     with a setting that has draws of its own. The least favourable of them counts.
     """
     cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _OWN_DRAWS)
-    found = [_simulated_evidence(factors, effect, share, _SIMULATIONS) for effect, share in cases]
+    simulations = _SIMULATIONS * 12 // max(factors, 12)
+    found = [_simulated_evidence(factors, effect, share, simulations) for effect, share in cases]
     one = max(_exceeded(most) for most, _ in found)
     return one, max(one, *(_exceeded(most) for _, most in found))
 
@@ -295,7 +296,9 @@ def _exceeded(evidence: Matrix) -> float:
     return float(np.quantile(evidence, 1 - _LEVEL, method="higher"))
 
 
-def _simulated_evidence(factors: int, effect: float, share: float, simulations: int) -> tuple[Matrix, Matrix]:
+def _simulated_evidence(
+    factors: int, effect: float, share: float, simulations: int, *, seed: int = 0
+) -> tuple[Matrix, Matrix]:
     """Simulate audits with unit noise; return the most evidence for a setting without effect, and for two of them.
 
     Args:
@@ -303,9 +306,10 @@ def _simulated_evidence(factors: int, effect: float, share: float, simulations: 
         effect: Its effect.
         share: Share of the noise variance that the last setting draws: one draw for each of its values under a seed.
         simulations: Number of audits.
+        seed: Of the draws.
     """
-    generator = np.random.default_rng(0)
-    number = min(_SUSPECTS, factors)
+    generator = np.random.default_rng(seed)
+    number = min(USUAL_SUSPECTS, factors)
 
     def outcomes(design: Design, levels: Matrix) -> Matrix:
         own = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))

@@ -16,6 +16,7 @@ from tune_dml.planning.differences import differences, reference_config
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
+from tune_dml.stats.screening import Suspects
 
 TRIPLET = protocols()["glyphs/triplet"]
 
@@ -154,11 +155,17 @@ def test_a_difference_is_described_by_both_sides(audit):
     assert _listed({"optim.name": "sgd", "optim.nesterov": False}) == "name=sgd, nesterov=no"
 
 
-def test_suspects_are_measured_alone_and_together_on_fresh_seeds(audit, cache_dir):
-    chosen = (0, 2)
+@pytest.mark.parametrize("undo", [True, False])
+def test_suspects_are_undone_or_added_one_at_a_time_on_fresh_seeds(audit, cache_dir, undo):
+    chosen = Suspects((0, 1, 2), undo)
     request = Request(audit.confirmation_space(chosen), "digits", seeds=audit.fresh_seeds(chosen), name="b")
     plan = prepare(request, cache_dir=cache_dir).plan
     assert plan.seeds == (1000, 1001, 1002)
     assert [cell.baseline for cell in plan.cells] == [True, False, False, False]
-    assert plan.cells[0].settings["optim.lr"] == protocols()["digits/quick"].settings["optim.lr"]
+    rate = (
+        audit.differences.settings(audit.factors)["optim.lr"]
+        if undo
+        else protocols()["digits/quick"].settings["optim.lr"]
+    )
+    assert plan.cells[0].settings["optim.lr"] == rate
     assert {cell.settings["seeds.init"] for cell in plan.cells} == {None}
