@@ -102,12 +102,12 @@ def test_the_second_stage_starts_where_a_pair_has_its_whole_effect(case, undo):
     assert found.undo == undo
 
 
-@pytest.mark.parametrize("factors", [1, 3, 12])
+@pytest.mark.parametrize("factors", [1, 12])
 def test_critical_values_are_quantiles_of_the_whole_procedure(factors):
     """The simulation with other draws: without effect, a setting is named in at most 5 %."""
     for share in (0.0, 0.5, 1.0):
-        most, _ = _simulated_evidence(factors, 0.0, share, 700, seed=1)
-        assert (most > _critical(factors)[0]).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 700)
+        most, _ = _simulated_evidence(factors, 0.0, share, 300, seed=1)
+        assert (most > _critical(factors)[0]).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
 
 
 def test_an_interval_is_that_of_least_squares():
@@ -156,14 +156,13 @@ def _rates(case, audits, factors=12, own=0.0):
 
 @pytest.mark.parametrize("case", CASES)
 def test_culprits_are_named_and_others_are_not(case):
-    """Forty audits of twelve settings each; the slow test has the stated rates."""
+    """Thirty audits of twelve settings each; the slow test has the stated rates."""
     named, false = _rates(case, 40)
     assert named >= HARD.get(case, 0.95) - 0.07
     assert false <= 0.10
 
 
-@pytest.mark.parametrize("own", [0.5, 1.0])
-@pytest.mark.parametrize("case", ["nothing", "one", "only together"])
+@pytest.mark.parametrize(("case", "own"), [("nothing", 1.0), ("one", 0.5)])
 def test_a_setting_that_only_changes_the_draws_is_not_named(case, own):
     assert _rates(case, 40, own=own)[1] <= 0.10
 
