@@ -70,6 +70,7 @@ class Study:
         return Path(self.name) if self.data == "glyphs" else Path(self.data, self.name)
 
 
+_SHORT = ("training.steps=100", "training.eval_every=25")
 _HALF = ("training.steps=400", "training.eval_every=100")
 """Half of the steps of glyphs/dro, which cost less than a point, for batches of up to 640 pictures."""
 _FAILED_TRIALS = 3  # exit status of a sweep with failed or diverged trials
@@ -110,8 +111,8 @@ STUDIES = tuple(
         ("sec_face_head", 5, ("training.epochs=4",)),
         ("sec_simclr_200", 3),
         ("dro_k_inshop",),
-        ("dro_variants_inshop",),
-        ("dro_imbalance_512", 5, _HALF),
+        ("dro_variants_inshop", 5, _SHORT),
+        ("dro_imbalance_512", 5, ("training.steps=100", "training.eval_every=50")),
         ("dro_imbalance_instances",),
         ("dro_imbalance_updates",),
         ("memory_size",),

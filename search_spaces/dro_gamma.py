@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
-from search_spaces.protocols.ours import GLYPHS_DRO
+from search_spaces.protocols.ours import GLYPHS_DRO_LONG
 from tune_dml.space import Baseline, Grid, Knob, Space
 
 SPACE = Space(
@@ -24,7 +24,7 @@ SPACE = Space(
         "mean of all pairs",
         {"loss.name": "margin_all", "loss.margin": 0.2, "loss.threshold": 0.5, "loss.denominator": "nonzero"},
     ),
-    protocols=(GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
+    protocols=(GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
     margin=1.0,
     identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=(

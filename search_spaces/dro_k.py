@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
-from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_DRO_LARGE
+from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG
 from tune_dml.space import Arm, Citation, Grid, Knob, Protocol, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
@@ -50,7 +50,7 @@ SPACE = _space(
     "DRO-TopK: number K of hardest pairs",
     DRO.at("section 4.1 (grid) and Table 1 (at the best K only)"),
     (160, 200, 240, 280),
-    (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
+    (GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196),
     "Batches of 80 with 5 pictures a class hold 160 positive pairs: K = 160 is their number.",
     "The paper prints R@1 at the best K of the grid without naming it: 67.4 and 67.3 on CUB200-2011, 86.0 and 86.1 on "
     "Cars196, selected on test.",
