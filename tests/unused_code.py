@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("tune_dml", "trainables", "search_spaces")
 CALLED_BY_OTHERS = [
     *("__getattr__", "__dir__", "__getitem__", "__signature__", "__annotations__", "__class__"),  # Python
+    *("bases", "create_module", "exec_module"),  # its import system
     *("get_extra_state", "set_extra_state", "extra_repr", "find_class"),  # torch, pickle
     *(
         "on_start",
