@@ -27,6 +27,7 @@ def test_a_planted_culprit_is_named(config, command_line, cache_dir, ray_session
     assert "model.embedding_dim" in found["named"]
     effect = next(row for row in found["settings"] if row["name"] == "model.embedding_dim")
     assert effect["high"] < -5
+    assert "model.embedding_dim" in found["answer"][0]
     assert found["trials"] == 36
     page = (tmp_path / "sweeps" / "audit-run" / "audit" / "audit.html").read_text()
     assert found["answer"][0].split(":")[0] in page

@@ -50,8 +50,13 @@ class AuditReport:
 
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
-    """Return the answer: faults of the data, settings that change the result, and a bound for the others."""
-    return (*(f"Check the data: {finding}." for finding in report.audit.data), *_settings_sentences(report))
+    """Return the answer: settings that change the result, a bound for the others, and faults of the data.
+
+    The data come first if no setting is named: then they may be the cause.
+    """
+    settings, found = _settings_sentences(report), "; ".join(report.audit.data)
+    data = (f"Check the data: {found}.",) if found else ()
+    return (*settings, *data) if report.verdict.named else (*data, *settings)
 
 
 def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
@@ -194,9 +199,8 @@ def _settings(report: AuditReport) -> Section:
         for i in order
     )  # fmt: skip
     columns = ("setting", "yours", "protocol", "effect", "low", "high", "verdict")
-    return Section(
-        "settings", "Which setting changes the result?", "Settings", (figure, Table("settings", caption, columns, rows))
-    )
+    table = Table("settings", "The same in numbers.", columns, rows)
+    return Section("settings", "Which setting changes the result?", "Settings", (figure, table))
 
 
 def _trust(report: AuditReport) -> Section:
