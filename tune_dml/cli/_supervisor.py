@@ -27,7 +27,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Session
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 
-Flags = Mapping[str, Any]
+ParsedFlags = Mapping[str, Any]
 """Parameter of a verb -> its parsed value."""
 TRAINING = ("sweep", "resume", "extend", "confirm", "audit")
 _ATTEMPTS = 3
@@ -228,7 +228,7 @@ def _again(words: Sequence[str], folder: Path) -> list[str]:
     return ["resume", folder.name, *flags_of("resume", _given(words))]
 
 
-def _budgets_left(given: Flags, folder: Path, began: float, now: float | None) -> dict[str, float]:
+def _budgets_left(given: ParsedFlags, folder: Path, began: float, now: float | None) -> dict[str, float]:
     """Return the rest of each given budget, by flag; all drivers of a command share it.
 
     `now` is None if no driver ran until now. An array's budgets are left whole: its session counts them itself.
@@ -259,13 +259,13 @@ def _of_earlier_jobs(words: Sequence[str], began: float) -> Sequence[str] | None
     return [*words, *(word for flag, value in left.items() for word in (flag, f"{value:.6g}"))]
 
 
-def _given(words: Sequence[str]) -> Flags:
+def _given(words: Sequence[str]) -> ParsedFlags:
     context = _command(words[0]).make_context(words[0], list(words[1:]), resilient_parsing=True)
-    given: Flags = context.params
+    given: ParsedFlags = context.params
     return given
 
 
-def flags_of(verb: str, given: Flags) -> list[str]:
+def flags_of(verb: str, given: ParsedFlags) -> list[str]:
     """Return the given flags that another verb has too, with their values."""
     flags: list[str] = []
     for option in _command(verb).params:

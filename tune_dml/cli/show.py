@@ -216,7 +216,8 @@ class _ShownProtocol:
         yield from filter(None, (protocol.note,))
         rows = [(path, value_text(value), self._source(path)) for path, value in protocol.settings.items()]
         yield table("", ("setting", "value", "source"), rows)
-        yield from (f"{'Losses:':<11}{', '.join(protocol.methods)}" for _ in protocol.methods[:1])
+        if protocol.methods:
+            yield f"{'Losses:':<11}{', '.join(protocol.methods)}"
         yield f"{'Use it:':<11}tune-dml plan SPACE --dataset {protocol.dataset} --protocol {protocol.name}"
 
 

@@ -13,7 +13,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
-from tune_dml.cli._supervisor import Flags, flags_of
+from tune_dml.cli._supervisor import ParsedFlags, flags_of
 from tune_dml.cli.options import Json, request_of, values_read, verb
 from tune_dml.cli.screen import Lines, show
 from tune_dml.text import duration
@@ -74,7 +74,7 @@ class SubmittedCommand:
     """A command to run on the cluster, parsed as it would be here."""
 
     words: tuple[str, ...]
-    given: Flags
+    given: ParsedFlags
 
     @property
     def verb(self) -> str:
@@ -171,7 +171,7 @@ def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str
     return f"{here}{', '.join(jobs)}."
 
 
-def _study_name(given: Flags, *, knows_all: bool) -> str:
+def _study_name(given: ParsedFlags, *, knows_all: bool) -> str:
     """Return the sweep's default name. Raise ConfigError for an unknown space or a wrong sweep file."""
     from tune_dml.planning.study import study_of
 
@@ -218,10 +218,10 @@ _PLACES = {
     "data_root": ("pictures must lie in a folder that every node has", "/mnt/shared/pictures"),
     "cache_dir": ("decoded pictures would be lost", "/var/cache/tune_dml"),
 }
-"""Flags that name a folder: why it must be a folder of the cluster, and an example."""
+"""ParsedFlags that name a folder: why it must be a folder of the cluster, and an example."""
 
 
-def _relative_problems(given: Flags) -> Iterator[Problem]:
+def _relative_problems(given: ParsedFlags) -> Iterator[Problem]:
     """Yield a problem for each relative folder, which would be inside the job's temporary folder."""
     for name, (why, example) in _PLACES.items():
         folder = given.get(name)
