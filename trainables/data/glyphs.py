@@ -60,7 +60,7 @@ class Glyphs(DataSet):
         return [Problem("data.faces", rule, f"{installed} families", remedy)]
 
     def digest(self) -> str:
-        fonts = [(face.family, hashlib.sha256(face.path.read_bytes()).hexdigest()) for face in installed_faces()]
+        fonts = [(face.family, face.digest) for face in installed_faces()]
         versions = (PIL.__version__, features.version("freetype2"))
         return digest_of(self.name, 1, self.size, self.faces, fonts, versions)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from fontTools.ttLib import TTFont
+
+from trainables.files import sha256_of
 
 FAMILIES = (
     "alegreya-sans",
@@ -52,9 +55,20 @@ class Face:
         with TTFont(self.path, lazy=True) as font:
             return frozenset(font.getBestCmap())
 
+    @cached_property
+    def digest(self) -> str:
+        """Return the digest of the face's file."""
+        return sha256_of(self.path)
+
 
 def installed_faces() -> tuple[Face, ...]:
     """Return one face per installed family, in the order of `FAMILIES`."""
+    return _faces_on(tuple(sys.path))
+
+
+@cache
+def _faces_on(path: tuple[str, ...]) -> tuple[Face, ...]:
+    """Return the faces on an import path, whose metadata take milliseconds to read."""
     faces = []
     for family in FAMILIES:
         try:
