@@ -58,8 +58,8 @@ def simulated_audit(
 ) -> ScreeningVerdict:
     """Return the verdict of one simulated audit.
 
-    The settings are in random order. The one that the effect calls the first has draws of its own: one for each of its
-    values under a seed, with this share of the variance of a run's noise.
+    The settings are in random order. The one that the effect calls the first adds noise: one number for each of its values
+    under a seed, with this share of the variance of a run's noise.
     """
     order = random.permutation(FACTORS)
 

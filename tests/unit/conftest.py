@@ -1,5 +1,7 @@
 """What several unit tests begin with."""
 
+import os
+
 import pytest
 
 
@@ -12,3 +14,36 @@ def home(tmp_path, monkeypatch):
     token.chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return token
+
+
+SLURM = {
+    "sbatch": 'n=$(( $(cat "$FAKE/count" 2>/dev/null || echo 100) + 1 )); echo $n > "$FAKE/count"; echo $n; '
+    'echo "$@" >> "$FAKE/calls"',
+    "squeue": 'cat "$FAKE/queue" 2>/dev/null || true',
+    "scancel": 'echo "scancel $@" >> "$FAKE/calls"',
+    "scontrol": '[ "$1" = show ] && { cat "$FAKE/job" 2>/dev/null; exit; }; '
+    'echo "scontrol $@" >> "$FAKE/calls"; exit "${FAKE_REQUEUE:-0}"',
+}
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Programs of SLURM's that write down how they are called."""
+    for name, body in SLURM.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/bash\n{body}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def full_disk(fake):
+    """A disk that becomes full when a job is submitted."""
+    (fake / "eta1" / "slurm").mkdir(parents=True)
+    sbatch = fake / "bin" / "sbatch"
+    sbatch.write_text(sbatch.read_text() + f"ln -s /dev/full {fake}/eta1/slurm/jobs 2> /dev/null\n")
+    return fake

@@ -1,14 +1,11 @@
-"""The kernel of the SLURM room: profile, scripts, ports, signals, jobs by name; fakes stand in for its programs."""
+"""The kernel of the SLURM room: profile, ports, signals, jobs by name; fakes stand in for its programs."""
 
 import json
 import os
-import shlex
-import signal
 import stat
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,30 +17,6 @@ from tune_dml.running.slurm.jobs import Submission
 from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
-from tune_dml.running.slurm.script import ROUND_FOLLOWS, array_script, collect_script, sweep_script
-
-FAKES = {
-    "sbatch": 'n=$(( $(cat "$FAKE/count" 2>/dev/null || echo 100) + 1 )); echo $n > "$FAKE/count"; echo $n; '
-    'echo "$@" >> "$FAKE/calls"',
-    "squeue": 'cat "$FAKE/queue" 2>/dev/null || true',
-    "scancel": 'echo "scancel $@" >> "$FAKE/calls"',
-    "scontrol": '[ "$1" = show ] && { cat "$FAKE/job" 2>/dev/null; exit; }; '
-    'echo "scontrol $@" >> "$FAKE/calls"; exit "${FAKE_REQUEUE:-0}"',
-}
-
-
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """Programs of SLURM's that write down how they are called."""
-    for name, body in FAKES.items():
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/bash\n{body}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path
 
 
 def submission(folder, *words):
@@ -106,87 +79,6 @@ def test_gpus_per_node():
     assert [Profile(gres=text).gpus for text in written] == [0, 1, 4, 2, 1]
 
 
-@pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
-def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
-    profile = Profile(
-        partition="gpu", gres="gpu:4", time="04:00:00", sbatch=("--constraint=a100",), prologue=("module load python",),
-        container="apptainer exec --nv /shared/it.sif",
-    )  # fmt: skip
-    text = write(profile, "eta1", tmp_path / "a b" / "eta1")
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
-    for line in ("#SBATCH --partition=gpu", "#SBATCH --constraint=a100", "module load python"):
-        assert f"\n{line}\n" in text
-    assert ("#SBATCH --gres=gpu:4" in text) == (write is not collect_script)
-    assert "apptainer exec --nv /shared/it.sif python -m tune_dml.running.slurm" in text
-    assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
-
-
-def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
-    """sbatch reads quotes in its lines, and %% as one percent sign."""
-    text = sweep_script(Profile(gres="gpu:4"), "eta1", Path("/shared/it's 50% #1/eta1"))
-    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert "--output=/shared/it's 50%% #1/eta1/slurm/%j.log" in [shlex.split(line)[0] for line in lines]
-    assert "--gres=gpu:4" in lines
-
-
-@pytest.mark.parametrize(
-    ("requeue", "refused", "called"),
-    [
-        (True, "0", "scontrol requeue 7"),
-        (True, "1", "--dependency=afterany:7"),
-        (False, "0", "--dependency=afterany:7"),
-    ],
-)
-def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue, refused, called):
-    """The script with a step that takes USR1 as the session does: it ends in order, with 130."""
-    step = fake / "bin" / "srun"
-    step.write_text("#!/bin/bash\ntrap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done\n")
-    step.chmod(0o755)
-    (fake / "eta1" / "slurm").mkdir(parents=True)
-    text = sweep_script(Profile(requeue=requeue), "eta1", fake / "eta1")
-    job = subprocess.Popen(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7", "FAKE_REQUEUE": refused})
-    while not (fake / "ready").exists():
-        assert job.poll() is None
-        time.sleep(0.02)
-    job.send_signal(signal.SIGUSR1)
-    assert job.wait(20) == 130
-    assert called in (fake / "calls").read_text()
-    assert (fake / "eta1" / "slurm" / "jobs").exists() == ("afterany" in called)
-
-
-@pytest.mark.parametrize(
-    ("before", "goes_on"), [({}, True), ({"TUNE_DML_JOBS": "99", "SLURM_RESTART_COUNT": "1"}, False)]
-)
-def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
-    """Requeued and dependent jobs count towards the limit; a new submission starts at 1."""
-    step = fake / "bin" / "srun"
-    step.write_text("#!/bin/bash\nexit 130\n")
-    (fake / "bin" / "sbatch").write_text(
-        '#!/bin/bash\necho "${SLURM_RESTART_COUNT-none} $TUNE_DML_JOBS" > "$FAKE/calls"\n'
-    )
-    step.chmod(0o755)
-    (fake / "job").write_text("   PreemptTime=2026-11-25T10:00:00\n")
-    (fake / "eta1" / "slurm").mkdir(parents=True)
-    text = sweep_script(Profile(requeue=False), "eta1", fake / "eta1")
-    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", **before}
-    subprocess.run(["bash", "-c", text], env=environment, check=False)
-    assert (fake / "calls").exists() == goes_on
-    assert not goes_on or (fake / "calls").read_text() == "none 5\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "taken", "goes_on"), [(130, "2026-11-25T10:00:00", True), (130, "None", False), (0, "2026-11-25", False)]
-)
-def test_a_preempted_job_goes_on_if_its_step_ends_within_the_grace_time(fake, code, taken, goes_on):
-    step = fake / "bin" / "srun"
-    step.write_text(f"#!/bin/bash\nexit {code}\n")
-    step.chmod(0o755)
-    (fake / "job").write_text(f"JobId=7 JobName=x\n   PreemptEligibleTime=2026-11-25T09:00:00 PreemptTime={taken}\n")
-    text = sweep_script(Profile(), "eta1", fake / "eta1")
-    subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False)
-    assert (fake / "calls").exists() == goes_on
-
-
 @pytest.mark.parametrize(
     ("said", "lost"),
     [
@@ -201,16 +93,6 @@ def test_a_preempted_job_goes_on_if_its_step_ends_within_the_grace_time(fake, co
 def test_a_trial_whose_task_slurm_queued_again_was_not_lost(said, lost):
     kinds = {"began": {"began": {}}, "requeued": {"began": {"requeued": True}}, "cut": {"cut": 1.0}}
     assert _lost([kinds[word] for word in said.split()]) == lost
-
-
-@pytest.mark.parametrize("code", [0, 3, 1])
-def test_a_sweep_that_ended_is_not_queued_again(fake, code):
-    step = fake / "bin" / "srun"
-    step.write_text(f"#!/bin/bash\nexit {code}\n")
-    step.chmod(0o755)
-    text = sweep_script(Profile(), "eta1", fake / "eta1")
-    assert subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False).returncode == code
-    assert not (fake / "calls").exists()
 
 
 def test_a_second_submission_returns_the_job_that_waits(fake):
@@ -251,35 +133,10 @@ def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
     assert (fake / "calls").read_text().endswith("scancel 101\n")
 
 
-@pytest.fixture
-def full_disk(fake):
-    """A disk that becomes full when a job is submitted."""
-    (fake / "eta1" / "slurm").mkdir(parents=True)
-    sbatch = fake / "bin" / "sbatch"
-    sbatch.write_text(sbatch.read_text() + f"ln -s /dev/full {fake}/eta1/slurm/jobs 2> /dev/null\n")
-    return fake
-
-
 def test_a_job_whose_number_cannot_be_written_is_removed(full_disk):
     with pytest.raises(OSError, match="No space left"):
         jobs.submit(submission(full_disk), {"job.sh": "#!/bin/bash\n"})
     assert (full_disk / "calls").read_text().endswith("job.sh\nscancel 101\n")
-
-
-def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
-    place = full_disk / "eta1" / "slurm"
-    (place / "array").write_text("0-3\n")
-    (full_disk / "bin" / "python").write_text(f"#!/bin/bash\nexit {ROUND_FOLLOWS}\n")
-    (full_disk / "bin" / "python").chmod(0o755)
-    text = collect_script(Profile(python="python"), "eta1", full_disk / "eta1")
-    done = subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False)
-    assert done.returncode == 1
-    assert (full_disk / "calls").read_text() == f"--parsable --array=0-3 {place}/array.sh\nscancel 101\n"
-    (place / "jobs").unlink()
-    (full_disk / "bin" / "sbatch").write_text(f"#!/bin/bash\n{FAKES['sbatch']}\n")
-    subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=True)
-    assert (place / "jobs").read_text() == "102\n103\n"
-    assert (full_disk / "calls").read_text().endswith(f"--parsable --dependency=afterany:102 {place}/job.sh\n")
 
 
 def test_tasks_of_an_array_are_one_line(fake):
@@ -395,30 +252,3 @@ def test_files_of_a_submission_hold_no_more_than_the_command(fake):
     assert found["words"] == ["sweep", "sec_rho", "--name", "eta1"]
     assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
     assert not (fake / "eta1" / "slurm" / "submission.json").stat().st_mode & 0o077
-
-
-def test_the_printed_scripts_of_deploy_are_what_is_submitted():
-    """`deploy/slurm/` shows them; a change of the script changes them too: python tests/unit/test_slurm.py."""
-    for name, text in shown().items():
-        assert (DEPLOY / name).read_text() == text
-
-
-DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
-
-
-def shown():
-    """The scripts of a sweep on two nodes of four GPUs, and the profile's template."""
-    profile = Profile(partition="gpu", gres="gpu:4", time="04:00:00", nodes=2, cpus_per_task=8, python="python")
-    where = ("sec_rho", Path("/shared/sweeps/sec_rho"))
-    return {
-        "job.sh": sweep_script(profile, *where),
-        "array/job.sh": collect_script(replace(profile, nodes=1), *where),
-        "array/array.sh": array_script(replace(profile, nodes=1), *where),
-        "slurm.toml": TEMPLATE,
-    }
-
-
-if __name__ == "__main__":
-    for name, text in shown().items():
-        (DEPLOY / name).parent.mkdir(parents=True, exist_ok=True)
-        (DEPLOY / name).write_text(text)

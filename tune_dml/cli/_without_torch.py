@@ -84,7 +84,12 @@ def without_torch(words: Sequence[str]) -> Iterator[None]:
     Args:
         words: the command, its verb first.
     """
-    if not (words and words[0] in _VERBS) or "--probe" in words or _WITH_TORCH in os.environ or _others_add_methods():
+    if not (words and words[0] in _VERBS) or "--probe" in words or _WITH_TORCH in os.environ:
+        yield
+        return
+    from trainables.methods import packages_add_methods  # loads pydantic, which the other verbs do not need
+
+    if packages_add_methods():
         yield
         return
     sys.meta_path.insert(0, _Finder())
@@ -93,9 +98,3 @@ def without_torch(words: Sequence[str]) -> Iterator[None]:
     except _TorchNeeded:
         environment = {**os.environ, _WITH_TORCH: "1"}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - without a shell
-
-
-def _others_add_methods() -> bool:
-    from trainables.methods import packages_add_methods
-
-    return packages_add_methods()

@@ -1,8 +1,8 @@
 """Which settings explain the results of two-level runs: a likelihood for each short explanation.
 
 An explanation says which settings matter and how: each adds its own effect, two have an effect only together, or two have
-one effect in common, whichever of them is on. Seeds are blocks. A setting can also change the random draws of a run, as the
-batch size does: its effect then differs between seeds. All functions take many simulated outcomes at once.
+one effect in common, whichever of them is on. Seeds are blocks. A setting can also change the random numbers of a run, as
+the batch size does: its effect then differs between seeds. All functions take many simulated outcomes at once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Matrix = NDArray[np.float64]
 _PER_TERM = 2.5
 """Log-likelihood that each coefficient of an explanation has to add."""
 _OWN_DRAWS = 4.5
-"""Log-likelihood that a setting's own draws have to add; twice that in an explanation that the setting is part of."""
+"""Log-likelihood that a random effect of a setting has to add; twice that in an explanation that names the setting."""
 _MOST_ALONE = 3  # settings that add their effects, in the first stage
-_SMALL = 0.02  # least noise beside a setting's own draws, as a share of all variance within seeds
+_SMALL = 0.02  # least noise beside a setting's random effect, as a share of all variance within seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ def log_likelihoods(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix,
 def evidence(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, known: Explanations) -> tuple[Matrix, Matrix]:
     """Return by how much explanations with a setting are better than those without: (outcomes, settings).
 
-    The second array has the same for each pair of settings against all explanations that name neither. One setting may have
-    draws of its own in any explanation.
+    The second array compares, for each pair of settings, with the explanations that name neither. In each explanation the
+    effect of one setting may also differ from seed to seed.
     """
     runs = _Runs.of(levels, blocks, outcomes)
     settings = known.members.shape[1]
@@ -119,7 +119,7 @@ class _Runs:
         return np.asarray(-self.freedom / 2 * np.log(rest / self.freedom) - known.price)
 
     def with_own_draws(self, known: Explanations, setting: int) -> Matrix:
-        """Return the penalised log-likelihoods if one setting has draws of its own: its effect under each seed is random.
+        """Return the penalised log-likelihoods if the effect of one setting is random: another one under each seed.
 
         Noise then has two variances: along this setting under each seed, and beside it.
         """

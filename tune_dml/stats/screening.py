@@ -35,7 +35,11 @@ _SECOND = 12  # runs of the second stage
 USUAL_SUSPECTS, _MOST_SUSPECTS = 3, 5
 _SIMULATIONS = 1500
 _EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run beside its seed
-_OWN_DRAWS = (0.0, 0.5, 1.0)  # share of a run's noise that a setting without effect draws by itself
+_OWN_DRAWS = (
+    0.0,
+    0.5,
+    1.0,
+)  # share of a run's noise that comes from a setting without effect: it changes the random numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +183,7 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
         one_of = list(itertools.combinations(tried, 2))[int(gain_of_two.argmax())]
     pair = _interacting(both, tried, named, outcome)
     fit = _Fit.of(_model(both, tried, pair), outcome)
-    effects, together = _effects(both, outcome, tried, named, pair)
+    effects, together = _effects(both, outcome, fit, tried, named=named, pair=pair)
     blocks = _blocks(both).shape[1]
     signs = [-1.0] * len(tried) + [1.0] * (pair is not None)  # of the columns where all settings are the protocol's
     reference = float(fit.coefficients[:blocks].mean() + fit.coefficients[blocks:] @ signs)
@@ -187,12 +191,17 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
 
 
 def _effects(
-    both: Design, outcome: Matrix, tried: Sequence[int], named: Sequence[int], pair: tuple[int, int] | None
+    both: Design,
+    outcome: Matrix,
+    fit: _Fit,
+    tried: Sequence[int],
+    *,
+    named: Sequence[int],
+    pair: tuple[int, int] | None,
 ) -> tuple[tuple[FactorEffect, ...], FactorEffect | None]:
     """Return the effect of each factor and the joint one of a pair: least squares, seeds as blocks."""
     factors, blocks = both.levels.shape[1], _blocks(both).shape[1]
     full = _model(both, tried, pair)
-    fit = _Fit.of(full, outcome)
     quantile = float(stats.t.ppf(1 - _INTERVALS / 2 / factors, max(fit.freedom, 1)))
     effects = []
     for factor in range(factors):
@@ -283,7 +292,7 @@ def _critical(factors: int) -> tuple[float, float]:
     """Return the evidence that names a setting, and the evidence that names one of two.
 
     Each is exceeded wrongly in a given share of simulated audits: without any effect and beside a culprit, each without and
-    with a setting that has draws of its own. The least favourable of them counts.
+    with a setting that changes only the random numbers of a run. The case with the largest evidence counts.
     """
     cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _OWN_DRAWS)
     simulations = _SIMULATIONS * 12 // max(factors, 12)

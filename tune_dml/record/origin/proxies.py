@@ -9,7 +9,7 @@ from tune_dml.record.origin.provenance import mask
 
 
 def directly(address: str) -> str:
-    """Return a sentence on how to bypass the proxy of an address; empty if there is none."""
+    """Return a sentence that names the proxy of an address and the command without it; empty without a proxy."""
     try:
         parts = urlsplit(address)
     except ValueError:
