@@ -126,7 +126,7 @@ def run_sweep(
         stall_limit: Seconds without a training step after which a trial restarts from its checkpoint.
         start_limit: The same limit before a trial's first step.
         trial_files: Object storage for files and checkpoints of trials, such as `s3://bucket/prefix`.
-        tracking_uri: MLflow store; `MLFLOW_TRACKING_URI` or ./mlflow.db by default.
+        tracking_uri: MLflow store; `MLFLOW_TRACKING_URI`, the sweep's last one or ./mlflow.db by default.
         experiment: MLflow experiment; the space's name by default.
         cache_dir: Folder for decoded pictures.
         console: Rich console that shows the progress; none by default.

@@ -356,6 +356,7 @@ def _execute_round(
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
     from tune_dml import tracking
 
+    session = tracking.with_last_store(session, state.folder)
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     experiment = tracking.experiment_name(session.experiment, state.plan)
     return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of_arm)
@@ -388,11 +389,10 @@ def _program_problems(plan: Plan, session: Session, resources: Resources) -> lis
 def _session_to_go_on(
     state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
 ) -> Session:
-    """Return the session with the address of the sweep's trial files.
+    """Return the session at the sweep's MLflow store and trial files, or raise ConfigError with every problem."""
+    from tune_dml.tracking import with_last_store
 
-    Raises ConfigError with every problem that prevents a stored sweep from continuing.
-    """
-    session = with_trial_files(session, state)
+    session = with_last_store(with_trial_files(session, state), state.folder)
     needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
     raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
     return session

@@ -70,6 +70,12 @@ class Plan:
         """The arms without the baseline; the baseline if it is the only arm."""
         return tuple(arm for arm in self.arms if not arm.baseline) or self.arms
 
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The knobs that the compared arms search, scientific first; a space's other arms may have more."""
+        searched = {knob.path for arm in self.arms for knob in arm.knobs}
+        return tuple(knob for knob in self.space.knobs if knob.path in searched)
+
     @cached_property
     def base_settings(self) -> dict[str, Value]:
         """The settings that the cells of all arms share, apart from the baseline."""

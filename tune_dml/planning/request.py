@@ -218,8 +218,10 @@ class Session:
         str | None,
         "Object storage for files and checkpoints of trials (s3://BUCKET/PREFIX); the sweep's folder by default.",
     ] = None
-    tracking_uri: Annotated[str | None, "MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
-    experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
+    tracking_uri: Annotated[
+        str | None, "MLflow store; MLFLOW_TRACKING_URI, the sweep's last one or ./mlflow.db by default."
+    ] = None
+    experiment: Annotated[str | None, "MLflow experiment; the sweep's last one or the space's name by default."] = None
     cache_dir: Annotated[str | Path | None, "Folder for decoded pictures."] = None
 
     @property

@@ -96,7 +96,7 @@ def _distributions(results: Results) -> dict[str, BaseDistribution]:
 
     arms = list(dict.fromkeys(cell.arm for cell in results.cells))
     found: dict[str, BaseDistribution] = {_ARM: CategoricalDistribution(arms)} if len(arms) > 1 else {}
-    for knob in results.plan.space.knobs:
+    for knob in results.plan.knobs:
         values = [cell.knobs[knob.path] for cell in results.cells if knob.path in cell.knobs]
         if values:
             found[knob.path] = _distribution(knob, values)

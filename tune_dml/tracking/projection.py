@@ -342,7 +342,7 @@ class Projection:
 
     def domains(self) -> dict[str, str]:
         """Return knob -> values or range. Tags follow as they grow; a logged parameter does not change."""
-        return logged({knob.path: _domain(knob.domain) for knob in self.state.plan.space.knobs})
+        return logged({knob.path: _domain(knob.domain) for knob in self.state.plan.knobs})
 
     def parent_status(self, *, final: bool, interrupted: bool) -> RunStatus:
         """Return FAILED if a trial failed (a diverged one is a result), KILLED if trials are left."""

@@ -8,14 +8,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trainables.files import write_whole
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.request import Session
+from tune_dml.record.origin.provenance import STARS
 from tune_dml.tracking.client import MlflowRun
 from tune_dml.tracking.projection import TrialRun
+from tune_dml.tracking.store import local_database
 
+_FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
 _BY_TRIAL = ("rows", "ended", "evidence", "opened")
@@ -27,11 +33,31 @@ def cell_key(cell: Cell) -> str:
     return CELL + cell.digest
 
 
+def with_last_store(session: Session, folder: Path) -> Session:
+    """Return the session with the store and experiment that the sweep in a folder used last.
+
+    A store named by flag or environment comes first. A store whose address holds a secret is not recorded in full, and
+    the database of a copied sweep may be on another machine: then the session stays as it is.
+    """
+    if session.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"):
+        return session
+    try:
+        raw = json.loads((folder / _FILE).read_text())
+        uri, experiment = str(raw["uri"]), str(raw["experiment"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return session  # missing or damaged
+    database = local_database(uri)
+    if STARS in uri or (database is not None and not database.parent.is_dir()):
+        return session
+    named = session.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    return replace(session, tracking_uri=uri, experiment=named or experiment)
+
+
 class SyncState:
     """The part of a sweep that one store has. It starts empty for another store."""
 
-    def __init__(self, path: Path, uri: str, experiment: str):
-        self._path = path
+    def __init__(self, folder: Path, uri: str, experiment: str):
+        self._path = folder / _FILE
         self._store = {"uri": uri, "experiment": experiment}
         self._saved = ""
         self.experiment_id = ""

@@ -93,7 +93,7 @@ class Tracker:
         self.uri = uri
         self._say = say or (lambda text: None)
         self._projection = Projection(state, colour_of)
-        self._synced = SyncState(state.folder / "mlflow.json", mask(uri), experiment)
+        self._synced = SyncState(state.folder, mask(uri), experiment)
         self._runs = RunPusher(uri, experiment, self._projection, self._synced)
         self._files = FilePusher(self._projection, self._synced)
         self._troubled = self._was_away = False

@@ -6,11 +6,15 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
+from helpers.toys import METRIC, RHO, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
-from tune_dml.record.results import Results, load_and_look
+from tune_dml.planning.plan import make_plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.record.results import Results, load_and_look, load_results
+from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
@@ -311,3 +315,16 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
         cell = next(one for one in analysis.cells if one.label == row[0].text)
         assert (row[3].value, row[4].value) == pytest.approx(analysis.bar(cell), nan_ok=True)
     assert "data:image/svg+xml" in notebook_html(load_and_look(tmp_path, "toy", "report"))
+
+
+def test_a_sweep_of_one_arm_knows_only_the_knobs_of_that_arm(tmp_path):
+    steps = {"training.steps": [100, 200]}
+    alone = ["mean of binomial losses"]
+    request = Request("dro_variants", dataset="glyphs", arms=alone, tune=steps, seeds=2, name="alone")
+    driver = Driver(tmp_path / "alone", make_plan(study_of(request), "d" * 64))
+    driver.session()
+    driver.run(*driver.trials)
+    found = load_results(tmp_path, "alone")
+    assert [knob.path for knob in found.plan.knobs] == ["training.steps"]  # not K and gamma of the other arms
+    page = write_report(found, tmp_path / "report").folder / "report.html"
+    assert "loss.gamma" not in page.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.questions.validity.caveats import unfinished
 from tune_dml.report.section import Fold
+from tune_dml.space import Grid, Knob
 
 METRIC = "val/recall_at_1"
 
@@ -130,6 +131,8 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     )
     assert not first(**{"training.steps": 1600}).startswith("Training had not converged")
     assert not first(**{"loss.name": "semihard_triplet"}).startswith("Training had not converged")
+    steps = Knob("training.steps", Grid((400, 1600)))  # such a sweep measures what more steps add
+    assert not said(replace(arm, knobs=(steps,)) for arm in arms).startswith("Training had not converged")
     one = [replace(arms[0], name="A"), replace(arms[1], base_settings={**arms[1].base_settings, "loss.name": "npair"})]
     assert said(one).startswith("Training of A had not converged: twice the steps")
 

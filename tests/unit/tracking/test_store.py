@@ -1,15 +1,18 @@
 """Which store is meant, and what is wrong with it, told before anything is written."""
 
+import json
 import sqlite3
 import sys
 import threading
 import urllib.request
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command
+from tune_dml.planning.request import Session
+from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command, with_last_store
 from tune_dml.tracking import store as tracking_store
 from tune_dml.tracking.client import open_client
 from tune_dml.tracking.store import sweep_link
@@ -211,3 +214,27 @@ def test_a_proxy_that_was_asked_in_place_of_the_server_is_named(serve, monkeypat
     assert "without: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in check("http://127.0.0.1:9")[0].remedy
+
+
+def test_a_sweep_goes_on_at_the_store_and_experiment_that_it_used_last(tmp_path, monkeypatch):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    plain = Session(str(tmp_path))
+    assert with_last_store(plain, folder) == plain  # nothing stored yet
+
+    def last(uri):
+        (folder / "mlflow.json").write_text(json.dumps({"uri": uri, "experiment": "mine"}))
+        found = with_last_store(plain, folder)
+        return found.tracking_uri, found.experiment
+
+    assert last(f"sqlite:///{tmp_path}/own.db") == (f"sqlite:///{tmp_path}/own.db", "mine")
+    assert with_last_store(replace(plain, experiment="named"), folder).experiment == "named"
+    flagged = replace(plain, tracking_uri="sqlite:///other.db")
+    assert with_last_store(flagged, folder) == flagged
+    assert last(f"sqlite:///{tmp_path}/moved/away/own.db") == (None, None)
+    assert last("https://user:***@example.org") == (None, None)  # the secret is not stored
+    (folder / "mlflow.json").write_text('{"uri": tor')
+    assert with_last_store(plain, folder) == plain
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://example.org")
+    last("http://example.net")
+    assert with_last_store(plain, folder) == plain

@@ -38,7 +38,7 @@ _ENVIRONMENT = (
     *("NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF", "PYTHONHASHSEED", "SLURM_JOB_ID"),
 )
 
-_STARS = "***"
+STARS = "***"
 _VARIABLE = re.compile(
     r"(?i)(?:token|passw(?:or)?d|passphrase|secret|(?:api|access|account|private)_?key|credential|(?:\A|_)pass)s?(?:_|\Z)"
 )
@@ -102,37 +102,37 @@ _VALUE = r"(?:'[^'\n]+'|\"[^\"\n]+\"|(?!(?:[\d.]{1,4}|\$\w+|\$?\{[\w.:]+\})(?:[\
 """A secret's value: no number of up to four characters, no variable and no placeholder."""
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
-    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{_STARS}@"),
-    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}"), rf"\1 {_STARS}"),
-    (re.compile(r"\b([Bb]asic)\s+(?=\S*[A-Z0-9])[\w+/]{8,}={0,2}(?![\w.-])"), rf"\1 {_STARS}"),
+    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{STARS}@"),
+    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}"), rf"\1 {STARS}"),
+    (re.compile(r"\b([Bb]asic)\s+(?=\S*[A-Z0-9])[\w+/]{8,}={0,2}(?![\w.-])"), rf"\1 {STARS}"),
     (
         re.compile(
             r"-----BEGIN[A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END[A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
             re.DOTALL,
         ),
-        _STARS,
+        STARS,
     ),
-    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT})['\"]?\]?\s*[=:]\s*(?:[>|][+-]?\s*\n\s+)?){_VALUE}"), rf"\1{_STARS}"),
-    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{_STARS}"),
+    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT})['\"]?\]?\s*[=:]\s*(?:[>|][+-]?\s*\n\s+)?){_VALUE}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
     (
         re.compile(r"(?i)\b((?:password|passwd|passphrase|secret|api[_-]?key|token)\s+)(?=\S*\d)[^\s'\"]{8,}"),
-        rf"\1{_STARS}",
+        rf"\1{STARS}",
     ),
     (
         re.compile(r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p)\S+"),
-        rf"\1{_STARS}",
+        rf"\1{STARS}",
     ),
-    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{_STARS}"),
-    (re.compile(r"(?i)([?&](?:key|sig|signature|code)=)[^\s&'\"]{8,}"), rf"\1{_STARS}"),
-    (re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+"), rf"\1{_STARS}"),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), _STARS),
-    (re.compile(r"\b(?:SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{30,})\b"), _STARS),
+    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{STARS}"),
+    (re.compile(r"(?i)([?&](?:key|sig|signature|code)=)[^\s&'\"]{8,}"), rf"\1{STARS}"),
+    (re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+"), rf"\1{STARS}"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), STARS),
+    (re.compile(r"\b(?:SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{30,})\b"), STARS),
     (
         re.compile(
             r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_"
             r"|[rs]k_(?:live|test)_|ya29\.|hvs\.|lin_api_|gsk_|r8_|nvapi-|shpat_|AGE-SECRET-KEY-1)[\w.-]{12,}"
         ),
-        _STARS,
+        STARS,
     ),
 )
 
@@ -143,7 +143,7 @@ def mask(text: str) -> str:
         text = pattern.sub(stars, text)
     for name, value in os.environ.items():
         if value in text and _is_secret(name, value):
-            text = text.replace(value, _STARS)
+            text = text.replace(value, STARS)
     return text
 
 
@@ -171,7 +171,7 @@ def _mask_argv(argv: Sequence[str]) -> list[str]:
     masked: list[str] = []
     for word in (word.encode(errors="surrogateescape").decode(errors="replace") for word in argv):
         hidden = bool(masked) and re.fullmatch(rf"(?i)--?[\w-]*?(?:{_WORD}|{_SHORT})", masked[-1]) is not None
-        masked.append(_STARS if hidden else mask(word))
+        masked.append(STARS if hidden else mask(word))
     return masked
 
 

@@ -150,7 +150,7 @@ def _settings(results: Results) -> dict[str, Value]:
         "protocol version": plan.protocol_version,
         "seeds": ", ".join(map(str, plan.seeds)),
     }
-    return {**shared, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.space.knobs}}
+    return {**shared, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.knobs}}
 
 
 def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
 
 def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:
     """Pair the cells at equal values of every knob that either sweep searches, and the baselines."""
-    paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.space.knobs}
+    paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.knobs}
     theirs: dict[tuple[object, ...], Cell] = {}
     for cell in second.cells:
         theirs.setdefault(_position(cell, paths), cell)

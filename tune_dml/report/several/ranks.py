@@ -14,8 +14,8 @@ from tune_dml.stats.verdicts.ranks import RankAgreement, Table, agree_in_rank
 
 def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
     """Return the agreement of each knob that both sweeps search at three or more common values."""
-    paths = [knob.path for knob in first.results.plan.space.knobs]
-    theirs = {knob.path for knob in second.results.plan.space.knobs}
+    paths = [knob.path for knob in first.results.plan.knobs]
+    theirs = {knob.path for knob in second.results.plan.knobs}
     found = {}
     for path in dict.fromkeys(path for path in paths if path in theirs):
         own, other = _levels(first, path), _levels(second, path)

@@ -109,10 +109,10 @@ def analyse_study(results: Sequence[Results], margin: float | None = None) -> St
             goal, own = (f"{plan.metric} ({plan.space.goal})" for plan in (mine, theirs))
             rule = f"the sweeps of a study share metric and goal, {goal} of {first.name}"
             problems.append(Problem(f"SWEEP {other.name}", rule, own, "Report it by itself."))
-        paths = {knob.path for knob in mine.space.knobs}
-        if not paths & {knob.path for knob in theirs.space.knobs}:
+        paths = {knob.path for knob in mine.knobs}
+        if not paths & {knob.path for knob in theirs.knobs}:
             rule = f"the sweeps of a study share a knob; those of {first.name} are {', '.join(sorted(paths))}"
-            named = ", ".join(knob.path for knob in theirs.space.knobs)
+            named = ", ".join(knob.path for knob in theirs.knobs)
             problems.append(Problem(f"SWEEP {other.name}", rule, named, "Report it by itself, or `tune-dml compare`."))
     names = [item.name for item in results]
     repeated = sorted({name for name in names if names.count(name) > 1})

@@ -25,7 +25,7 @@ def knobs_together(analysis: Analysis) -> Section | None:
     if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have different knobs, so no axis is common
         return None
     cells = _configured(analysis)
-    if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
+    if (len(plan.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
     best = f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else ""
     body: list[Block] = [Figure.of("together", _views(analysis, cells), f"Means over seeds.{best}")]
@@ -36,7 +36,7 @@ def knobs_together(analysis: Analysis) -> Section | None:
 
 
 def _configured(analysis: Analysis) -> list[TriedConfiguration]:
-    paths = [knob.path for knob in analysis.results.plan.space.knobs]
+    paths = [knob.path for knob in analysis.results.plan.knobs]
     return [
         TriedConfiguration(
             cell.label, tuple(cell.cell.knobs[path] for path in paths), cell.mean,
@@ -51,7 +51,7 @@ def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[S
     """Return every knob of the space, nuisance ones too, with its tried values."""
     known = {knob.path: knob for knob in analysis.knobs}
     axes = []
-    for place, knob in enumerate(analysis.results.plan.space.knobs):
+    for place, knob in enumerate(analysis.results.plan.knobs):
         tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
         if measured := known.get(knob.path):
             axes.append(SearchedKnob(measured.symbol, measured.axis, measured.levels))

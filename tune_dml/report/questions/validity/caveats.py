@@ -29,6 +29,7 @@ _BEFORE_MORE_OF_THE_SAME = 55
 """Urgency of longer training: before wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"
 _R_AT_1 = "val/recall_at_1"
+_STEPS = "training.steps"
 
 
 @question(order=94)
@@ -111,7 +112,9 @@ def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
         gain = 0.0 if protocol is None else protocol.still_gains.get(str(settings.get("loss.name")), 0.0)
         if protocol is None or gain <= analysis.margin or analysis.results.plan.metric != _R_AT_1:
             continue
-        if int(str(settings.get("training.steps") or 0)) <= int(str(protocol.settings.get("training.steps") or 0)):
+        if any(knob.path == _STEPS for knob in arm.knobs):  # the sweep itself says what more steps add
+            continue
+        if int(str(settings.get(_STEPS) or 0)) <= int(str(protocol.settings.get(_STEPS) or 0)):
             gains[protocol.name] = gain
             short.append(arm.name)
     return gains, short
