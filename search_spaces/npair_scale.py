@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import RETRIEVAL, SEC
-from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET
+from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_NPAIR, SEC_SEMIHARD
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -19,12 +19,12 @@ SPACE = Space(
             "SemihardTriplet",
             {"loss.name": "semihard_triplet"},
             knobs=(),
-            protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, *SEC_SEMIHARD),
+            protocols=(GLYPHS_TRIPLET_LONG, DIGITS_QUICK, *SEC_SEMIHARD),
         ),
         Arm("NormalizedNPair", {"loss.name": "npair"}),
     ),
     baseline="SemihardTriplet",
-    protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, *SEC_NPAIR),
+    protocols=(GLYPHS_TRIPLET_LONG, DIGITS_QUICK, *SEC_NPAIR),
     published=tuple(
         SEC.table("5", "supplement").curve(
             dataset,

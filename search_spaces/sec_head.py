@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from search_spaces.protocols.ours import GLYPHS_TRIPLET
+from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD
 from tune_dml.space import Arm, Space, Value
 
@@ -35,7 +35,7 @@ SPACE = Space(
     ),
     gain_differences=tuple((f"SemihardTriplet{letters}+SEC", "SemihardTriplet+SEC") for letters in ("+BN", "+WN")),
     baseline="SemihardTriplet",
-    protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
+    protocols=(GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD),
     published=(SEC.table("5", "rebuttal").methods_on("Cars196"),),
     margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),

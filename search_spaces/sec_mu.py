@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from search_spaces.protocols.ours import GLYPHS_TRIPLET
+from search_spaces.protocols.ours import GLYPHS_TRIPLET, GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD, SEC_TRIPLET
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -36,7 +36,7 @@ SPACE = Space(
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=_arms(_SMALL),
     baseline="no SEC",
-    protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
+    protocols=(GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD),
     published=(
         SEC.table("2", "rebuttal").curve(
             "Cars196", ("SemihardTriplet+L2-reg",), "eta", baseline="SemihardTriplet", note="mu = 0; one run per value."

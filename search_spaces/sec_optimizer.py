@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from search_spaces.protocols.ours import GLYPHS_TRIPLET
+from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 
@@ -29,7 +29,7 @@ SPACE = Space(
     ),
     gain_differences=(("SGD+SEC", "Adam+SEC"),),
     baseline="Adam",
-    protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
+    protocols=(GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD),
     margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=(

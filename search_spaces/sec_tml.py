@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import RETRIEVAL, SEC
-from search_spaces.protocols.ours import GLYPHS_TRIPLET
+from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_TML
 from tune_dml.space import Arm, Grid, Knob, Space
 
@@ -19,7 +19,7 @@ SPACE = Space(
         Arm("TML+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0}, against=("TML",)),
     ),
     baseline="TML",
-    protocols=(GLYPHS_TRIPLET, *SEC_TML),
+    protocols=(GLYPHS_TRIPLET_LONG, *SEC_TML),
     published=tuple(SEC.table("4", "rebuttal").methods_on(dataset) for dataset in RETRIEVAL),
     margin=1.0,
     identities=("17: without margin and variance term it is the mean of a log-sum-exp over negatives",),

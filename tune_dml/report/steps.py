@@ -124,7 +124,7 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
             word = shlex.quote(word)  # noqa: PLW2901
         if flag not in _LEFT_OUT and not (flag == "--set" and value.startswith(f"{key}=")):
             kept.append(word)
-    length = _LONGER * int(str(plan.base_settings[key]))
+    length = f"{_LONGER * float(str(plan.base_settings[key])):.12g}"
     kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}", *storage_option(results)]
     trials = len(plan.trials())
     return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()

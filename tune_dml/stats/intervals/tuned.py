@@ -129,7 +129,8 @@ class TunedLevels:
         """Best mean of a level minus that of another; with lost seeds, the average of both directions."""
         gaps = np.where(np.isnan(self.noise.estimate), -np.inf, self.noise.estimate)
         folded = self._folded(gaps)
-        both = (folded - np.swapaxes(folded, -1, -2)) / 2
+        with np.errstate(invalid="ignore"):  # neither direction is known: the difference of two infinities
+            both = (folded - np.swapaxes(folded, -1, -2)) / 2
         return np.asarray(np.where(np.isfinite(both), both, np.nan))
 
     def _folded(self, cells: Array) -> Array:
