@@ -1,5 +1,8 @@
 """A sweep for other programs: an Optuna study with every trial, tables, and what is refused."""
 
+import math
+from dataclasses import replace
+
 import optuna
 import pandas as pd
 import pytest
@@ -63,6 +66,13 @@ def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
 def test_from_python(results):
     study = Sweep(results).study()
     assert study.best_trial.value == max(trial.metrics.get(METRIC, 0.0) for trial in results.trials)
+
+
+def test_a_result_that_is_no_number_is_a_failed_trial(results):
+    first = next(trial for trial in results.trials if trial.status == "finished")
+    nan = replace(first, metrics={**first.metrics, METRIC: math.nan})
+    (trial,) = study_of(replace(results, trials=(nan,))).trials  # Optuna refuses NaN as a value
+    assert trial.state.name == "FAIL"
 
 
 def test_stopped_trials_are_pruned(tmp_path):

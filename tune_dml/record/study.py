@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -67,7 +68,7 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
 
     metric = results.plan.metric
     state, value = TrialState[_STATES[trial.status]], trial.metrics.get(metric)
-    if state == TrialState.COMPLETE and value is None:
+    if state == TrialState.COMPLETE and (value is None or math.isnan(value)):  # Optuna refuses NaN
         state = TrialState.FAIL
     arm = {_ARM: trial.cell.arm} if _ARM in knobs else {}
     params = {**{path: v for path, v in trial.cell.knobs.items() if path in knobs}, **arm}
