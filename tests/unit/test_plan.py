@@ -213,7 +213,7 @@ def test_proxies_learn_at_one_rate_whatever_the_networks_rate_is():
 def test_a_batch_of_ours_is_cut_to_whole_classes_and_says_so():
     plan = planned("sec_tml", "glyphs")
     assert plan.base_settings["batch.batch_size"] == 88
-    assert plan.origins["batch.batch_size"] == "protocol glyphs/triplet: 90 cut to whole classes of 4"
+    assert plan.origins["batch.batch_size"] == "protocol glyphs/triplet-long: 90 cut to whole classes of 4"
 
 
 def test_our_protocols_leave_the_methods_settings_to_the_method():

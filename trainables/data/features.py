@@ -118,7 +118,8 @@ def _opened(folder: Path, state: _FileState) -> Pictures:
     extras = {part: np.flatnonzero(splits == part) for part in SPLITS[2:] if (splits == part).any()}
     origin = about.origin
     made = f"{about.dimension} numbers a picture by {about.network}"
-    note = f"Features of {origin.get('dataset', 'imported data')}: {made}, {about.views} stored views."
+    views = f"{about.views} stored view{'s' if about.views > 1 else ''}"
+    note = f"Features of {origin.get('dataset', 'imported data')}: {made}, {views}."
     return _StoredFeatures(
         name=Features.name,
         digest=Features(root=folder, cache_dir=folder).digest(),

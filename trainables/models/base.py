@@ -46,7 +46,9 @@ class Backbone(nn.Module, ABC):
         if size >= cls.minimum_size:
             return []
         rule = f"{cls.name} needs pictures of at least {cls.minimum_size} pixels"
-        return [Problem("data.size", rule, size, "Choose larger pictures or another model.backbone.")]
+        stored = "Heads on stored features need model.backbone=identity."
+        remedy = "Choose larger pictures or another model.backbone." if size > 1 else stored
+        return [Problem("data.size", rule, size, remedy)]
 
     @classmethod
     def start(cls, **knobs: object) -> str:

@@ -120,7 +120,7 @@ def study_of(request: Request) -> Study:
         problems=tuple(problems),
         protocol=request.protocol,
         part=part,
-        notes=(*fitted, *untuned_notes(space, part, {**settings, **dict.fromkeys(request.tune or ())})),
+        notes=(*fitted, *untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})),
     )
     return with_arms(study, request.arms, request.tune)
 

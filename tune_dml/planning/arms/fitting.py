@@ -1,4 +1,4 @@
-"""Fit a study's batch sizes and pictures per class to a folder of pictures."""
+"""Fit a study's batch sizes and pictures per class to a user's pictures or stored features."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def fitting_space(
     return space, tuple(notes)
 
 
-def untuned_notes(space: Space, part: TrainingPart | None, settings: Mapping[str, Value]) -> tuple[str, ...]:
-    """Note that rate and steps are general values if nothing was measured on the pictures."""
+def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> tuple[str, ...]:
+    """Note that rate and steps are general values if nothing was measured on a folder of pictures."""
     chosen = {*space.fixed, *settings, *(knob.path for knob in space.knobs)}
     missing = [path for path in _MEASURED if path not in chosen]
-    if part is None or "task.name" in chosen or not missing:
+    if dataset != "image_folder" or "task.name" in chosen or "data.root" not in settings or not missing:
         return ()
     those = "are those" if len(missing) > 1 else "is that"
     return (

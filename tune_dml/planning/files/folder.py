@@ -1,15 +1,20 @@
-"""Describe the training part of a picture folder from its listing, before decoding."""
+"""Describe the training part of a user's pictures or stored features from their listing, before decoding."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError
 from trainables.files import expanded
 from tune_dml.space import Value
 
-_FOLDER = "image_folder"
+if TYPE_CHECKING:
+    from trainables.data.base import Labels
+
+_FOLDER, _FEATURES = "image_folder", "features"
 _SPLIT = ("validation_fraction", "folds", "fold", "split")
 
 
@@ -26,35 +31,44 @@ class TrainingPart:
 
 
 def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
-    """Return the sizes of the part of a folder that a trial trains on.
+    """Return the sizes of the part of a folder or of stored features that a trial trains on.
 
     None for other data sets, and for a folder that cannot be listed or split, which the check of the data reports.
     """
     root = settings.get("data.root")
-    if dataset != _FOLDER or not root or not expanded(str(root)).is_dir():
+    if dataset not in {_FOLDER, _FEATURES} or not root or not expanded(str(root)).is_dir():
         return None
     import numpy as np
 
-    from trainables.data import default_cache_dir
-    from trainables.data.image_folder import ImageFolder
     from trainables.tasks.splits import class_disjoint_split
 
-    split_file = settings.get("data.split_file")
     chosen = {name: value for name in _SPLIT if (value := settings.get(f"data.{name}")) is not None}
     if "split" in chosen:
         chosen["protocol"] = chosen.pop("split")
     try:
-        folder = ImageFolder(
-            root=expanded(str(root)),
-            cache_dir=default_cache_dir(),
-            split_file=None if split_file is None else str(split_file),
-        )
-        contents = folder.contents(np.arange(folder.counts()["images"]))
-        test = folder.test_classes(contents.class_names)
-        split = class_disjoint_split(contents.labels, test, seed=0, **chosen)  # type: ignore[arg-type]
+        labels, test = _classes(dataset, expanded(str(root)), settings.get("data.split_file"))
+        split = class_disjoint_split(labels, test, seed=0, **chosen)  # type: ignore[arg-type]
     except (ConfigError, ValueError, TypeError, OSError):
         return None
-    _, counts = np.unique(contents.labels[split.train], return_counts=True)
-    sizes = np.bincount(contents.labels)[np.setdiff1d(contents.labels, test)]
+    _, counts = np.unique(labels[split.train], return_counts=True)
+    sizes = np.bincount(labels)[np.setdiff1d(labels, test)]
     kept = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
     return TrainingPart(len(counts), int(counts.max()), int(np.sort(kept)[: len(counts)].sum()))
+
+
+def _classes(dataset: str, root: Path, split_file: Value) -> tuple[Labels, tuple[int, ...]]:
+    """Return the class of each picture, and the test classes."""
+    import numpy as np
+
+    from trainables.data import default_cache_dir
+    from trainables.data.features import Features
+    from trainables.data.image_folder import ImageFolder
+
+    if dataset == _FEATURES:
+        stored = Features(root=root, cache_dir=default_cache_dir()).listed()
+        return stored.labels, stored.test_classes
+    folder = ImageFolder(
+        root=root, cache_dir=default_cache_dir(), split_file=None if split_file is None else str(split_file)
+    )
+    contents = folder.contents(np.arange(folder.counts()["images"]))
+    return contents.labels, folder.test_classes(contents.class_names)
