@@ -80,7 +80,7 @@ STUDIES = tuple(
         ("sec_eta", 10),
         ("sec_rho",),
         ("sec_losses", 10),
-        ("sec_mu", 10),
+        ("sec_mu",),
         ("sec_tml", 10),
         ("sec_head", 10),
         ("sec_l2", 10, (), "glyphs", 5),
