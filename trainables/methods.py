@@ -310,6 +310,16 @@ def rule_of(complaint: ErrorDetails) -> str:
     return message[0].lower() + message[1:]
 
 
+def rule_of_any(complaints: Sequence[ErrorDetails]) -> str:
+    """Return the rule of a value that may have one of several types: `must be a number, text or a list`."""
+    rules = list(dict.fromkeys(map(rule_of, complaints)))
+    if "must be a number" in rules:  # whole ones are among them
+        rules = [rule for rule in rules if rule != "must be a whole number"]
+    first, *others = rules
+    *some, last = [first, *(other.removeprefix("must be ") for other in others)]
+    return f"{', '.join(some)} or {last}" if some else last
+
+
 def unknown(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
     """Return the problem of an unknown method, with the nearest name."""
     return Problem(place, f"unknown {kind}", name, nearest(name, list(registry), what=kind))

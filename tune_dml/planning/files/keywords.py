@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from trainables.errors import Problem
-from trainables.methods import rule_of
+from trainables.methods import rule_of_any
 
 _PLAIN = (int, float, str, bool, type(None), Path)
 _OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
@@ -42,8 +42,7 @@ def _rule(annotation: Any, value: object) -> str:
     try:
         TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_plainly(value))
     except ValidationError as error:
-        rules = [rule_of(item) for item in error.errors() if item["type"] != "none_required"]
-        said = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
+        said = rule_of_any([item for item in error.errors() if item["type"] != "none_required"])
         return said.replace("an instance of Sequence", "a list").replace("an instance of Path", "a path")
     return ""
 

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from trainables.config import SECTIONS
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import rule_of
+from trainables.methods import rule_of_any
 
 _MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
 """Largest file; checking a plan of this size takes seconds."""
@@ -147,9 +147,7 @@ def _problem_at(
     if kind == "literal_error":
         known = [name.strip(" '") for name in re.split(",| or ", complaints[0]["ctx"]["expected"])]
         return Problem(place, f"unknown {keys[-1]}", value, nearest(str(value), known, what="value"))
-    first, *others = [rule_of(complaint) for complaint in complaints]
-    rule = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
-    return Problem(place, rule, value if keys else None, _example(keys))
+    return Problem(place, rule_of_any(complaints), value if keys else None, _example(keys))
 
 
 def _unknown_key(path: Path, keys: Sequence[str], model: type[BaseModel] | None) -> Problem:
