@@ -77,7 +77,7 @@ _FAILED_TRIALS = 3  # exit status of a sweep with failed or diverged trials
 STUDIES = tuple(
     Study(name, *rest)
     for name, *rest in (
-        ("sec_eta", 10),
+        ("sec_eta", 25, (), "glyphs", 10),
         ("sec_rho",),
         ("sec_losses", 10),
         ("sec_mu",),
@@ -251,8 +251,8 @@ validation. There a linear head trains on stored features of a frozen EfficientN
 
 A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes
 a gain of one point, the smallest difference that matters. Otherwise it is undecided. A verdict applies to these data
-and protocols, not to the papers' data. The verdicts of a study that was judged at five seeds and then extended to ten
-pay for both looks. Differences are in points of R@1 on validation classes unless the study says
+and protocols, not to the papers' data. The verdicts of a study that was judged and then extended by further seeds pay
+for both looks. Differences are in points of R@1 on validation classes unless the study says
 otherwise.
 
 """
