@@ -1,7 +1,7 @@
-"""The global random generators of torch, numpy and Python.
+"""Seed, save and restore the global random generators of torch, numpy and Python.
 
-Our methods use torch's or their own. Other packages' methods may use any, and must draw the same in every trial of a
-seed, whatever ran before in the process and however often the trial resumed.
+This project's methods draw from torch's generator or from their own. Methods of other packages may use any of the
+three. They must draw the same numbers in every trial of a seed, whatever ran before, and after each resumption.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GeneratorStates(TypedDict):
 
 
 def states() -> GeneratorStates:
-    """Return the states of the three generators for a checkpoint, without CUDA's."""
+    """Return the states of the three generators for a checkpoint; CUDA's is not included."""
     name, key, position, has_gauss, gauss = np.random.get_state()
     of_numpy = [str(name), torch.from_numpy(np.asarray(key, np.int64)), int(position), int(has_gauss), float(gauss)]
     return {"torch": torch.get_rng_state(), "numpy": of_numpy, "python": random.getstate()}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 
-_SHOWN = 3  # shapes of tensors
+_SHOWN = 3  # shapes in a message
 
 
 def check_value(place: str, value: object, given: Tensor) -> None:
@@ -19,25 +19,25 @@ def check_value(place: str, value: object, given: Tensor) -> None:
         remedy = "Reduce the values of pictures or pairs, for example by their mean."
         raise ConfigError(Problem(place, "must be a float tensor of shape ()", got, remedy))
     if torch.is_grad_enabled() and given.requires_grad and not value.requires_grad:
-        remedy = "Compute it from them by torch's functions, without detach(), item() or float()."
+        remedy = "Compute it from them with torch's functions, without detach(), item() or float()."
         raise ConfigError(Problem(place, "must have a gradient for the embeddings", None, remedy))
 
 
 def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, registered: Iterable[Tensor]) -> None:
-    """Check that a value's gradient reaches `given`, and otherwise only parameters that train.
+    """Check that a value's gradient reaches `given`, and no parameter that is not registered.
 
-    Tensors that torch does not see (in a list, or created at the first batch) would neither train nor be saved. A trial
-    runs this on its first batch only, as it takes longer than a small loss.
+    Parameters that the module does not register (kept in a list, or created at the first batch) are neither trained nor
+    saved. A trial checks its first batch only, because the check takes longer than a small loss.
 
     Args:
         place: name of the method, for messages.
-        value: the value returned.
-        given: the embeddings it was computed from.
+        value: the value that the method returned.
+        given: the embeddings that it was computed from.
         loss: the module that computed it.
         registered: the loss's parameters before the batch.
 
     Raises:
-        ConfigError: no gradient for `given`, or a parameter that is not registered.
+        ConfigError: the value has no gradient for `given`, or one for a parameter that is not registered.
     """
     leads, leaves = _trace(value, given)
     if not leads:
@@ -53,7 +53,7 @@ def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, regist
 
 
 def _trace(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
-    """Return whether a value was computed from `given`, and the other leaves of its graph."""
+    """Return whether a value's graph contains `given`, and the other leaves of the graph."""
     goal, waiting, seen, leads, leaves = given.grad_fn, [value.grad_fn], set(), False, []
     while waiting:
         node = waiting.pop()

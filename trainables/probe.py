@@ -24,7 +24,7 @@ from trainables.training import Run, checkpoint_state, prepare_process, start_or
 _STEPS = 8
 """Timed steps, after as many for warm-up."""
 _CONTEXT = 1 << 30
-"""Upper bound of a process's GPU memory beside its tensors; anything beyond belongs to others."""
+"""Maximum GPU memory that a process takes beside its tensors; other processes hold the rest."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Probe:
     """Estimated cost of one trial on this machine."""
 
     seconds: float
-    """Start, training and evaluations, including the test half."""
+    """Time of the start, the training and all evaluations, including the one on the test half."""
     memory_bytes: int
-    """Peak memory of the process, libraries included."""
+    """Peak memory of the process, including libraries."""
     checkpoint_bytes: int
-    """Size of one checkpoint; a running trial has two."""
+    """Size of one checkpoint; a running trial keeps two."""
     gpu_bytes: int
-    """Peak GPU memory of the process, CUDA's own included; 0 on the CPU."""
+    """Peak GPU memory of the process, including CUDA's own; 0 on the CPU."""
     gpu_room: int = 0
     """GPU memory that other processes leave free; 0 on the CPU."""
 
 
 def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = None) -> Probe:
-    """Train a few steps and validate once. Run it in a separate process, whose memory it reports."""
+    """Train a few steps and validate once. Call it in a separate process, because it reports the process's memory."""
     device = _device()
     began = time.perf_counter()
     with started_run(config, device, threads, cache_dir) as run:
@@ -79,7 +79,7 @@ def steps_per_second(
     cache_dir: Path | None = None,
     ready: Callable[[], object] = lambda: None,
 ) -> float:
-    """Measure training steps per second over `seconds`, starting when `ready` returns after a warm-up."""
+    """Measure training steps per second over `seconds`. The clock starts after a warm-up, when `ready` returns."""
     device = _device()
     with started_run(config, device, threads, cache_dir) as run:
         for _ in range(_STEPS):
@@ -97,7 +97,7 @@ def steps_per_second(
 
 @contextmanager
 def started_run(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
-    """Yield a trial at its first step, in a temporary folder."""
+    """Start a trial in a temporary folder; yield it before its first step."""
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=threads)
         prepare_process(config, context)
@@ -105,7 +105,7 @@ def started_run(config: TrialConfig, device: torch.device, threads: int, cache_d
 
 
 def one_step(run: Run) -> None:
-    """Take one step, without ever reaching the trial's last."""
+    """Take one training step; the step counter never reaches the trial's end."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
 

@@ -16,14 +16,14 @@ from trainables.resolve import Layer, resolve
 from trainables.training import Run
 
 FIRST = 50
-"""Steps after which rates are compared, if the time allows as many."""
-_FEWEST = 10
+"""Steps after which learning rates are compared, if the time allows."""
+_FEWEST = 10  # steps, if the time is short
 _WARM = 3  # warm-up steps, and as many timed ones
 _SHARE = 0.4  # share of the time for the comparison of rates
 _MOST_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost
 _FULL = 100.0 - _CLOSE
-_MOST_GUESSED = 3  # doublings beyond the probe
+_MOST_GUESSED = 3  # doublings that are guessed
 _METRIC = "val/recall_at_1"
 
 Progress = Callable[[int, int], None]
@@ -36,7 +36,7 @@ class TrialLength:
     lr: float
     steps: int
     by_rate: Mapping[float, float]
-    """Learning rate -> R@1 after `compared` steps."""
+    """Learning rate -> R@1 after `compared` steps, or fewer if the time ran out."""
     compared: int
     by_steps: Mapping[int, float]
     """Steps -> R@1 at the chosen rate; steps double."""
@@ -56,11 +56,11 @@ class TrialLength:
             return "no method can gain a point more: these pictures are too easy to compare methods by R@1"
         if self.finished:
             return "half as many steps cost less than a point"
-        return f"the probe ended before training did, {self.steps} steps are a guess"
+        return f"R@1 still rose when the probe ended, so {self.steps} steps are a guess"
 
 
 class _Clock:
-    """Seconds since the start, shown as progress."""
+    """Measures the seconds since the start and reports them as progress."""
 
     def __init__(self, seconds: float, progress: Progress | None) -> None:
         self.seconds, self._progress, self._start = seconds, progress, time.perf_counter()
@@ -86,13 +86,14 @@ def probe_length(
     """Train a few steps at each rate, then double the steps at the best rate until R@1 settles.
 
     Args:
-        config: the trial, at any rate and length; its schedule must be constant.
+        config: the trial; its learning rate and steps are replaced, its schedule must be constant.
         rates: learning rates to compare.
-        seconds: time limit of the probe, which may end a step and an evaluation later.
+        seconds: time limit; the probe may take one step and one evaluation longer.
         progress: called with the seconds spent and the limit.
 
     Returns:
-        Rate and steps. A probe that runs out of time guesses the steps: each doubling gains half of the one before.
+        Learning rate and steps. If the time runs out, the steps are a guess: each further doubling is assumed to gain
+        half as much as the one before.
     """
     clock = _Clock(seconds, progress)
     first = _first_mark(config, seconds * _SHARE / len(rates))
@@ -102,7 +103,7 @@ def probe_length(
     by_steps = curves[lr]
     if by_steps[max(by_steps)] <= _FULL and clock.allows():
         longer = _curve(config, lr, [first * 2**k for k in range(_MOST_DOUBLINGS + 1)], clock)
-        by_steps = max(by_steps, longer, key=max)  # the probe may end within the first steps
+        by_steps = max(by_steps, longer, key=max)  # the longer run may have ended before `first`
     finished = _is_close(list(by_steps.values()))
     steps = max(by_steps) * (1 if finished else 2 ** _doublings(list(by_steps.values())))
     if progress is not None:
@@ -123,7 +124,7 @@ def _first_mark(config: TrialConfig, seconds: float) -> int:
 
 
 def _curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) -> dict[int, float]:
-    """Return step -> R@1 at the marks, each twice the one before, until R@1 settles or time is up."""
+    """Return step -> R@1 at the marks, each twice the one before, until R@1 settles or the time is up."""
     trial = resolve(Layer("trial", config.settings()), Layer("probe", {"optim.lr": lr})).config
     found: dict[int, float] = {}
     with _started(trial, 2 * marks[-1]) as run:
@@ -133,7 +134,7 @@ def _curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) 
             late = not clock.allows()
             if step == marks[len(found)] or (late and not found):
                 found[step] = _recall(run)
-                # twice as many steps take as long again
+                # reaching the next mark takes as long again
                 if _is_close(list(found.values())) or not clock.allows(clock.spent() - start):
                     break
             if late:

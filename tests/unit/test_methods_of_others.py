@@ -13,9 +13,9 @@ from pydantic import Field
 from trainables import methods, registries
 from trainables.data import DATASETS
 from trainables.errors import ConfigError
-from trainables.handed_back import check_figures
 from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
+from trainables.method_checks import check_figures
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
 from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer

@@ -1,1 +1,1 @@
-"""Evidence of a trial for the report: sheets of pictures, feature maps, norms, directions and stored embeddings."""
+"""Write a trial's evidence for the report: sheets of pictures, feature maps, norms, directions and embeddings."""

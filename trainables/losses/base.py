@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trainables.arithmetic import full_precision
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.handed_back import check_path, check_untouched, check_value, versions
+from trainables.method_checks import check_path, check_untouched, check_value, versions
 
 EPSILON = 1e-12  # a vector no longer than this has no direction
 

@@ -1,4 +1,4 @@
-"""Base class of regularizers: raw embeddings of the global batch in, one scalar out, without its weight."""
+"""Base class of regularizers, which map the raw embeddings of the global batch to one scalar, without its weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainables.arithmetic import full_precision
 from trainables.errors import ConfigError, Problem
-from trainables.handed_back import check_untouched, check_value, versions
+from trainables.method_checks import check_untouched, check_value, versions
 
 
 class Regularizer(nn.Module, ABC):
@@ -33,16 +33,16 @@ class Regularizer(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._norms: Tensor | None = None  # (B,), of the last batch; reduced only for diagnostics
+        self._norms: Tensor | None = None  # (B,), of the last batch; averaged only for diagnostics
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Return the penalty of the (global) batch, a scalar; 0 for an empty batch. Raises ConfigError for a wrong shape."""
+        """Return the penalty of the (global) batch; 0 for an empty batch. Raise ConfigError for a wrong shape."""
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             got = (tuple(embeddings.shape), str(embeddings.dtype))
             raise ConfigError(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
         with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
-            # Its gradient at a zero vector is 0, not NaN.
+            # The gradient of vector_norm at a zero vector is 0, not NaN.
             norms: Tensor = torch.linalg.vector_norm(full, dim=1)
             self._norms = norms.detach()
             if not len(norms):
@@ -70,14 +70,14 @@ class Regularizer(nn.Module, ABC):
         """Return the penalty in full precision from the norms (B,), B >= 1."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Return mean and (biased) variance of the last batch's norms, detached 0-d tensors; empty before the first call."""
+        """Return mean and (biased) variance of the last batch's norms as 0-d tensors; empty before the first call."""
         if self._norms is None or not len(self._norms):
             return {}
         return {"norm_mean": self._norms.mean(), "norm_variance": self._norms.var(correction=0)}
 
 
 class AroundMean(Regularizer):
-    """R = (1/B) Σ (n_i - mu)², mu a mean norm without gradient: dR/df_i = (2/B)(n_i - mu) f_i/n_i is purely radial.
+    """R = (1/B) Σ (n_i - mu)² for a mean norm mu without gradient: dR/df_i = (2/B)(n_i - mu) f_i/n_i is purely radial.
 
     A subclass defines `mean`. `mu` and `initialized` are buffers, so checkpoints hold them. `mu` is float64, to keep the
     digits of a running mean over many steps.
@@ -98,7 +98,7 @@ class AroundMean(Regularizer):
 
     @abstractmethod
     def mean(self, norms: Tensor) -> Tensor:
-        """Return mu of this batch, 0-d float64. Called without autograd, once a batch."""
+        """Return mu for this batch, 0-d float64. Called without autograd, once a batch."""
 
     def store_mean(self, mean: Tensor | float) -> None:
         self.mu.fill_(mean)
@@ -113,8 +113,8 @@ class AroundMean(Regularizer):
 def penalised(value: Tensor, regularizer: Regularizer, embeddings: Tensor, eta: float) -> Tensor:
     """Return the objective value + eta * regularizer(embeddings).
 
-    For eta = 0 it returns `value` itself, so that the baseline is bitwise unchanged. The regularizer still sees the batch,
-    without gradient: a running mean starts at the first batch, and baselines have norm statistics too.
+    For eta = 0 it returns `value` itself, so that the baseline is bitwise unchanged. The regularizer is still called,
+    without gradient: its running mean starts at the first batch, and baselines log norm statistics too.
     """
     if eta == 0:
         with torch.no_grad():

@@ -19,11 +19,11 @@ from trainables.context import UNTESTED, TrialContext
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.errors import ConfigError, DataError, Problem
 from trainables.evidence import directions
-from trainables.handed_back import check_figures
 from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
+from trainables.method_checks import check_figures
 from trainables.models.embedder import Embedder
 from trainables.models.pooled import pooled_features
 from trainables.models.views import Views

@@ -3,7 +3,7 @@
     folder of .npy + .parquet     embedding-reader, clip-retrieval: parts sorted by name, metadata beside them
     .npy, .npz                    numpy, without objects
     .h5, .hdf5                    ILIAS: data sets `features` and `index` (needs h5py)
-    .safetensors                  header of JSON, then the numbers
+    .safetensors                  a JSON header, then the numbers
     .pt, .pth                     torch, weights_only
 
 Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
@@ -48,7 +48,7 @@ _SAFETENSOR_TYPES = {
 }  # fmt: skip
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
                zlib.error, struct.error)  # fmt: skip
-"""What the readers of damaged files raise."""
+"""Exceptions that readers raise for damaged files."""
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
@@ -104,7 +104,8 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     arrays = readers[source.suffix.lower()](source)
     name = _chosen_features(arrays)
     if name is None:
-        rule = f"must hold one array (rows, dimension) of floats, called {', '.join(_FEATURE_NAMES[:3])} or alone"
+        known = " or ".join(_FEATURE_NAMES[:3])
+        rule = f"must have a float array (rows, dimension) named {known}, or only one such array"
         found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
         raise DataError(Problem(str(source), rule, found))
     return [arrays[name]], {key: array for key, array in arrays.items() if key != name and array.ndim == 1}
@@ -116,7 +117,7 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     parts = sorted(source.rglob("*.npy"))
     tables = sorted(source.rglob("*.parquet"))
     if not parts:
-        remedy = "Name a folder of pictures so: `tune-dml features image_folder --data-root FOLDER --backbone NAME`."
+        remedy = "For a folder of pictures: `tune-dml features image_folder --data-root FOLDER --backbone NAME`."
         raise DataError(Problem(str(source), "the folder must hold .npy files with features", None, remedy))
     features = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]
     if any(part.ndim != 2 or part.dtype.kind != "f" or part.shape[1] != features[0].shape[1] for part in features):
@@ -139,7 +140,7 @@ def _read_hdf5(source: Path) -> Columns:
 
 
 def _read_safetensors(source: Path) -> Columns:
-    """Map the numbers of a safetensors file: 8 bytes length, a header of JSON, the tensors."""
+    """Map the tensors of a safetensors file into memory: 8 bytes length, a JSON header, the tensors."""
     size = source.stat().st_size
     with source.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -170,7 +171,7 @@ def _read_torch(source: Path) -> Columns:
     try:
         content = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise DataError(Problem(str(source), "must hold tensors alone: anything else is not loaded")) from error
+        raise DataError(Problem(str(source), "must hold only tensors: other objects are not loaded")) from error
     if isinstance(content, torch.Tensor):
         content = {"features": content}
     if not isinstance(content, dict):
@@ -185,7 +186,7 @@ def _read_torch(source: Path) -> Columns:
 
 
 def _chosen_features(arrays: Columns) -> str | None:
-    """Return the first array of two dimensions with a known name if it has floats, else the only one of floats."""
+    """Return the name of the first 2-d array with a known name if it has floats, else of the only 2-d float array."""
     tables = [name for name, array in arrays.items() if array.ndim == 2]
     floats = [name for name in tables if arrays[name].dtype.kind == "f"]
     named = [name for name in _FEATURE_NAMES if name in tables]

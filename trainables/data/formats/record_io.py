@@ -1,4 +1,4 @@
-"""MXNet's indexed RecordIO, read without MXNet."""
+"""Read MXNet's indexed RecordIO files without MXNet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecordFile:
         self.offsets = _read_index(index)
 
     def __reduce__(self) -> tuple[type[RecordFile], tuple[Path, Path]]:
-        return RecordFile, (self.path, self._index)  # never the bytes
+        return RecordFile, (self.path, self._index)  # pickle the paths, never the bytes
 
     def read(self, key: int) -> Record:
         """Return a record; raises DataError if its bytes are invalid."""
@@ -61,11 +61,11 @@ class RecordFile:
         return float(struct.unpack("<f", self._slice(start + HEADER.size, 4, key))[0])
 
     def problems(self) -> list[Problem]:
-        """Report keys whose offset does not lead to a record."""
+        """Report keys whose offset does not point to a record."""
         wrong = [key for key in self.offsets if not self._starts(key)]
         if not wrong:
             return []
-        rule = f"the index leads {len(wrong)} keys to no record (truncated file, or an index of another one)"
+        rule = f"the offsets of {len(wrong)} keys point to no record (truncated file, or the index of another file)"
         return [Problem(str(self.path), rule, wrong[:5], "Download both files again.")]
 
     def _starts(self, key: int) -> bool:
@@ -77,7 +77,7 @@ class RecordFile:
 
     def _joined(self, key: int) -> bytes:
         if key not in self.offsets:
-            raise DataError(Problem(str(self.path), "the index must hold the key", key))
+            raise DataError(Problem(str(self.path), "the index must contain the key", key))
         start, parts = self.offsets[key], []
         while True:
             magic, word = struct.unpack("<II", self._slice(start, 8, key))

@@ -1,4 +1,4 @@
-"""Random numbers of a loss: seeded, saved with the loss, the same on every rank and device."""
+"""Random numbers for a loss: seeded, saved with the loss, the same on every rank and device."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class RandomStream(nn.Module):
         return self.generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the saved generator's state."""
+        """Restore the generator's saved state."""
         self.generator.set_state(state.cpu())

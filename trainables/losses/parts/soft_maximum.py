@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def log_sum_exp(logits: Tensor, dim: int, *, one: bool = False) -> tuple[Tensor, Tensor]:
-    """Return log Σ e^x along `dim`, or with `one` log(1 + Σ e^x), and its derivative, which overwrites `logits`.
+    """Return log Σ e^x along `dim`, or log(1 + Σ e^x) with `one`, and its derivative, which overwrites `logits`.
 
-    Entries of -inf are left out. A row with none left gives -inf (0 with `one`) and zero slopes.
+    Entries of -inf are ignored. A row of only -inf gives -inf (0 with `one`) and a zero derivative.
     """
     top = logits.amax(dim, keepdim=True)
     top = top.clamp_min(0) if one else top.masked_fill(top == -torch.inf, 0)

@@ -46,9 +46,9 @@ class Mean(UncertaintySet):
 
 @dataclass(frozen=True)
 class TopK(UncertaintySet):
-    """U = {p in the simplex, p <= 1/K}: the average of the K largest losses, of all when there are fewer.
+    """U = {p in the simplex, p <= 1/K}: the average of the K largest losses, or of all if there are fewer.
 
-    The first of equal losses is chosen. With `drop_zeros` the average is over those of the K that are not 0.
+    The first of equal losses is chosen. With `drop_zeros`, losses of 0 among the K are left out of the average.
     """
 
     k: int
@@ -97,7 +97,7 @@ def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Ten
 
 @dataclass(frozen=True)
 class Entropic(UncertaintySet):
-    """The whole simplex, at a price: max_p sum p l - gamma KL(p || q), p* = softmax(l / gamma).
+    """The whole simplex with a penalty: max_p sum p l - gamma KL(p || q), p* = softmax(l / gamma).
 
     With uniform q the value is gamma (lse(l/gamma) - log n), between mean and maximum. With q the counting measure
     (`counting=True`) it is gamma lse(l/gamma). `null=True` adds a pair of loss 0 (lse0); p then sums to less than one.
@@ -113,7 +113,7 @@ class Entropic(UncertaintySet):
         exact = losses.double() if self.gamma > 1 else losses
         scaled = torch.where(mask, exact / self.gamma, -torch.inf)
         top = scaled.amax(dim=1, keepdim=True)
-        # A group without pairs has no maximum; 0 gives it no weight.
+        # A group without pairs has no maximum; with 0 its weights are 0.
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
         p = scaled.sub_(top).exp_()
         total = p.sum(dim=1, keepdim=True)
@@ -158,7 +158,7 @@ class ChiSquared(UncertaintySet):
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Compute eta = m_k - d, d² = n v_k / (k (1 + 2 radius) - n), from mean m_k and variance v_k of the k largest losses.
 
-        k is the smallest number whose eta is not below the next loss. Float64, for variances by sums of squares.
+        k is the smallest number whose eta is not below the next loss. Variances from sums of squares need float64.
         """
         if not self.radius:
             return Mean().worst_case(losses, mask)
@@ -184,7 +184,7 @@ class ChiSquared(UncertaintySet):
 
 @dataclass(frozen=True)
 class ConstantWeights(UncertaintySet):
-    """Uses another set's p* as constant weights: the value is sum p* l."""
+    """Another set's p* as constant weights: the value is sum p* l."""
 
     inner: UncertaintySet
 
