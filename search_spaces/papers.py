@@ -1,4 +1,4 @@
-"""The papers: authors, data sets, citable parts, and the content of each table in `published.csv`."""
+"""The papers: their authors, data sets and citable parts, and the content of their tables in `published.csv`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SEC = Paper(
     },
     tables=(
         PaperTable(
-            "SEC-supplement", "3", "the triplet loss with L2-reg for values of eta", ("Cars196",), methods=SPHERICAL
+            "SEC-supplement", "3", "the triplet loss with L2-reg for several eta", ("Cars196",), methods=SPHERICAL
         ),
         PaperTable(
             "SEC-supplement",
             "4",
-            "the triplet loss with SEC-EMA for values of rho, with the final norms",
+            "the triplet loss with SEC-EMA for several rho, with the final norms",
             ("Cars196",),
             methods=SPHERICAL,
             unprinted=("regularizer.eta",),
@@ -79,7 +79,7 @@ SEC = Paper(
         PaperTable(
             "SEC-rebuttal",
             "2",
-            "the semihard triplet loss with L2-reg for values of eta and with SEC",
+            "the semihard triplet loss with L2-reg for several eta, and with SEC",
             ("Cars196",),
             methods=SPHERICAL,
             remarks=("source_note", "mu"),
@@ -144,7 +144,7 @@ DRO = Paper(
         PaperTable(
             "DRO",
             "2",
-            "DRO-KL-G for values of gamma, lifted structure and multi-similarity",
+            "DRO-KL-G for several gamma, lifted structure and multi-similarity",
             BIRDS_CARS,
             embedding_dim=64,
             methods=PAIRWISE,
@@ -163,7 +163,7 @@ DRO = Paper(
         PaperTable(
             "DRO",
             "Fig4 text",
-            "DRO-TopK with binomial losses, mean",
+            "DRO-TopK with binomial losses, mean of the runs",
             ("CUB200-2011",),
             embedding_dim=1024,
             runs=5,
@@ -222,13 +222,13 @@ MPA = Paper(
         PaperTable(
             "MPA",
             "7",
-            "MPA for numbers of proxies",
+            "MPA for several numbers of proxies",
             ("CUB200-2011",),
             runs=3,
             methods=PROXY,
             remarks=("runs",),
         ),
-        PaperTable("MPA", "8", "MPA for numbers of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
+        PaperTable("MPA", "8", "as Table 7", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
     ),
 )
 PROXY_ANCHOR = Paper(

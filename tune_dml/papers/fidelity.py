@@ -1,4 +1,4 @@
-"""Declare fidelity sheets: decisions of a paper's code or text, each equal to ours, different for a reason, or unknown."""
+"""Fidelity sheets: decisions of a paper's code or text, each equal to ours, different for a reason, or unknown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ DecidedPart = Literal[
 class Decision:
     """One decision of a paper's code or text.
 
-    `settings` states it in our settings. All of them hold if the verdict is `equal`, at least one does not if it is `differs`.
+    `settings` expresses the decision as settings of this project. The protocols have all of them if the verdict is
+    `equal`, and differ in at least one if it is `differs`.
     """
 
     part: DecidedPart
@@ -46,7 +47,7 @@ class Decision:
     """Our decision in words, if settings cannot express it."""
     verdict: Literal["equal", "differs", "unknown"] = "equal"
     why: str = ""
-    """Why ours differs, or what was chosen where theirs is unknown."""
+    """Reason why ours differs, or our choice if theirs is unknown."""
     of: tuple[str, ...] = ("*",)
     """Name patterns of the protocols that the decision applies to."""
 

@@ -1,4 +1,4 @@
-"""Check a study without its data: space, options, search, and whether its arms compare fairly."""
+"""Check a study without its data: space, options, search, and whether its arms can be compared fairly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def study_problems(study: Study) -> list[Problem]:
-    """Return the problems of space and request that prevent resolving the study."""
+    """Return the problems of the space and the request that prevent resolving the study."""
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
@@ -39,10 +39,10 @@ def _reads_a_folder(dataset: str) -> bool:
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
-    """Return why a sweep cannot have a name, which also names its folder in the storage."""
+    """Return a problem if a name is invalid for a sweep, whose folder in the storage has the same name."""
     if _NAME.fullmatch(name):
         return []
-    rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
+    rule = "a sweep's name must have 1 to 100 letters, digits, '.', '_' or '-', and start with a letter or digit"
     return [Problem(place, rule, name, remedy)]
 
 
@@ -57,7 +57,7 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
         remedy = f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values."
         problems.append(option_problem("search", rule, None, remedy))
     if search.method == "grid" and search.num_samples:
-        rule = "a grid has its own number of cells"
+        rule = "the values of a grid decide its number of cells"
         problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spelled('search', 'tpe')}."))
     if search.method != "grid" and search.num_samples < 1:
         rule = f"search {search.method} needs the number of cells to propose"
@@ -66,12 +66,12 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
         )
     if search.method != "grid" and arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
-        problems.append(option_problem("search", rule, None, "Leave it out: their cells are all known."))
+        problems.append(option_problem("search", rule, None, "Leave it out: without knobs each arm is one cell."))
     return problems
 
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """Return settings that arms must share for a fair comparison and do not; programs are not checked."""
+    """Return a problem for each setting that the arms must share but do not; programs are not checked."""
     problems: list[Problem] = []
     if space.program is not None:
         return problems
@@ -80,13 +80,13 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     for path in same:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
         if len({repr(value) for value in values.values()}) > 1:
-            rule = f"arms are compared on the same data and task: {path} must be one for all"
+            rule = f"arms are compared on the same data and task: {path} must be the same for all"
             remedy = f"Set it in `fixed`, or with {spelled('settings')}."
             problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
     if space.differs:
         return problems
     protocols = {}
-    if space.protocols or any(arm.protocols for arm in space.every_arm):  # else each follows its loss, with a note
+    if space.protocols or any(arm.protocols for arm in space.every_arm):  # else protocols follow losses, with a note
         protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
     terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
     reductions = {
@@ -100,13 +100,13 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     )
     for what, values, hint in judged:
         if len(set(values.values())) > 1:
-            rule, remedy = f"arms that are compared share their {what}", share.format(hint)
+            rule, remedy = f"arms that are compared must share their {what}", share.format(hint)
             problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
     return problems
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
-    """Return overrides without an effect: every arm has another method than the setting belongs to."""
+    """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
     kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
     remedy = f"Leave it out, or choose other {spelled('arms')}."
@@ -135,7 +135,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     problems = []
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
-    chosen = {arm.name for arm in arms}  # the others count as well: `extend --arm` may add them to these settings
+    chosen = {arm.name for arm in arms}  # the others count too: `extend --arm` may add them later
     decided = {
         path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in chosen) for path in arm.settings
     }
@@ -168,7 +168,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
 
 
 def _same_setting(one: str, other: str) -> bool:
-    """Whether two paths name one setting; a knob's may include the method's field: `model.pooling.p`."""
+    """Return whether two paths name one setting; a knob's path may include the method's field: `model.pooling.p`."""
     parts = one.split("."), other.split(".")
     lengths = {len(path) for path in parts}
     return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])

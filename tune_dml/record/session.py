@@ -22,7 +22,7 @@ class SessionIntent:
     """The task of a session."""
 
     verb: str
-    """sweep, resume, extend or confirm; the session's end is recorded as a look by this verb."""
+    """sweep, resume, extend or confirm. The look at the end of the session is recorded under this verb."""
     notes: tuple[str, ...] = ()
     """Texts for the ledger's notes."""
     look: Look | None = None
@@ -34,20 +34,20 @@ class SessionIntent:
 
 
 def intent_to_resume(state: SweepState) -> SessionIntent:
-    """Return what `resume` runs: the sweep, or once that is complete, a confirmation that was interrupted."""
+    """Return the intent of `resume`: to continue the sweep, or if it is complete, an interrupted confirmation."""
     if state.incomplete or not state.confirmation_left:
         return SessionIntent("resume")
     return SessionIntent("confirm", confirmation=begun_confirmation(state.plan, state.confirming.values()))
 
 
 def last_row_time(state: SweepState) -> dict[str, float]:
-    """Return key -> time of the last row, for each trial whose driver died while it ran."""
+    """Return key -> time of the last row, for each trial that was running when its driver died."""
     lost = (trial.key for trial in state.recorded.values() if trial.live)
     return {key: float(rows[-1]["time"]) for key in lost if (rows := read_history(state.folder, key))}
 
 
 def with_trial_files(session: Session, state: SweepState) -> Session:
-    """Return the session with the address of its trials' files: the sweep's, or a new one below the requested address.
+    """Return the session with an address for its trials' files: the sweep's, or a new one below the requested address.
 
     Raises:
         ConfigError: if trials would lose the files that they need to continue.

@@ -2,14 +2,14 @@
 
 A continuation repeats the seeds so far and adds simulated ones, drawn from a posterior:
 
-    noise   future seeds are correlated as the residuals are, mixed with independent noise of each cell; its scale and each
-            cell's own are drawn from scaled inverse chi-square laws
-    means   mu ~ N(common, tau^2), y | mu ~ N(mu, noise / n); tau is drawn given the table, prior half-Cauchy, then mu given
-            tau (Gelman et al., Bayesian Data Analysis, 5.4). Means that lie far apart by luck are drawn together
+    noise   correlated as the residuals are, mixed with independent noise of each cell. The common scale and the scale
+            of each cell are drawn from scaled inverse chi-square distributions
+    means   mu ~ N(common, tau^2), y | mu ~ N(mu, noise / n). With a half-Cauchy prior, tau is drawn given the table,
+            then mu given tau (Gelman et al., Bayesian Data Analysis, 5.4). This shrinks means that lie far apart by luck
     holes   each cell loses seeds at its rate so far
 
-The chance of a verdict is the share of continuations that reach it at the level of the next look. On average verdicts are
-reached as often as forecast (benchmarks/verdicts.py --only advice).
+The chance of a verdict is the share of continuations that reach it at the level of the next look. On average, verdicts
+are reached as often as forecast (benchmarks/verdicts.py --only advice).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Verdict = Callable[[Array, float], Mask]
 """Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
 _MOST_TIMES = 3
-"""Looks are considered up to the first that has this many times the current seeds."""
+"""Looks are considered up to the first with at least this many times the current seeds."""
 EVEN = 0.5
 """Minimum chance for which an extension is advised."""
 _RUNS = 240
@@ -48,7 +48,7 @@ class Forecast:
     """Number of seeds to extend to, and the chance that they decide."""
 
     seeds: int
-    """Seeds in all; the largest number considered if no extension is worth running."""
+    """Total number of seeds; the largest one considered if no extension is worth running."""
     chance: float
 
     @property
@@ -60,14 +60,14 @@ class Forecast:
 def forecast_seeds(
     values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
 ) -> Forecast | None:
-    """Return the number of seeds to extend to, and their chance to decide; None with fewer than two seeds.
+    """Return the number of seeds to extend to, and the chance that they decide; None with fewer than two seeds.
 
     Args:
         values: cells x seeds, with holes.
-        now: seeds of the sweep, of which `values` may hold a part.
+        now: number of seeds of the sweep; `values` may hold fewer.
         level: maps a number of seeds to the error level of a look at them.
         decided: judges tables as the next report will.
-        scale: of the prior of the differences, usually the margin.
+        scale: scale of the prior of the differences, usually the margin.
         resolution: step of the values.
     """
     looks, n = _looks_ahead(now), values.shape[-1]
@@ -78,7 +78,7 @@ def forecast_seeds(
     found: list[Forecast] = []
     for seeds, more in zip(reversed(looks), reversed(further), strict=True):
         found.append(Forecast(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
-        if not found[-1].worth_it:  # fewer seeds show less
+        if not found[-1].worth_it:  # fewer seeds have less chance
             break
     return _choose(found)
 
@@ -109,7 +109,7 @@ def forecast_fresh_seeds(
 
 
 def _looks_ahead(now: int) -> list[int]:
-    """Return the seeds of the looks that may be advised."""
+    """Return the numbers of seeds of the looks that may be advised."""
     looks = [next_look(now)]
     while looks[-1] < _MOST_TIMES * now:
         looks.append(next_look(looks[-1]))
@@ -130,7 +130,7 @@ def sensitivity_is_decided(
     resolution: float = 0.0,
     flat_decides: bool = True,
 ) -> Verdict:
-    """Return a function that says whether tables get a verdict on the knob, as `judge_sensitivity` gives it.
+    """Return a function that tells which tables get a verdict on the knob, as in `judge_sensitivity`.
 
     Args:
         margin: the smallest difference that matters.
@@ -163,7 +163,7 @@ def _average_verdicts(
 
 
 def best_is_known(resolution: float = 0.0) -> Verdict:
-    """Return a function that says whether only one cell may be the best (`compare_with_best`); larger is better."""
+    """Return a function that tells whether only one cell may be the best (`compare_with_best`); larger is better."""
 
     def decided(values: Array, alpha: float) -> Mask:
         maybe = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
@@ -175,9 +175,9 @@ def best_is_known(resolution: float = 0.0) -> Verdict:
 def pairs_are_decided(
     row: int, margin: float, resolution: float = 0.0, *, tuned: Sequence[int] | None = None
 ) -> Verdict:
-    """Return a function that says whether `row` significantly differs from, or lies within the margin of, each other row.
+    """Return a function that tells whether `row` differs significantly from, or is within the margin of, all others.
 
-    `tuned` has the row of each cell if a row is as good as the best of its cells.
+    `tuned` maps each cell to its row, if a row is as good as the best of its cells.
     """
 
     def decided(values: Array, alpha: float) -> Mask:
@@ -228,7 +228,7 @@ def _noise_roots(
     residuals = filled - filled.mean(-1, keepdims=True)
     residuals = (residuals - residuals.mean(0)) / np.sqrt(max(seeds - 1, 1))
     df = nu + _INDEPENDENT
-    each = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # 1 on average: how unequal cells are
+    each = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # relative variance of each cell, 1 on average
     directions = max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
     every = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
     apart = np.sqrt((1 - shared) * steady * each)[..., None] * np.eye(cells)

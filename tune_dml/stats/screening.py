@@ -1,14 +1,15 @@
-"""Screening of many two-level settings in few runs: which of them changes the result?
+"""Screen many two-level settings in few runs to find those that change the result.
 
-    first = screening_design(12)                      # 24 runs: 12 and their mirror images, a seed for two of each
+    first = screening_design(12)                      # 24 runs: 12 and their mirror images, four runs a seed
     found = suspects(first, values)
     second = confirmation_design(12, found)           # 12 runs on fresh seeds
     verdict = judge(first, values, second, again, found)
 
-The first stage is a Hadamard design with its mirror image, so main effects are free of all interactions of two settings.
-The second stage undoes the suspects one at a time, or adds them one at a time. Short explanations of both stages are then
-compared by their likelihood. A setting is named if no explanation without it comes near the best; how near is too near
-comes from a simulation of the whole procedure, selection included. ADR 22 has the error rates.
+The first stage is a Hadamard design with its mirror image, so main effects are free of all two-way interactions.
+The second stage starts from all suspects and undoes one at a time, or from none and adds one at a time. Explanations
+with few settings are then compared by their likelihood over both stages. A setting is named if every explanation
+without it is much less likely than the best one. The threshold comes from a simulation of the whole procedure,
+selection included. ADR 22 has the error rates.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from scipy import linalg, stats
 from tune_dml.stats.explanations import Matrix, evidence, explanations, log_likelihoods
 
 _LEVEL = 0.045
-"""Share of simulated audits that may name a setting wrongly; the rest up to 5 % is for what the simulation leaves out."""
+"""Share of simulated audits that may name a setting wrongly; below 5 %, because real audits may differ."""
 _INTERVALS = 0.03
-"""Error of the intervals of all effects together."""
+"""Error level of the simultaneous intervals of all effects."""
 MOST_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
-_RUNS = 24  # of the first stage, for up to 12 settings
+_RUNS = 24  # runs of the first stage, for up to 12 settings
 _SECOND = 12  # runs of the second stage
 USUAL_SUSPECTS, _MOST_SUSPECTS = 3, 5
 _SIMULATIONS = 1500
-_EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run beside its seed
+_EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run without the seed effect
 _OWN_DRAWS = (
     0.0,
     0.5,
     1.0,
-)  # share of a run's noise that comes from a setting without effect: it changes the random numbers
+)  # share of a run's noise from a setting without effect that changes the random draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ def screening_design(factors: int) -> Design:
 
     The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
     under 6 seeds; 24 take 48. If more runs shared a seed, settings that only change the random draws, such as the batch
-    size, would have too few draws to be told from those that change the result.
+    size, would have too few draws to be distinguished from those that change the result.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]
@@ -131,9 +132,10 @@ class Suspects:
 
 
 def confirmation_design(factors: int, chosen: Suspects) -> Design:
-    """Return the second stage, on fresh seeds: all suspects and all but one, or none and each alone; at most 12 runs.
+    """Return the second stage, on fresh seeds, with at most 12 runs.
 
-    Undoing either of two settings that act only together restores the whole result. Two suspects take all combinations.
+    With `undo`, it runs all suspects together and all but each one; otherwise it runs none and each one alone. Two
+    suspects take all four combinations. If two settings act only together, undoing either one removes the whole effect.
     """
     number = len(chosen.factors)
     changed = np.vstack([np.zeros(number), np.eye(number)]) > 0
@@ -146,11 +148,11 @@ def confirmation_design(factors: int, chosen: Suspects) -> Design:
 
 
 def suspects(design: Design, values: Matrix) -> Suspects:
-    """Return the factors to confirm: the three most probable, and others that are probable. Skip runs without a value.
+    """Return the factors to confirm: the three most probable, and up to two more with a probability above 0.5.
 
     Args:
         design: The first stage.
-        values: (runs,); nan where a run has none.
+        values: (runs,); NaN for a run without a value, which is skipped.
     """
     kept = np.isfinite(values)
     probable, undo = _probabilities(design.rows(kept), values[None, kept])
@@ -164,7 +166,7 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
 
     Args:
         first: The first stage.
-        values: Its results; nan where a run has none.
+        values: Its results; NaN for a run without a value.
         second: The second stage.
         again: Its results.
         chosen: The suspects of the first stage.
@@ -185,7 +187,7 @@ def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: 
     fit = _Fit.of(_model(both, tried, pair), outcome)
     effects, together = _effects(both, outcome, fit, tried, named=named, pair=pair)
     blocks = _blocks(both).shape[1]
-    signs = [-1.0] * len(tried) + [1.0] * (pair is not None)  # of the columns where all settings are the protocol's
+    signs = [-1.0] * len(tried) + [1.0] * (pair is not None)  # levels of the columns if all settings are the protocol's
     reference = float(fit.coefficients[:blocks].mean() + fit.coefficients[blocks:] @ signs)
     return ScreeningVerdict(effects, one_of, together, pair, reference, fit.noise, fit.freedom)
 
@@ -199,7 +201,7 @@ def _effects(
     named: Sequence[int],
     pair: tuple[int, int] | None,
 ) -> tuple[tuple[FactorEffect, ...], FactorEffect | None]:
-    """Return the effect of each factor and the joint one of a pair: least squares, seeds as blocks."""
+    """Return the least-squares effect of each factor and the joint effect of a pair, with seeds as blocks."""
     factors, blocks = both.levels.shape[1], _blocks(both).shape[1]
     full = _model(both, tried, pair)
     quantile = float(stats.t.ppf(1 - _INTERVALS / 2 / factors, max(fit.freedom, 1)))
@@ -227,7 +229,10 @@ def _interacting(both: Design, tried: Sequence[int], named: Sequence[int], outco
 
 
 def _probabilities(design: Design, outcomes: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
-    """Return how probable each factor is after the first stage, and whether pairs act together rather than alone."""
+    """Return each factor's probability after the first stage, and whether to undo suspects rather than add them.
+
+    Undoing is chosen if "two act only together" is at least as probable as "either has the whole effect".
+    """
     factors = design.levels.shape[1]
     known = explanations(factors, factors, 2)
     scores = log_likelihoods(design.levels, design.blocks, outcomes, known)
@@ -289,10 +294,10 @@ class _Fit:
 
 @lru_cache
 def _critical(factors: int) -> tuple[float, float]:
-    """Return the evidence that names a setting, and the evidence that names one of two.
+    """Return two thresholds of the evidence: for naming a setting, and for naming one of two.
 
-    Each is exceeded wrongly in a given share of simulated audits: without any effect and beside a culprit, each without and
-    with a setting that changes only the random numbers of a run. The case with the largest evidence counts.
+    In every simulated case at most a share `_LEVEL` of audits exceeds a threshold wrongly. The cases have no effect or
+    one culprit, each with and without a setting that changes only the random draws of a run.
     """
     cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _OWN_DRAWS)
     simulations = _SIMULATIONS * 12 // max(factors, 12)
@@ -308,14 +313,14 @@ def _exceeded(evidence: Matrix) -> float:
 def _simulated_evidence(
     factors: int, effect: float, share: float, simulations: int, *, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Simulate audits with unit noise; return the most evidence for a setting without effect, and for two of them.
+    """Simulate audits with unit noise. Return each one's largest evidence for a setting without effect, and for a pair.
 
     Args:
         factors: Number of settings. The first is the culprit if there is one.
-        effect: Its effect.
-        share: Share of the noise variance that the last setting draws: one draw for each of its values under a seed.
+        effect: The culprit's effect.
+        share: Share of the noise variance from the last setting, which has one random draw per seed and value.
         simulations: Number of audits.
-        seed: Of the draws.
+        seed: Seed of the simulation.
     """
     generator = np.random.default_rng(seed)
     number = min(USUAL_SUSPECTS, factors)

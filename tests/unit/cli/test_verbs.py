@@ -163,7 +163,7 @@ def test_a_sweep_gets_another_name(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     write_sweep(tmp_path / "other")
     before = Plan.load(tmp_path / "toy" / "plan.json")
-    for name, words in (("../x", "a sweep's name has"), ("other", "the name is in use"), ("..", "a sweep's name has")):
+    for name, words in (("../x", "name must have"), ("other", "the name is in use"), ("..", "name must have")):
         code, _, err = command_line("mv", "toy", name, "--storage", tmp_path)
         assert (code, words in err) == (1, True)
     assert command_line("mv", "toy", "new", "--storage", tmp_path)[0] == 0

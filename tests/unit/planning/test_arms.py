@@ -194,7 +194,7 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
     means = Arm("means", {"loss.name": "dro_kl_grouped", "loss.gamma": 0.1}, knobs=())
     binomial = replace(TOPK, settings={"loss.name": "dro_topk", "loss.base": "binomial"})
     (problem,) = said(plan_of, space=space(sums, means))
-    assert "arms that are compared share their reduction, but got 'sums: sum; means: mean'" in problem
+    assert "arms that are compared must share their reduction, but got 'sums: sum; means: mean'" in problem
     (problem,) = said(plan_of, space=space(TOPK, replace(binomial, name="b")))
     assert "share their pair term, but got 'topk: margin; b: binomial'" in problem
     (problem,) = said(plan_of, space=space(PLAIN, Arm("all", {"loss.name": "binomial"}, knobs=())))
@@ -219,7 +219,7 @@ def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
 def test_arms_never_differ_in_data():
     other = replace(TOPK, settings={**TOPK.settings, "data.validation_fraction": 0.2})
     problems = said(plan_of, space=space(TRIPLET, other, differs="for no reason"))
-    assert "data.validation_fraction must be one for all" in problems[0]
+    assert "data.validation_fraction must be the same for all" in problems[0]
 
 
 def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
@@ -227,7 +227,7 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
         space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
     )
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in ("unknown arm of toy", "the arm has", "differs between the arms of toy", "a sweep's name has"):
+    for words in ("unknown arm of toy", "the arm has", "differs between the arms of toy", "a sweep's name must have"):
         assert words in problems, (words, problems)
 
 

@@ -207,7 +207,10 @@ def test_a_k_is_scaled_to_the_pairs_of_the_batches_unless_the_user_sets_it():
     space = space_of(LR, fixed=fixed, positive_pairs=36)
     study = study_of(Request(space, "digits"))
     assert study.space.fixed["loss.k"] == 20
-    assert "K counts pairs: 40 of 36 positive pairs in the printed batches are 20 of the 18 here" in study.notes
+    assert (
+        "K counts pairs: 40 of 36 positive pairs in the paper's batches become 20 of the 18 in these batches"
+        in study.notes
+    )
     own = study_of(Request(space, "digits", settings={"loss.k": 8}))
     assert own.space.fixed["loss.k"] == 40
     assert not any(note.startswith("K counts") for note in own.notes)

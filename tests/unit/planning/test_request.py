@@ -151,7 +151,7 @@ def test_a_folder_that_no_file_system_takes_is_refused(storage):
 
 
 def test_an_empty_name_is_not_the_default(tmp_path):
-    with pytest.raises(ConfigError, match="a sweep's name has letters"):
+    with pytest.raises(ConfigError, match="a sweep's name must have 1 to 100 letters"):
         prepare(Request("sec_rho", dataset="digits", name=""), cache_dir=tmp_path)
 
 
@@ -253,7 +253,10 @@ def test_floors_are_those_of_retrieval(monkeypatch):
     ("asked", "said"),
     [
         ({"seeds": 0}, "seeds: at least one seed is needed. Use seeds=3."),
-        ({"num_samples": 5}, 'num_samples: a grid has its own number of cells. Leave it out, or use search="tpe".'),
+        (
+            {"num_samples": 5},
+            'num_samples: the values of a grid decide its number of cells. Leave it out, or use search="tpe".',
+        ),
         ({"settings": {"loss.margn": 1}}, "loss.margn (settings): unknown setting. Did you mean 'loss.margin'?"),
         ({"dataset": "image_folder"}, "data_root: the data set 'image_folder' needs the folder of its pictures."),
         ({"tune": {"loss.name": []}}, 'tune={"loss.name": [A, B, C]}'),

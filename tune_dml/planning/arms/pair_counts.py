@@ -1,4 +1,4 @@
-"""Scale K of DRO-TopK to batches other than the printed ones, as the same share of their positive pairs."""
+"""Scale K of DRO-TopK to batches of other sizes than the paper's, as the same share of the positive pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def positive_pairs(settings: Settings) -> int | None:
 
 
 def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
-    """Return the space with each K scaled to its printed share of the positive pairs, and a note if that changes it.
+    """Return the space with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
 
     Nothing changes under a paper's protocol, if the space states no number of pairs, or if its batches have that number or
     are not drawn by class.
@@ -31,11 +31,11 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     if not printed or pairs is None or pairs == printed:
         return space, []
     scale = _scaler(pairs, printed)
-    # a stored space is scaled once
+    # with positive_pairs=pairs, a stored space is not scaled again
     before, scaled = _values(space), replace(with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
     note = (
-        f"K counts pairs: {_text(before)} of {printed} positive pairs in the printed batches are {_text(_values(scaled))} "
-        f"of the {pairs} here"
+        f"K counts pairs: {_text(before)} of {printed} positive pairs in the paper's batches become "
+        f"{_text(_values(scaled))} of the {pairs} in these batches"
     )
     return scaled, [note]
 
@@ -58,7 +58,7 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
 def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
     def scale(value: Value) -> Value:
         assert isinstance(value, int)  # noqa: S101 - a number of pairs
-        return max(2, 2 * round(value * pairs / printed / 2))  # half of it positive: even
+        return max(2, 2 * round(value * pairs / printed / 2))  # even: half of the pairs are positive
 
     return scale
 
@@ -91,7 +91,7 @@ def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value])
 
 
 def _values(space: Space) -> list[Value]:
-    """Return every K of a space, each once."""
+    """Return the different K of a space."""
     found = [space.fixed[COUNT]] if COUNT in space.fixed else []
     found += [arm.settings[COUNT] for arm in space.every_arm if COUNT in arm.settings]
     domains = [knob.domain for arm in space.every_arm for knob in space.knobs_of(arm) if knob.path == COUNT]

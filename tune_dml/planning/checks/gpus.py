@@ -16,7 +16,7 @@ _DEVICES, _KINDS = Path("/dev"), ("nvidia*", "dxg", "nvmap", "kfd")
 """Device files of machines with GPUs but without the driver's files (some containers, WSL, Jetson, AMD)."""
 _UUID = re.compile(r"GPU UUID:\s*(\S+)")
 _NONE = {"", "-1"}
-"""Names that hide the devices."""
+"""Names that hide all devices after them."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _Gpu:
 
 
 def visible_gpus() -> int:
-    """Return the number of usable GPUs. Like CUDA, count the named ones up to the first missing one."""
+    """Return the number of usable GPUs. Like CUDA, count the named GPUs up to the first that does not exist."""
     names, gpus = _named(), _gpus()
     if names is None:
         return len(gpus)
@@ -40,7 +40,7 @@ def visible_gpus() -> int:
 
 
 def visibility_problems() -> list[Problem]:
-    """Refuse named GPUs that do not exist: CUDA hides them and all later ones, and trials would train on the CPU."""
+    """Refuse named GPUs that do not exist. CUDA hides them and all later ones, so trials would train on the CPU."""
     gpus = _gpus()
     if not (absent := _absent(_named() or [], gpus)):
         return []
@@ -60,7 +60,7 @@ def _named() -> list[str] | None:
 
 
 def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
-    """Return the names of no GPU. Names that the driver's files cannot confirm are trusted: MIG parts, and all under WSL."""
+    """Return the names that match no GPU. Names that cannot be checked match: MIG devices, and all names under WSL."""
     if not gpus:
         return [] if any(True for kind in _KINDS for _ in _DEVICES.glob(kind)) else list(names)
     known = [name for name in names if not name.startswith("MIG-")]
