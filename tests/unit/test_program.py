@@ -361,7 +361,7 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("command", "message"),
         [
-            ("nosuchprogram {lr}", "must begin with a program that can be run, but got 'nosuchprogram'"),
+            ("nosuchprogram {lr}", "must begin with an executable program, but got 'nosuchprogram'"),
             ("python trian.py", "Did you mean 'train.py'?"),
             ("python train.py {lrr}", "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ("python train.py ${arg}", "unknown macro '${arg}'. Did you mean 'args'?"),

@@ -143,9 +143,9 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
     `again` is the verb that continues an interrupted session.
     """
-    from tune_dml.record.origin.several_jobs import goes_on_by_itself
+    from tune_dml.record.origin.several_jobs import continues_in_next_job
 
-    if sweep.interrupted and goes_on_by_itself():  # a report would be a look
+    if sweep.interrupted and continues_in_next_job():  # a report would be a look
         raise typer.Exit(sweep.exit_code)
     try:
         show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)

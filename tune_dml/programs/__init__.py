@@ -1,1 +1,1 @@
-"""Trials that are your own program: its command, and the client that it reports with."""
+"""Trials that run the user's own program: its command, and the client that reports its results."""

@@ -1,6 +1,6 @@
 """Build the command of a trial that runs the user's training script, from a sweep file or `--command`.
 
-The command has placeholders of ours, `{optim.lr}` and `{seed}`, or macros of W&B, `${args}` and `${program}`.
+The command may have placeholders such as `{optim.lr}` and `{seed}`, or W&B's macros such as `${args}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from trainables.errors import Problem, nearest
 
 SETTING = "program"
-"""The setting of a cell that holds its command, as text."""
+"""Name of the setting that holds a cell's command as text."""
 _Value = float | int | str | bool | None
 _MACRO = re.compile(r"\$\{(?P<name>\w+)(?::(?P<argument>[^}]*))?\}")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
@@ -37,9 +37,9 @@ class Program:
     folder: str
     """Its working directory."""
     seed_flag: str | None = "--seed"
-    """The flag of the seed in `${args}`; None passes the seed only in the environment."""
+    """Flag that passes the seed in `${args}`; None passes it only in the environment."""
     timeout: float | None = None
-    """Seconds after which a trial has failed."""
+    """Time limit of a trial in seconds; a longer trial fails."""
 
     @property
     def text(self) -> str:
@@ -89,19 +89,19 @@ class Program:
         return [*words, f"{flag}={seed}"] if flag else words
 
     def notes(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return a note about parameters and seed that the command does not pass. `names`: parameters of a trial."""
+        """Return a note on parameters and seed if the command does not pass them. `names`: a trial's parameters."""
         if any(macro["name"] in _LISTS for word in self.command for macro in _MACRO.finditer(word)):
             return ()
         passed = {hole["name"] for word in self.command for hole in _PLACEHOLDER.finditer(word)}
         missing = [name for name in (*names, "seed") if name not in passed]
-        text = "The command does not pass {}: the script must read such values from $TUNE_DML_KNOBS or the environment."
+        text = "The command does not pass {}: the script must read them from $TUNE_DML_KNOBS or the environment."
         return (text.format(", ".join(missing)),) if missing else ()
 
     def problems(self, names: Sequence[str], place: str) -> list[Problem]:
-        """Return why the command cannot run: unknown placeholders, a missing file. `names`: parameters of a trial."""
+        """Return why the command cannot run, such as unknown placeholders. `names`: a trial's parameters."""
         shell = [word for word in self.command if word in _OF_A_SHELL]
         remedy = f"Write it as {shlex.join(['bash', '-c', 'COMMAND'])}, with quotes around the whole command."
-        problems = [Problem(place, "runs without a shell", word, remedy) for word in shell[:1]]
+        problems = [Problem(place, "the command runs without a shell", word, remedy) for word in shell[:1]]
         for word in self.command:
             problems += [
                 Problem(place, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
@@ -123,7 +123,7 @@ class Program:
         first = self.command[0]
         if not _MACRO.search(first) and not (shutil.which(first) or shutil.which(first, path=self.folder)):
             example = f"Write env {first} PROGRAM" if _ASSIGNMENT.fullmatch(first) else "Example: python train.py"
-            return [Problem(place, "must begin with a program that can be run", first, f"{example}.")]
+            return [Problem(place, "must begin with an executable program", first, f"{example}.")]
         scripts = [word for word in self.command if word.endswith(".py") and not word.startswith("-")]
         absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
         beside = sorted(path.name for path in Path(self.folder).glob("*.py"))
@@ -134,12 +134,12 @@ class Program:
 
 
 def read_command(text: str) -> tuple[str, ...]:
-    """Split a command as a shell does. Raise ValueError for an open quote."""
+    """Split a command into words as a shell does. Raise ValueError for an open quote."""
     return tuple(shlex.split(text))
 
 
 def _expanded(macro: re.Match[str]) -> str:
-    """Return the value of a macro within a word; unknown macros stay unchanged."""
+    """Return the value of a macro; an unknown macro stays as it is."""
     if macro["name"] == "envvar":
         return os.environ.get(macro["argument"] or "", "")
     return {"env": "/usr/bin/env", "interpreter": sys.executable}.get(macro["name"], macro[0])

@@ -1,4 +1,4 @@
-"""Signals and garbage collection of a driver's process."""
+"""Handle signals and garbage collection in a driver's process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 RELAXED = 100_000
-"""Allocations between two collections: imports allocate a million objects, none of them garbage."""
+"""Allocations between two collections. Imports allocate a million objects, none of them garbage."""
 _MOMENT = 0.05
 """Seconds before a dropped Ctrl-C is sent again; destructors take less."""
 
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, a scheduler's or a spot machine's notice, interrupt a session as Ctrl-C does.
+    """Let SIGTERM, which schedulers and spot machines send as a notice, interrupt a session as Ctrl-C does.
 
-    Enter it within a Ray connection: it replaces Ray's handler, which ends the process. Afterwards it also restores the
-    handlers that Tune replaces and leaves behind, which would swallow the caller's next Ctrl-C.
+    Enter it within a Ray connection, because it replaces Ray's handler, which ends the process. On exit it also restores
+    the handlers that Tune replaced: Tune's would swallow the caller's next Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,7 +34,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         told.append(number)
-        if len(told) == 1:  # a second SIGTERM, as to a process tree, must not force an immediate end
+        if len(told) == 1:  # a second one, as a process tree gets, must not force an immediate end
             signal.raise_signal(signal.SIGINT)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
@@ -49,7 +49,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def resend_dropped_interrupts() -> Iterator[None]:
-    """Send a Ctrl-C again that Python dropped because it came during a destructor."""
+    """Send a Ctrl-C again if Python dropped it because it came during a destructor."""
     known = sys.unraisablehook
 
     def send_again(dropped: UnraisableHookArgs) -> None:

@@ -27,7 +27,7 @@ from tune_dml.record.judging.looks import record_look
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin import provenance
 from tune_dml.record.origin.commands import cluster_of_this_job, command, interrupted
-from tune_dml.record.origin.several_jobs import goes_on_by_itself
+from tune_dml.record.origin.several_jobs import continues_in_next_job
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
 from tune_dml.record.state import SweepState
@@ -100,7 +100,7 @@ def execute(
             finally:
                 report = tracker.stop(interrupted=not proposals.finished)
     state.update()
-    if proposals.finished or not goes_on_by_itself():
+    if proposals.finished or not continues_in_next_job():
         state.record_look(intent.verb)
     left = state.incomplete
     if confirmation is not None:

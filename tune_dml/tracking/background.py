@@ -1,6 +1,6 @@
-"""Sync in a background thread: soon after news, at intervals, and rarely while the store is unreachable.
+"""Sync in a background thread: soon after a notification, at intervals, and rarely while the store is unreachable.
 
-After each sync the thread rests, so that it takes a small share of the processor from the trials.
+After each sync the thread waits, so that it uses only a small share of a processor.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 _INTERVAL = 2.0  # seconds between syncs without a notification
-_SPACING = 0.2  # seconds between notified syncs, so that a burst of reports is one sync
+_SPACING = 0.2  # seconds before a notified sync, so that a burst of reports causes one sync
 _SHARE = 0.02
 """Share of one processor that syncs may use."""
-_LONGEST_WAIT = 60.0  # seconds between long syncs, or attempts while the store is unreachable
-PATIENCE = 60.0  # seconds that `stop` waits for a sync under way
+_LONGEST_WAIT = 60.0  # seconds, after a long sync or while the store is unreachable
+PATIENCE = 60.0  # seconds that `stop` waits for a running sync
 
 
 class SyncThread:
@@ -31,7 +31,7 @@ class SyncThread:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread, if it does not run."""
+        """Start the thread, unless it runs."""
         if self._thread is None:
             self._stopping.clear()
             self._thread = threading.Thread(target=self._loop, name="mlflow-sync", daemon=True)
@@ -42,7 +42,7 @@ class SyncThread:
         self._wake.set()
 
     def stop(self) -> bool:
-        """Stop after the sync under way. Return False if it does not end in time."""
+        """Stop after the running sync. Return False if it does not end within `PATIENCE`."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:

@@ -1,8 +1,8 @@
 """Log the best configuration as an MLflow LoggedModel, if its trials stored their networks (`evaluation.keep=weights`).
 
-    mlflow.pytorch.load_model("models:/m-...")      # pictures to embeddings; torch's exported program, none of our code
+    mlflow.pytorch.load_model("models:/m-...")      # from pictures to embeddings; needs torch alone
 
-The model is that of the seed closest to the mean of all seeds, because the best seed would be optimistic.
+The model comes from the seed closest to the mean of all seeds, because the best seed would be optimistic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tune_dml.tracking.client import create_model, log_network, show_as_output
 from tune_dml.tracking.run_contents import SWEEP_TAG
 
 _TRAINED = "tune_dml.trained"
-"""Tag with the training of a model."""
+"""Tag that names the training a model comes from."""
 _LONGEST = 500  # characters of a setting
 
 

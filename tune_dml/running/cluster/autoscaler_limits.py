@@ -13,22 +13,22 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import expanded
 from tune_dml.text import one_line, shortened
 
-_MOST_NODES = 1000  # per node type without a limit
+_MOST_NODES = 1000  # per node type, also if the file states no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # `ray up` copies the completed cluster file to the head
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Folder in which a pod finds Kubernetes' description of it."""
+"""Folder of the service account, which Kubernetes mounts into each pod."""
 _NOT_OURS = (401, 403, 404)
-"""Status codes where this pod may not read the resource."""
+"""HTTP status codes if the resource does not exist or this pod may not read it."""
 
 
 def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
-    """Return all nodes that an autoscaler may start; none without an autoscaler.
+    """Return the resources of each node that an autoscaler may start; empty without an autoscaler.
 
-    Some autoscalers announce their limits to the cluster. Ray's own do not: `ray up` writes them to a file on the head, and
-    KubeRay to the cluster's resource, which the head's pod can read.
+    Some autoscalers announce their limits to the cluster. Ray's own do not: `ray up` writes them to a file on the head,
+    and KubeRay to the cluster's resource, which the head's pod can read.
 
     Raises:
-        ConfigError: Kubernetes does not answer; without limits a sweep might be refused, or train without GPUs.
+        ConfigError: Kubernetes does not answer. Without the limits a sweep might be refused, or train without GPUs.
     """
     from ray.util.client import ray as client
 
@@ -55,7 +55,7 @@ def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[st
 
 
 def _limits_on_kubernetes() -> dict[str, object] | None:
-    """Return KubeRay's autoscaler configuration; None outside its head's pod or for a fixed size."""
+    """Return KubeRay's limits; None outside the head's pod or if the cluster has a fixed size."""
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), _POD / "namespace"
     if not name or not namespace.exists():
         return None

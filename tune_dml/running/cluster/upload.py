@@ -1,9 +1,9 @@
-"""Collect the files that a job takes to a cluster: our installed packages, and files that the user names.
+"""Collect the files to upload with a job: this project's installed packages, and files that the user names.
 
     upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
     with upload.staged() as folder: ...
 
-Files that look like secrets are not sent.
+Files that look like secrets are not uploaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainables.files import expanded
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
 _LIMIT = 50_000_000
-"""Bytes that may travel; Ray refuses 100 MB without naming a file. Data belong on the cluster's storage."""
+"""Maximum size of an upload in bytes. Ray refuses 100 MB without naming a file."""
 
 _LEFT_OUT = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
@@ -39,8 +39,8 @@ _LEFT_OUT = frozenset(
         "mlflow.db",
         "mlflow.db-wal",
         "mlflow.db-shm",
-        ".gitignore",  # Ray would leave out what it names, such as an `.egg-info`
-        "tune_dml.egg-info",  # ours is sent as installed; others describe the user's packages
+        ".gitignore",  # Ray would omit the files that it lists, such as an `.egg-info`
+        "tune_dml.egg-info",  # the installed one is uploaded; others describe the user's packages
     }
 )
 _SECRET = re.compile(
@@ -52,16 +52,16 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True)
 class Upload:
-    """Files that travel, by their place in the job's working directory."""
+    """Files to upload, by their path in the job's working directory."""
 
     files: dict[str, Path]
     kept_back: tuple[str, ...] = ()
-    """Files that look like secrets."""
+    """Files that are not uploaded because they look like secrets."""
     left_out: tuple[str, ...] = ()
-    """Links to folders, to other folders' files, or to nothing."""
+    """Links that are not uploaded: to a folder, to a file outside, or broken."""
 
     own: frozenset[str] = frozenset()
-    """Places of the user's files."""
+    """Paths of the user's files."""
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Upload:
 
     @contextmanager
     def staged(self) -> Iterator[Path]:
-        """Yield a temporary folder with all files and the project's entry points, by which spaces are found."""
+        """Yield a temporary folder with all files and the project's entry points, which declare spaces and methods."""
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
             root = Path(folder)
             for place, path in self.files.items():
@@ -98,10 +98,10 @@ def _megabytes(size: int) -> str:
 
 
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
-    """Collect our packages, the named files, and a folder of the user's.
+    """Collect this project's packages, the named files, and a folder of the user's modules.
 
     Raises:
-        ConfigError: The folder is unsafe or would replace our modules, or the upload is too large.
+        ConfigError: The folder is unsafe or would replace this project's modules, or the upload is too large.
         PermissionError: A file cannot be read.
     """
     chosen: dict[str, Path] = {}
@@ -121,7 +121,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     own.update({_place(file): file for file in files})
     upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
     if upload.size > _LIMIT:
-        rule = f"at most {_megabytes(_LIMIT)} may travel, and this is {upload}"
+        rule = f"an upload may have at most {_megabytes(_LIMIT)}, but this has {upload}"
         largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
         remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
         raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
@@ -129,15 +129,15 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
 
 
 def _place(file: Path) -> str:
-    """Return a named file's place: its relative path, so that the command finds it there too."""
+    """Return a named file's relative path, under which the command finds it on the cluster too."""
     if file.is_absolute() or ".." in file.parts:
-        rule = "a file that travels must lie under the working directory, and be named from there"
+        rule = "a file to upload must be named by a relative path below the working directory"
         raise ConfigError(Problem("submit", rule, str(file), "Change to its folder first."))
     return file.as_posix()
 
 
 def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the files that may travel; collect names of secrets and of links that lead elsewhere."""
+    """Yield the files to upload; collect the names of secrets and of links that lead elsewhere."""
     for above, folders, names in os.walk(folder, onerror=_raise):
         entries = sorted(Path(above, name) for name in (*folders, *names) if name not in _LEFT_OUT)
         folders.clear()
@@ -161,39 +161,39 @@ def _raise(error: OSError) -> None:
 def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
     for place in places:
         if place != place.encode("utf-8", "replace").decode():
-            rule = f"the name of a file that travels must be text in UTF-8 (in {folder})"
+            rule = f"the name of a file to upload must be valid UTF-8 (in {folder})"
             yield Problem("--working-dir", rule, place, "Rename it.")
 
 
 def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
-    """Refuse .rayignore files, by which Ray would leave out files of theirs and ours."""
+    """Refuse .rayignore files: Ray would apply them to all files of the upload."""
     for place in places:
         if place.rpartition("/")[2] == ".rayignore":
-            rule = f"all that lies in the folder travels, and no .rayignore is followed (in {folder})"
-            yield Problem("--working-dir", rule, place, "Move what it names out of the folder, and delete it.")
+            rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"
+            yield Problem(
+                "--working-dir", rule, place, "Move the files that it lists out of the folder, and delete it."
+            )
 
 
 def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """Refuse a package whose declared entry points no .egg-info at the top describes."""
+    """Refuse a package that declares entry points if the folder has no .egg-info at its top."""
     described = {place.partition("/")[0] for place in theirs if place.endswith("/entry_points.txt")}
     if "pyproject.toml" not in theirs or any(top.endswith(".egg-info") for top in described):
         return
     try:
         declared = tomllib.loads(theirs["pyproject.toml"].read_text(encoding="utf-8")).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return  # unreadable here and there
+        return  # the cluster cannot read it either
     if not any(group.startswith("tune_dml.") for group in declared.get("entry-points", {})):
         return
     below = [Path(place).parents[1] for place in theirs if place.endswith(".egg-info/entry_points.txt")]
-    remedy = f"Name {folder / below[0]}." if below else "Write it: `pip install -e .` in that folder, by setuptools."
-    rule = (
-        "the methods and spaces that its pyproject.toml declares cannot be found there: no .egg-info at its top says so"
-    )
+    remedy = f"Name {folder / below[0]}." if below else "Run `pip install -e .` there, with setuptools."
+    rule = "its pyproject.toml declares methods or spaces; to find them, the cluster needs an .egg-info at its top"
     yield Problem("--working-dir", rule, str(folder), remedy)
 
 
 def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """Refuse a user's module that would replace one of ours; a checkout of the same code may travel."""
+    """Refuse a user's module that would replace one of this project's; identical files are allowed."""
     for place in ours.keys() & theirs.keys():
         if not filecmp.cmp(ours[place], theirs[place], shallow=False):
             rule = f"a folder of your own modules must not replace this project's (in {folder})"
@@ -203,7 +203,7 @@ def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], 
 
 
 def folder_problems(folder: Path) -> list[Problem]:
-    """Return why a folder is unsafe to send and run from: it holds a home or a system, or is writable by others."""
+    """Return why a folder is unsafe to upload: it holds a home folder or a whole disk, or others can write to it."""
     place, there = "--working-dir", folder.resolve()
     if not there.is_dir():
         return [Problem(place, "must be a folder", str(folder))]
@@ -211,10 +211,11 @@ def folder_problems(folder: Path) -> list[Problem]:
     home = expanded("~")
     holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else there is no home folder
     if holds_home or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
-        return [Problem(place, "must not hold a home folder, a whole disk or everybody's files", str(folder), remedy)]
+        rule = "must not hold a home folder, a whole disk or the shared temporary folder"
+        return [Problem(place, rule, str(folder), remedy)]
     state = there.stat()
     if state.st_mode & 0o002:
-        return [Problem(place, "must not be writable by everybody: whatever lies in it runs", str(folder), remedy)]
+        return [Problem(place, "must not be writable by everybody, because its code runs", str(folder), remedy)]
     if hasattr(os, "getuid") and state.st_uid not in {os.getuid(), 0}:
-        return [Problem(place, "must belong to you: whatever lies in it runs", str(folder), remedy)]
+        return [Problem(place, "must belong to you, because its code runs", str(folder), remedy)]
     return []

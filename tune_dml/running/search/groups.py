@@ -1,8 +1,8 @@
-"""Hand out short trials in groups, which one call of a process runs one after the other.
+"""Hand out short trials in groups; one call of a process runs a group's trials one after the other.
 
-Each call costs Ray Tune and the driver some tenths of a second, whatever it runs. Groups change neither the trials' order nor
-their numbers: each trial has its own seed, ledger lines and end. After a lost process the trials that had not begun come
-back, and each of them then runs alone. Knows no Ray.
+Each call costs Ray Tune and the driver some tenths of a second, whatever it runs. Groups change neither the order of
+the trials nor their results: each trial has its own seed, ledger lines and end. If a process is lost, the trials that
+had not begun come back, and each of them then runs alone. This module does not use Ray.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _TrialSource(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether no trial is left, and none will come."""
+        """Whether no trial is left and none will follow."""
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None while one must end first."""
@@ -31,12 +31,12 @@ class _TrialSource(Protocol):
         """Return the step at which a trial pauses."""
 
     def ended(self, key: str, value: float) -> None:
-        """Take a trial's value."""
+        """Record a trial's value."""
 
 
 _TOGETHER = 4.0
-"""Seconds that a group takes: the most that a lost process costs, and that the report of a trial's end is late."""
-_MOST = 32
+"""Seconds that a group should take: a lost process costs at most this, and ends are reported at most so late."""
+_MOST = 32  # trials of a group
 _REST = 0.05
 """Overhead of a trial in seconds, beside its training."""
 _WEIGHT = 0.5
@@ -60,14 +60,14 @@ class TrialGroups:
         self._ready: deque[PlannedTrial] = deque()
         self._alone: deque[PlannedTrial] = deque()
         self._given: dict[str, tuple[PlannedTrial, int]] = {}
-        """Key -> trial that was handed out, and the number of its group."""
+        """Key -> trial that was handed out and has not ended, and the number of its group."""
         self.number = 0
         """Number of the last group."""
         self._seconds = math.inf
 
     @property
     def finished(self) -> bool:
-        """Whether no trial is left, and none will come; one that was handed out may come back."""
+        """Whether no trial is left and none will follow. False while a trial that was handed out may come back."""
         return self.proposals.finished and not (self._ready or self._alone or self._given)
 
     def next_group(self) -> list[PlannedTrial]:

@@ -1,7 +1,7 @@
 """Convert the points of a search between parameters of the study and coordinates in a unit box.
 
-The box has a side for each knob, and one for the arm if there are several; equal lengths are equally likely. On the side of a
-knob that an arm lacks, its cells lie in the middle.
+The box has a dimension for the arm, if there are several, and one for each knob of the arm with most knobs. Before it
+has results, a search is uniform in the box. An arm with fewer knobs has the coordinate 0.5 in the other dimensions.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Point = dict[str, Value]
-"""Parameters of the study by name; with several arms, the arm's among them."""
+"""Parameters of the study by name; with several arms, the arm is one of them."""
 _ARM = "arm"
 """Name of the study's parameter that holds the arm."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a search: each arm with its knobs, by their names in the study."""
+    """Converts the points of a search, given the knobs of each arm by their names in the study."""
 
     arms: Mapping[str, Mapping[str, Knob]]
     """Arm -> name in the study -> knob."""
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Points:
-        """Return the arms of a plan that a search proposes points in; of a grid, those with knobs."""
+        """Return the points of a plan's searched arms: those with knobs, without the baseline."""
         searched = [arm for arm in plan.arms if is_searched(arm)]
         own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
         return cls(
@@ -72,11 +72,11 @@ class Points:
 
     @property
     def sides(self) -> int:
-        """Number of the box's sides: the largest arm's knobs, and one for the arm if there are several."""
+        """Number of dimensions of the box."""
         return (len(self.arms) > 1) + max(map(len, self.arms.values()))
 
     def at(self, place: Sequence[float]) -> Point:
-        """Return the point at a place in the box, [0, 1) along each side."""
+        """Return the point at a place in the box, whose coordinates lie in [0, 1)."""
         names, shares = list(self.arms), list(place)
         several = len(names) > 1
         arm = names[int(shares.pop(0) * len(names))] if several else names[0]
@@ -86,16 +86,16 @@ class Points:
         return {_ARM: arm, **point} if several else point
 
     def place(self, point: Point) -> list[float]:
-        """Return a point's place in the box; listed values lie in the middle of their interval."""
+        """Return a point's coordinates in the box; a listed value has the middle of its interval."""
         names, arm = list(self.arms), self._arm(point)
         place = [(names.index(arm) + 0.5) / len(names)] if len(names) > 1 else []
         place += [_share_of(knob, point[name]) for name, knob in self.arms[arm].items()]
         return place + [0.5] * (self.sides - len(place))
 
     def columns(self, places: Array) -> Array:
-        """Return the inputs, from 0 to 1, of a smooth function of points at these places.
+        """Return the inputs (0 to 1) of a surrogate model for points at these places.
 
-        Each arm and each category gets a column of its own, each other knob one by its name.
+        Each arm and each category has its own column. Each other knob has one, which arms share if they share the name.
         """
         several = len(self.arms) > 1
         of_arm = (places[:, 0] * len(self.arms)).astype(int) if several else np.zeros(len(places), dtype=int)
@@ -117,7 +117,7 @@ class Points:
         return str(point.get(_ARM, next(iter(self.arms))))
 
     def low_discrepancy(self, index: int, seed: int) -> Point:
-        """Return point `index` of the Sobol sequence, shifted by a draw of the search's seed."""
+        """Return point `index` of the Sobol sequence, shifted by a random vector that depends on the search's seed."""
         from numpy.random import default_rng
         from scipy.stats.qmc import Sobol
 
@@ -141,7 +141,7 @@ def _value_at(knob: Knob, share: float) -> Value:
 
 
 def _share_of(knob: Knob, value: Value) -> float:
-    """Return the inverse of `_value_at`; the middle of a listed value's interval."""
+    """Return the share of a value, the inverse of `_value_at`; a listed value has the middle of its interval."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return (domain.values.index(value) + 0.5) / len(domain.values)
@@ -151,7 +151,7 @@ def _share_of(knob: Knob, value: Value) -> float:
 
 
 def _rounded(knob: Knob, shares: Array) -> Array:
-    """Return the same share for all shares that lead to one value."""
+    """Replace each share by that of its value, so that equal values have equal shares."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return np.asarray((np.floor(shares * len(domain.values)) + 0.5) / len(domain.values))

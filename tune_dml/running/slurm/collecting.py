@@ -1,4 +1,4 @@
-"""Move what the tasks of an array wrote into the ledger."""
+"""Move the messages of an array's tasks into the ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CollectedTrial:
     end: TrialEnd | None
     """None if it continues in the next array."""
     is_fruitless: bool
-    """Whether SLURM cut it off before a new evaluation."""
+    """Whether it was interrupted before a new evaluation."""
     began: float
     """Time at which its last attempt began."""
 
@@ -39,7 +39,7 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
         if not messages:
             continue
         trial = None
-        if state.trial(key).end is None:  # otherwise it has ended in another session
+        if state.trial(key).end is None:  # else it ended in another session
             trial = _collect_trial(
                 ledger, log, key, messages, micro_batch=resources.micro_batch, metric=state.plan.metric
             )
@@ -70,16 +70,16 @@ def _collect_trial(
     ended = next((message for message in messages if "ended" in message), {})
     end = TrialEnd.from_json(ended["ended"]) if ended else None
     if end is None and (lost := _lost(log.read())) > TRIAL_RETRIES:
-        end = TrialEnd("failed", f"lost {lost} times: its task ended without a word", kind="infrastructure")
+        end = TrialEnd("failed", f"lost {lost} times: its task ended without a message", kind="infrastructure")
     if end is not None:
         ledger.write(TrialEnded(key=key, time=ended.get("time", 0.0), end=end))
     return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1], began)
 
 
 def _lost(messages: Iterable[JsonRow]) -> int:
-    """Return how often a trial's task ended without a message since the trial was last reset.
+    """Return how often a trial's task ended without a message since the trial last ended.
 
-    Tasks that SLURM took from their node and queued again do not count.
+    Tasks that SLURM queued again do not count.
     """
     lost, is_open = 0, False
     for message in messages:

@@ -1,4 +1,4 @@
-"""A task of an array: train a group of trials one after the other, without Ray.
+"""Run one task of a SLURM array: train a group of trials one after the other, without Ray.
 
 <sweep>/slurm/round.json             the groups of this round
 <sweep>/trials/<key>/array.jsonl     messages of a trial, one per line, for the collecting job
@@ -26,11 +26,11 @@ _INTERRUPTED = 130
 
 
 class _TimeIsUp(BaseException):
-    """The time or the budget is up, or SLURM preempts or cancels the job."""
+    """Raised when the time or a budget is spent, or when SLURM preempts or cancels the job."""
 
 
-_ASK_BUDGET = 60.0
-"""Seconds between two counts of what an array has spent; more for large arrays, whose logs every task reads."""
+_CHECK_BUDGET = 60.0
+"""Seconds between two checks of the budget; more for large arrays, because each check reads the logs of all trials."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Round:
     cache_dir: str
     cpus: int
     gpus: float | None
-    """None means those that SLURM gives."""
+    """GPUs per worker; None means one if SLURM allocated any."""
     micro_batch: int | None
     digests: Mapping[str, Mapping[str, str]]
     """Settings of data -> digests of the data sets (`planning.checks.data.known_digests`)."""
@@ -51,22 +51,22 @@ class Round:
     until: float | None = None
     """Time at which `--time-budget` is spent, in seconds since the epoch."""
     seconds: float | None = None
-    """Seconds that the trials of this round may train in total, which is what remains of `--gpu-hours`."""
+    """Seconds that the trials of this round may train in total: the rest of `--gpu-hours`."""
 
     def to_json(self) -> JsonRow:
-        """Return the fields."""
+        """Return the fields as JSON data."""
         return {**vars(self), "program": vars(self.program) if self.program else None}
 
     @classmethod
     def read(cls, folder: Path) -> Round:
-        """Return the round that a sweep's folder has."""
+        """Read the round from a sweep's folder."""
         found = json.loads((folder / "slurm" / "round.json").read_text(encoding="utf-8"))
         program = found["program"] and Program(**{**found["program"], "command": tuple(found["program"]["command"])})
         return cls(**{**found, "groups": tuple(map(tuple, found["groups"])), "program": program})
 
 
 class TrialLog:
-    """The messages of a trial, in its folder; the task writes them, the collecting job reads them."""
+    """Log of a trial's messages, in the trial's folder: the task writes it, the collecting job reads it."""
 
     def __init__(self, folder: Path, key: str):
         self.path = trial_folder(folder, key) / "array.jsonl"
@@ -78,13 +78,13 @@ class TrialLog:
             append_rows(file, json.loads(json.dumps(message, default=float)))
 
     def post(self, message: Message) -> None:
-        """Append a message of a trial, its rows with the time."""
+        """Append a message of a trial; add the time to it and to its rows."""
         rows = [{**row, "time": time.time()} for row in message.get("rows", ())]
-        if message:  # an empty one is only a sign of life
+        if message:  # an empty message only shows that the trial is alive
             self.write({**message, **({"rows": rows} if rows else {}), "time": time.time()})
 
     def read(self) -> Iterator[JsonRow]:
-        """Yield whole messages."""
+        """Yield the complete messages."""
         from tune_dml.record.ledger import GrowingFile
 
         for _, message in GrowingFile(self.path).unread():
@@ -107,7 +107,7 @@ class TrialLog:
 
 
 def attempts_of(messages: Iterable[JsonRow]) -> list[list[JsonRow]]:
-    """Split messages into attempts, each with its first message `began`."""
+    """Split messages into attempts; each starts with a message `began`."""
     attempts: list[list[JsonRow]] = []
     for message in messages:
         if "began" in message:
@@ -126,7 +126,7 @@ def span_of(attempt: list[JsonRow]) -> tuple[float, float]:
 
 
 def run_task(folder: Path, number: int) -> int:
-    """Train the trials of a task that have not ended; return 130 if SLURM interrupts it."""
+    """Train a task's unfinished trials. Return 0, or 130 if a budget is spent or SLURM interrupts the task."""
     round_ = Round.read(folder)
     signal.signal(signal.SIGUSR1, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -156,20 +156,20 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class _Budget:
-    """The rest of a command's budgets, which all tasks of an array share."""
+    """What remains of a command's budgets. All tasks of an array share them."""
 
     def __init__(self, folder: Path, round_: Round):
         self._round = round_
         self._logs = [TrialLog(folder, request["key"]) for group in round_.groups for request in group]
-        self._asked = time.monotonic()
+        self._checked = time.monotonic()
 
     def start_timer(self) -> None:
-        """Have this process interrupted when the time budget is spent."""
+        """Interrupt this process when the time budget is spent."""
         if self._round.until is not None:
             signal.setitimer(signal.ITIMER_REAL, max(self._round.until - time.time(), 0.001))
 
     def is_spent(self) -> bool:
-        """Return whether a budget is spent; attempts without an end count up to now."""
+        """Return whether a budget is spent; unfinished attempts count up to now."""
         now = time.time()
         if self._round.until is not None and now >= self._round.until:
             return True
@@ -177,17 +177,17 @@ class _Budget:
             return False
         return sum(_seconds_of(log.fresh(), now) for log in self._logs) >= self._round.seconds
 
-    def ask(self) -> None:
-        """Interrupt this process if a budget is spent; asks once a minute, in large arrays once in many."""
-        if self._round.seconds is None or time.monotonic() - self._asked < max(_ASK_BUDGET, len(self._logs)):
+    def check(self) -> None:
+        """Interrupt this process if a budget is spent; check at most once a minute, less often in large arrays."""
+        if self._round.seconds is None or time.monotonic() - self._checked < max(_CHECK_BUDGET, len(self._logs)):
             return
-        self._asked = time.monotonic()
+        self._checked = time.monotonic()
         if self.is_spent():
             os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def _seconds_of(messages: list[JsonRow], now: float) -> float:
-    """Return the seconds of all attempts of a trial."""
+    """Return the total seconds of a trial's attempts; an unfinished one counts up to `now`."""
     attempts = attempts_of(messages)
     spans = [span_of(attempt) for attempt in attempts]
     if attempts and not attempts[-1][-1].keys() & {"cut", "ended"}:
@@ -196,7 +196,7 @@ def _seconds_of(messages: list[JsonRow], now: float) -> float:
 
 
 def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, budget: _Budget) -> None:
-    """Train one trial, or run its program; write its rows and end into its log. Raise _TimeIsUp if SLURM interrupts it."""
+    """Train one trial, or run its program; log its rows and end. Raise _TimeIsUp if SLURM interrupts it."""
     from tune_dml.running.failures import classify
     from tune_dml.running.trials.trial import TrialRuntime, run_request
 
@@ -214,7 +214,7 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, bu
     def post(message: Message) -> None:
         log.post(message)
         if "ended" not in message:
-            budget.ask()
+            budget.check()
 
     try:
         run_request(request, runtime, post)

@@ -1,4 +1,4 @@
-"""Measure a plan's cost: a few timed steps of each shape of its cells, in fresh processes, without Ray."""
+"""Measure a plan's cost: time a few steps of one cell of each shape, in fresh processes, without Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Shape = tuple[object, ...]
 
 _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
-"""Sections whose numbers do not change the cost of a step."""
+"""Sections whose numbers are assumed not to change the cost of a step."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class ProbeResult:
     checkpoint_bytes: int
     """Largest over cells; a running trial keeps two checkpoints."""
     gpu_bytes: int
+    """Largest over cells."""
     shapes: int
     """Number of shapes measured."""
 
@@ -67,7 +68,7 @@ def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict
 
 
 def _shape_of(settings: Settings) -> _Shape:
-    """Return the settings that decide the cost: methods, sizes and lengths, but no numbers of loss, regularizer, optimizer."""
+    """Return the settings that decide the cost: all but the numbers of loss, regularizer, optimizer and evaluation."""
     deciding = (
         (path, str(value))
         for path, value in sorted(settings.items())
@@ -77,7 +78,7 @@ def _shape_of(settings: Settings) -> _Shape:
 
 
 def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
-    """Measure one cell in a fresh process, whose memory is the trial's."""
+    """Measure one cell in a fresh process, so that the process's memory is the trial's."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
 

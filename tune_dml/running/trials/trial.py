@@ -226,8 +226,8 @@ def _train_engine(runtime: TrialRuntime) -> TrialFunction:
 
         from tune_dml.running.trials.worker_group import get_worker_group
 
-        books = runtime.sweep / "ray" if runtime.shares_a_folder else Path(os.getcwd())
-        for message in get_worker_group(train_one, books, runtime.resources, runtime.folders).run(config):
+        storage = runtime.sweep / "ray" if runtime.shares_a_folder else Path(os.getcwd())
+        for message in get_worker_group(train_one, storage, runtime.resources, runtime.folders).run(config):
             tune.report(as_text(message))
 
     return trial

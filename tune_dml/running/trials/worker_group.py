@@ -1,10 +1,10 @@
-"""Ray Train workers that are kept from trial to trial.
+"""Keep Ray Train workers alive from trial to trial.
 
-A Ray Train run takes 9 s and more to start: a controller, a placement group, processes with torch, a process group. So a
-trial's actor, which Tune reuses, keeps one TorchTrainer whose training function takes trial after trial from a mailbox.
-Ray Train still places the workers together and replaces lost ones; their trial continues from its checkpoint.
+A Ray Train run takes at least 9 s to start: a controller, a placement group, processes with torch, a process group.
+Tune reuses a trial's actor, which therefore keeps one TorchTrainer. Its training function takes one trial after another
+from a mailbox. Ray Train places the workers together and replaces lost ones; their trial continues from its checkpoint.
 
-    for message in get_worker_group(train_one, books, resources, folders).run(config): ...    # the last has "ended"
+    for message in get_worker_group(train_one, storage, resources, folders).run(config): ...    # the last has "ended"
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
-"""Trains one trial in one worker, and posts its messages, the end among them."""
+"""Trains one trial in one worker and posts its messages, including the last one, which has "ended"."""
 _Loop = Callable[[Mapping[str, Any]], None]
 """The function that Ray Train runs in each worker, with {"mailbox": the group's actor}."""
 
 _LOOK = 1.0
-"""Seconds between two checks of whether the others still live."""
+"""Seconds after which a call to the mailbox returns even without an answer."""
 _ALL_FAIL = 5.0
-"""Seconds within which all ranks fail if the cause meets all of them."""
+"""Seconds within which all ranks report a failure whose cause they share."""
 
 
 class _Mailbox:
     """Passes trials to the workers and their messages back; an actor without CPU.
 
-    Trials are numbered and handed out one at a time, when all workers have come: a missing one would block the others.
+    It numbers the trials and hands out one at a time, when all workers have arrived, because they wait for each other.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.come: set[int] = set()
-        """Ranks in the current placement group."""
+        """Ranks that have arrived in the current placement group."""
         self.number = 0
         self.config: TrialRequest | None = None
         self.taken: dict[int, int] = {}
@@ -51,17 +51,17 @@ class _Mailbox:
         self.place = ""
         """The workers' placement group."""
         self.nodes: set[str] = set()
-        """Nodes of the workers that took the current trial, since they were placed."""
+        """Nodes of the workers that took the current trial, in the current placement group."""
         self.left: list[set[str]] = []
-        """Nodes of each replaced group of workers, since the trial began."""
+        """Nodes of each group of workers that the current trial lost."""
         self.messages: deque[Message] = deque()
         self.refusal = ""
-        """The reason why a worker's node cannot train."""
+        """Reason why a worker's node cannot train; empty if all can."""
         self.failed: dict[int, Message] = {}
-        """Rank -> its closing report of a failure that no retry helps, in order of arrival."""
+        """Rank -> its last message, if the trial failed there for good; in order of arrival."""
         self.failed_at = 0.0
         self.is_torn = False
-        """Whether the workers must restart: one failed and the others wait for it, or one can train no more."""
+        """Whether the workers must restart: one failed while the others wait for it, or a process can train no more."""
 
     async def give(self, config: TrialRequest) -> None:
         """Begin a trial."""
@@ -71,10 +71,10 @@ class _Mailbox:
         self.messages.clear()
 
     async def take(self, rank: int, last: int, place: str, node: str) -> tuple[int, TrialRequest] | None:
-        """Return the current trial for a rank that has not ended it; None when there is none yet.
+        """Return the trial that follows number `last` to a rank; None after `_LOOK` seconds without one.
 
         Raises:
-            RuntimeError: A node lacks something, or one rank failed alone and Ray Train must restart all of them.
+            RuntimeError: A node cannot train, or one rank failed alone, so that Ray Train must restart all ranks.
         """
         self._enter(rank, place)
         for _ in range(100):
@@ -82,7 +82,7 @@ class _Mailbox:
                 raise RuntimeError(self.refusal)
             if self.is_torn:
                 self.is_torn = False
-                raise RuntimeError("one worker has failed, and the others wait for it, or it can train no more")
+                raise RuntimeError("one worker failed while the others wait for it, or its process can train no more")
             if self.config is not None and self.number > last and len(self.come) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
                 self.nodes.add(node)
@@ -101,7 +101,7 @@ class _Mailbox:
         self.failed[rank] = message
 
     async def refuse(self, reason: str, rank: int, place: str) -> None:
-        """Stop all workers, since the node of one lacks something."""
+        """Stop all workers, because the node of one cannot train."""
         self._enter(rank, place)
         self.refusal = reason
 
@@ -117,7 +117,7 @@ class _Mailbox:
         return self.left
 
     async def next(self) -> tuple[Message | None, int, str, str]:
-        """Return the next message, the attempts of this trial, the placement group, and what a node lacks."""
+        """Return the next message, the number of attempts, the placement group, and why a node cannot train."""
         for _ in range(100):
             if self.messages or self.refusal or self._has_failed():
                 break
@@ -126,7 +126,7 @@ class _Mailbox:
         if message is None and self._has_failed():
             told = self.failed.get(0) or next(iter(self.failed.values()))
             message = told.copy()
-            message.pop("spent", None)  # the worker is spent, not its driver
+            message.pop("spent", None)  # it concerns the worker's process, not the one that reads this message
             is_spent = any("spent" in failure for failure in self.failed.values())
             self.is_torn = is_spent or len(self.failed) < self.workers
         if message is not None and "ended" in message:
@@ -139,26 +139,27 @@ class _Mailbox:
 
 
 class WorkerGroup:
-    """A Ray Train run that waits for trials."""
+    """A Ray Train run whose workers wait for trials."""
 
-    def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None):
+    def __init__(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None):
         import ray
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote(resources.workers)
         self.error: BaseException | None = None
         self._place = ""
-        self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources, folders), daemon=True)
+        self._thread = threading.Thread(target=self._fit, args=(train_one, storage, resources, folders), daemon=True)
         self._thread.start()
 
     @property
     def lives(self) -> bool:
-        """Whether its Ray Train run continues; it never ends by itself."""
+        """Whether the Ray Train run is alive. It ends only by an error or a refusal."""
         return self._thread.is_alive()
 
     def run(self, config: TrialRequest) -> Iterator[Message]:
-        """Yield a trial's messages, the last of which says how it ended.
+        """Yield a trial's messages; the last one has "ended".
 
-        A message `placed` follows each new placement, so that the driver can free it. Raises when workers are lost too often.
+        A message `placed` follows each new placement, so that the driver can free it. Raise ConnectionError if workers
+        are lost too often.
         """
         import ray
 
@@ -180,7 +181,7 @@ class WorkerGroup:
                 raise ConnectionError(f"the workers were lost {lost} times")
 
     def _lost(self) -> int:
-        """Count the losses of workers under the current trial; preempted nodes do not count."""
+        """Count how often the current trial lost its workers, without losses by preemption."""
         import ray
 
         from tune_dml.running.ray_internals import preempted_nodes
@@ -188,19 +189,19 @@ class WorkerGroup:
         gone = preempted_nodes()
         return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
-    def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
-        """Run Ray Train; again if its workers were not placed in time, which Ray Train counts as a failure."""
+    def _fit(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None) -> None:
+        """Run Ray Train. Run it again if its workers were not placed in time, which Ray Train counts as a failure."""
         from tune_dml.running.ray_internals import is_placement_timeout
 
         while self.error is None:
             try:
-                self._trainer(train_one, books, resources, folders).fit()
+                self._trainer(train_one, storage, resources, folders).fit()
             except BaseException as error:
                 self.error = None if is_placement_timeout(error) else error  # `run` raises it
             else:
                 return
 
-    def _trainer(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> Any:
+    def _trainer(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None) -> Any:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -208,7 +209,7 @@ class WorkerGroup:
         from tune_dml.running.ray_internals import pass_to_train_workers
         from tune_dml.running.trials.rendezvous import Rendezvous
 
-        # Ray Train's cleanup connects to the machine's default Ray, the wrong one if there are two.
+        # Ray Train's cleanup connects to the machine's default Ray, which is the wrong one if there are two.
         pass_to_train_workers("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.share:
@@ -225,8 +226,8 @@ class WorkerGroup:
             ),
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",
-                storage_path=str(books),
-                # `run` counts lost workers per trial; this limit counts workers that cannot start.
+                storage_path=str(storage),
+                # `run` counts lost workers per trial; this limit is for workers that cannot start.
                 failure_config=FailureConfig(max_failures=-1, controller_failure_limit=WORKER_RETRIES),
             ),
         )
@@ -255,7 +256,7 @@ def _worker(train_one: TrainOne) -> _Loop:
 
 
 def _refusing(work: _Loop) -> _Loop:
-    """Report what a node lacks and return; Ray Train would retry an error for ever.
+    """Report why a node cannot train, and return; Ray Train would retry an error for ever.
 
     The function is pickled by value, for nodes without this project.
     """
@@ -270,27 +271,27 @@ def _refusing(work: _Loop) -> _Loop:
             if UNLIKE_DRIVER not in str(error):
                 raise
             rank, place = ray.train.get_context().get_world_rank(), ray.util.get_current_placement_group().id.hex()
-            # By keyword: Ray knows no positions if the actor's class is missing.
+            # By keyword: without the actor's class Ray does not know the order of the parameters.
             ray.get(config["mailbox"].refuse.remote(reason=str(error), rank=rank, place=place))
 
     return run
 
 
 _GROUPS: list[WorkerGroup] = []
-"""The group of this process, which is a trial's actor and serves one sweep."""
+"""The worker group of this process, which is a trial's actor and serves one sweep."""
 
 
 def get_worker_group(
-    train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None
+    train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None
 ) -> WorkerGroup:
     """Return this process's running group, or start one.
 
     Args:
         train_one: Trains one trial in one worker.
-        books: Folder for Ray Train's own files.
+        storage: Folder for Ray Train's own files.
         resources: The resources of each worker.
         folders: Picture folders that each worker's node must have; None to check nothing.
     """
     if not _GROUPS or not _GROUPS[-1].lives:
-        _GROUPS[:] = [WorkerGroup(train_one, books, resources, folders)]
+        _GROUPS[:] = [WorkerGroup(train_one, storage, resources, folders)]
     return _GROUPS[-1]
