@@ -1,4 +1,4 @@
-"""A sweep in Python: its curve and its best cells as tables, Figure 1 for matplotlib, and HTML for notebooks."""
+"""Show a sweep in Python: its curve and best cells as tables, Figure 1 with matplotlib, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -75,21 +75,21 @@ def best_table(results: Results) -> pd.DataFrame:
 def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
     """Return Figure 1 of the report, for the first knob or `knob`, as a matplotlib figure.
 
-    Raises ConfigError if the sweep does not search the knob, or if no cell has a number yet.
+    Raises ConfigError if the sweep does not search the knob, or if no trial has a result yet.
     """
     analysis = analyse(results)
     _refuse_unknown(analysis, knob)
     figure = _first_figure(answers(analysis, traces=False), knob)
     if figure is None or not any(cell.values for cell in analysis.cells):
-        rule = "there is nothing to draw before some value of a knob has a number"
+        rule = "nothing to draw: no trial has a result yet"
         raise ConfigError(option_problem("sweep", rule, None, f"See `tune-dml status {results.name}`."))
     return matplotlib_figure(figure.views[0].draw(False))
 
 
 def notebook_html(results: Results) -> str:
-    """Return the answer, the next command and Figure 1 as HTML; before the first look, how to get them."""
+    """Return the answer, the next command and Figure 1 as HTML; before the first look, a hint how to get them."""
     if not results.looked_at:
-        how = "Not judged yet. <code>tune_dml.write_report</code> judges it: a look, which spends a part of the 5 % error."
+        how = "Not judged yet. <code>tune_dml.write_report</code> judges it; this look spends part of the 5 % error."
         return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
     analysis = analyse(results)
     sections = answers(analysis, traces=False)

@@ -1,4 +1,4 @@
-"""Sections: each answers a question of the report, on the page, in LaTeX, CSV, JSON and the terminal."""
+"""Sections of a report. Each answers one question: on the page, in LaTeX, CSV and JSON, and in the terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Table:
 
     @cached_property
     def linked(self) -> tuple[str, ...]:
-        """The columns that hold links, which paper omits."""
+        """The columns that hold links; LaTeX tables omit them."""
         return tuple(name for i, name in enumerate(self.columns) if any(row[i].links for row in self.rows))
 
     def without(self, columns: Iterable[str]) -> Table:
@@ -135,7 +135,7 @@ class Figure:
     draw: Callable[[bool], Canvas]
     """Maps narrow (bool) to the canvas of the first view."""
     description: str
-    """Text alternative, the finding first."""
+    """Text alternative; it begins with the finding."""
     caption: str
     title: str = ""
     """Title of the first view's tab, if there are others."""
@@ -204,7 +204,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class WordTable:
-    """A table of words that only the page has, folded; `columns` may be empty."""
+    """A folded table of text, which only the page shows; `columns` may be empty."""
 
     kind: ClassVar = "listing"
     title: str
@@ -267,20 +267,20 @@ class Section:
     contents: str
     """Its entry in the table of contents."""
     body: tuple[Block, ...] = ()
-    """Top down; tables without rows are omitted."""
+    """Blocks from top to bottom; tables without rows are omitted."""
     card: Card | None = None
     verdicts: tuple[str, ...] = ()
     """Sentences for the terminal."""
     findings: tuple[str, ...] = ()
     """Problems that make `report --check` fail."""
     headline: str = ""
-    """Its sentence in the answer at the head of page and terminal; may be empty."""
+    """Its sentence in the answer, which begins the page and the terminal's output; may be empty."""
     steps: tuple[Step, ...] = ()
     """Candidates for the next command."""
     hint: str = ""
-    """Why no further seeds are advised; part of the answer if nothing is more urgent."""
+    """Reason why no further seeds are advised; part of the answer if nothing is more urgent."""
     data: Mapping[str, object] = field(default_factory=dict)
-    """Its keys of verdicts.json, in the knob's object or at the top; dataclasses, mappings, sequences, numbers, text."""
+    """Entries of verdicts.json, in the knob's object or at the top: dataclasses, mappings, sequences, numbers, text."""
     appendix: bool = False
     """Whether it belongs to the folded appendix; set from the question's order."""
     style: str = ""

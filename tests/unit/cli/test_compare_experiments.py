@@ -63,10 +63,10 @@ def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_l
     ("other", "reason"),
     [
         ({"data": CARS}, "other data set: cars, not cub"),
-        ({"data": ("cub", "facade")}, "other data: cub has the content facade, not c0ffee"),
+        ({"data": ("cub", "facade")}, "other data: the digest of cub is facade, not c0ffee"),
         ({"data": CUB, "seeds": (7, 8)}, "they share fewer than two seeds"),
-        ({"data": CUB, "lrs": ("1", "2")}, "no cell of one has the knob values of a cell of the other"),
-        ({}, "the training data of b is unknown: log it by mlflow.log_input, or pass --same-data"),
+        ({"data": CUB, "lrs": ("1", "2")}, "no cell of one sweep has the knob values of a cell of the other"),
+        ({}, "the training data of b is unknown: log it with mlflow.log_input, or pass --same-data"),
     ],
 )
 def test_what_does_not_compare_is_refused_with_its_reason(experiment, command_line, other, reason):
@@ -98,7 +98,7 @@ def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(e
     options = ("--storage", tmp_path / "sweeps", *READ)
     code, out, _ = command_line("compare", "toy", theirs, *options)
     assert code == 1
-    assert "whose rules of training are unknown" in " ".join(out.split())
+    assert "whose training rules are unknown" in " ".join(out.split())
 
 
 def test_a_sweep_of_ours_is_read_as_its_trainings(command_line, tmp_path, new_database):

@@ -61,7 +61,7 @@ def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
     [
         ({"dataset": "digits"}, "other data set: digits, not glyphs"),
         ({"seeds": (7, 8, 9)}, "they share fewer than two seeds"),
-        ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one has the knob values"),
+        ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one sweep has the knob values"),
     ],
 )
 def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, options, reason):

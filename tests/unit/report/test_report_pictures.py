@@ -257,7 +257,7 @@ def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histogr
         path.write_text(json.dumps({**json.loads(path.read_text()), "watched": watched(norms, turned)}))
     (figure,) = section(analyse(results), "norms").figures
     assert [view.title for view in figure.views] == ["at the end", "over training", "turns of directions"]
-    assert "over 2 training images went, between steps 0 and 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
+    assert "norms of 2 training images, from step 0 to 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
         figure.views[1].sentence
     )
     assert "up to step 400, seed 0: no SEC (baseline) mean 0.4, variance 0.01" in (figure.views[2].sentence)

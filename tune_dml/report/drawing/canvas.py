@@ -1,6 +1,6 @@
-"""A canvas: lines, areas, dots and text in pixels, and their SVG. Colours are roles (`colours`), for light and dark pages.
+"""Canvas of lines, areas, dots and text in pixels, written as SVG. Colours are roles (`colours`), light and dark.
 
-Text stays searchable and has the page's font. The bytes depend on the marks alone.
+Text stays searchable and has the page's font. Equal marks give equal bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WIDTHS = {
     **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.78),
     **dict.fromkeys("mMW%@", 1.0),
 }
-"""Widths of letters in font sizes, for the widest usual font; other letters take `_LETTER`."""
+"""Widths of letters relative to the font size, for the widest usual font; other letters have `_LETTER`."""
 _LETTER = 0.66
 FONT = 12.0
-"""Pixels of the axes' text."""
+"""Font size of the axes in pixels."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Canvas:
 
     @contextmanager
     def group(self, name: str) -> Iterator[None]:
-        """Draw the marks of this context into a group that can be hidden."""
+        """Put the marks drawn in this context into a group that can be hidden."""
         before, self._group = self._group, name
         yield
         self._group = before
@@ -97,7 +97,7 @@ class Canvas:
     def dot(
         self, x: float, y: float, pen: Pen, shape: str = "circle", *, size: float = 3.0, text: str = "", link: str = ""
     ) -> None:
-        """Draw a marker."""
+        """Draw a dot of some shape."""
         mark = Mark("dot", ((x, y),), pen, shape=shape, size=size, text=text, link=link, group=self._group)
         self.marks.append(mark)
 
@@ -146,7 +146,7 @@ SVG_STYLE = (
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Estimate the width of a text in pixels; the estimate is rather too large."""
+    """Estimate the width of a text in pixels, rather too large than too small."""
     return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
@@ -201,7 +201,7 @@ def _dot(mark: Mark, title: str, faint: str) -> str:
 
 
 def outline(shape: str, x: float, y: float, size: float) -> list[tuple[float, float]]:
-    """Return the corners of a marker."""
+    """Return the corners of a dot's shape."""
     wide = 1.25 * size
     thin = 0.45 * size
     corners = {

@@ -21,7 +21,7 @@ _SHAPES = ("square", "triangle", "down", "cross")
 _BESIDE = 8.0
 """Pixels between the intervals of two arms at one value."""
 _ROOM = 168.0
-"""Pixels for the names at the lines' right ends."""
+"""Pixels for the names at the right ends of lines."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Level:
     half_bar: float
     """Half the comparison bar of the absolute mean; NaN without one."""
     lost: tuple[tuple[str, int], ...]
-    """(status, number of trials without a value)."""
+    """(status, number of trials) of trials without a value."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PublishedLine:
     """Short name, written at the curve's end."""
     points: tuple[tuple[float | str, float], ...]
     baseline: float | None
-    """Reference of differences; None if the table has no baseline, then the curve's mean is used."""
+    """Reference of differences; None if the table has no baseline: differences are then to the curve's mean."""
     y_title: str
     comparable: bool
     place: int
@@ -117,7 +117,7 @@ def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
 
 
 def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
-    """Draw the differences to the baseline; published curves show differences to their own baseline."""
+    """Draw the differences to the baseline; those of published curves are to their own baseline."""
     width = width_of(narrow)
     kinds = [kind for kind in ("diverged", "failed", "stopped") if any(_lost(level, kind) for level in _levels(shown))]
     room = 14.0 if narrow else _ROOM + 8
@@ -132,7 +132,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     if any(level.dots for level in _levels(shown)):
         titles = (f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
     else:
-        titles = ("no trial has a result" + ": printed curves alone" * bool(shown.printed), "no trial has a result")
+        titles = ("no trial has a result" + ": only published curves" * bool(shown.printed), "no trial has a result")
     frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
     ends = [(_draw_printed(frame, axis, curve), curve) for curve in shown.printed]
     for place, arm in enumerate(shown.arms):
@@ -257,7 +257,7 @@ def _interval(shown: CurvePicture, level: Level) -> str:
 
 
 def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]) -> None:
-    """Draw a row of counts below the axis for each status of lost trials."""
+    """Draw a row of counts below the axis for each status of trials without a value."""
     for row, kind in enumerate(kinds):
         height = frame.bottom + 20 * row + 12
         frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end")
@@ -274,7 +274,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
 
 
 def _letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
-    """Write the letter of each published curve, where its name has no room."""
+    """Write a letter at the end of each published curve, if there is no room for names."""
     wanted = [(height, index) for index, (height, _) in enumerate(ends)]
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 4, 14.0):
         place = ends[index][1].place
@@ -317,7 +317,7 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Publis
 
 
 def draw_absolute(shown: CurvePicture, *, narrow: bool) -> Canvas:
-    """Draw absolute values: the sweep, and each published curve in its own panel."""
+    """Draw absolute values: one panel for the sweep, and one for each published curve."""
     width, count = width_of(narrow), 1 + len(shown.printed)
     columns = 1 if narrow else min(count, 3)
     rows = -(-count // columns)

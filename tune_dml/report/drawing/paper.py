@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DOTS = 96
 """Canvas pixels per inch."""
 _SMALLER = 0.86
-"""matplotlib's own font is wider than a page's."""
+"""Factor on font sizes, because matplotlib's font is wider than the page's."""
 
 
 def render_file(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
@@ -57,7 +57,7 @@ def _drawn(canvas: Canvas) -> Figure:
 
 
 def _attach(figure: Figure, form: str) -> None:
-    """Attach the matplotlib canvas of a file format, independent of the screen."""
+    """Attach matplotlib's canvas for a file format; it needs no screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 

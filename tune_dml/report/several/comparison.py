@@ -1,4 +1,4 @@
-"""Settings that differ between sweeps, and paired differences at the points they share."""
+"""List the settings that differ between sweeps, and compute paired differences at the points that they share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
-"""Facts of the plan that may differ; listed before the settings."""
+"""Properties of the plan that may differ; listed before the settings."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A sweep minus the first one at one point, within seeds, with its simultaneous interval."""
+    """A sweep's result minus the first sweep's at one point, paired by seed, with a simultaneous interval."""
 
     sweep: str
     point: str
@@ -87,7 +87,7 @@ class SweepComparison(SeveralSweeps):
 
     @property
     def equal_budgets(self) -> bool:
-        """Whether all sweeps ran equally many cells and trials."""
+        """Whether all sweeps have the same numbers of cells and finished trials."""
         return len({(budget.cells, budget.trials) for budget in self.budgets}) <= 1
 
     @cached_property
@@ -106,7 +106,7 @@ class SweepComparison(SeveralSweeps):
 
     @cached_property
     def paired(self) -> tuple[PairedDifference, ...]:
-        """Paired differences to the first sweep, with intervals that hold at once."""
+        """Paired differences to the first sweep, with simultaneous intervals."""
         refused = {item.sweep for item in self.refusals}
         pairs = [
             (sweep, first, second)
@@ -126,7 +126,7 @@ def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> S
 def on_the_same_data(results: Sequence[Results]) -> list[Results]:
     """Return the results, with unknown data sets of imported results set to the first known data set."""
     known = next((item for item in results if not _data_unknown(item)), results[0]).plan
-    dataset, digest = known.dataset, known.data_digest or "as said"
+    dataset, digest = known.dataset, known.data_digest or "asserted"
     return [
         replace(item, plan=replace(item.plan, dataset=dataset, data_digest=digest)) if _data_unknown(item) else item
         for item in results
@@ -161,26 +161,25 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
         reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
     unknown = [sweep.results.name for sweep in (first, second) if _data_unknown(sweep.results)]
     if unknown:
-        remedy = "log it by mlflow.log_input, or pass --same-data"
+        remedy = "log it with mlflow.log_input, or pass --same-data"
         reasons.append(f"the training data of {' and '.join(unknown)} is unknown: {remedy}")
     elif ours.dataset != theirs.dataset:
         reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
     elif ours.data_digest != theirs.data_digest:
-        reasons.append(
-            f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
-        )
+        digests = f"{theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
+        reasons.append(f"other data: the digest of {ours.dataset} is {digests}")
     if (first.results.imported is None) != (second.results.imported is None):
-        reasons.append("one was trained by another program, whose rules of training are unknown")
+        reasons.append("one was trained by another program, whose training rules are unknown")
     elif ours.protocol_version != theirs.protocol_version:
         versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
-        reasons.append(f"other rules of training (protocol version {versions})")
+        reasons.append(f"other training rules (protocol version {versions})")
     if reasons:
         return tuple(reasons)
     if len(set(ours.seeds) & set(theirs.seeds)) < 2:
-        return ("they share fewer than two seeds, and differences are judged within seeds",)
+        return ("they share fewer than two seeds, but cells are compared within seeds",)
     matched = _matched(first, second)
     if not matched:
-        return ("no cell of one has the knob values of a cell of the other",)
+        return ("no cell of one sweep has the knob values of a cell of the other",)
     if not any(len(a.values.keys() & b.values.keys()) > 1 for a, b in matched):
         return ("no two cells with equal knob values have finished the same two seeds",)
     return ()
@@ -207,7 +206,7 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
 def _judged(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
-    """Judge all differences as contrasts of one table, so that they share noise and error."""
+    """Judge all differences as contrasts of one table, so that they share the noise estimate and the error."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
     common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})

@@ -1,4 +1,4 @@
-"""A study of several sweeps as one page and as JSON."""
+"""Write a study of several sweeps as one page and as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def study_data(study: StudyAnalysis) -> dict[str, object]:
 
 
 def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
-    """Return each sweep's verdict, then the transfers between sweeps, then the gains of tuning."""
+    """Return sentences on each sweep's verdicts, then on transfer between sweeps, then on the gains of tuning."""
     carried = [_carried(study, item) for item in study.transfers]
     return (*_verdicts(study, named=True), *carried, *(_gained(study, item) for item in study.tunings))
 
@@ -86,7 +86,7 @@ def write_study(study: StudyAnalysis, folder: Path) -> tuple[Path, Path]:
         )
         for sweep in study.sweeps
     )
-    verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # a verdict names the data set itself
+    verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # each verdict names its data set
     names, kicker = ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}"
     head = sweeps_head((names, kicker, "; ".join(spaces)), (verdicts, facts), f"Sweeps: {names}.", "study.json")
     return write_page(folder, "study", page_of(head, [_transfer(study), _tuning(study)]), study_data(study))
@@ -105,7 +105,7 @@ def _transfer(study: StudyAnalysis) -> Section:
     )  # fmt: skip
     caption = (
         "Kendall's tau between the orders of the values, with bounds: a pair counts only if its order is significant in both "
-        "sweeps. The gain is judged on seeds that did not choose the value."
+        "sweeps. The gain comes from seeds that did not choose the value."
     )
     body: list[Block] = [Text(_carried(study, item)) for item in study.transfers]
     body.append(Table("transfer", caption, columns, rows, folded="The numbers"))
@@ -126,11 +126,11 @@ def _tuning(study: StudyAnalysis) -> Section:
         )
         rows.append((*names, *cells, value_cell(t.tolerant), value_cell(t.values)))
     columns = (
-        "sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "near the best", "values",
+        "sweep", "data", "knob", "best", "over", "gain", "low", "high", "random value loses", "near the best", "values",
     )  # fmt: skip
     caption = (
-        "What tuning gains over the paper's value or the baseline, and what a random one of the tried values loses; intervals, "
-        "each by itself at the level of its sweep's look, from seeds that did not choose the value."
+        "Gain of tuning over the paper's value or the baseline, and loss of a random tried value, from seeds that did "
+        "not choose the value. Each interval holds by itself at the level of its sweep's look."
     )
     known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
     body: list[Block] = [_figure(study, known)] if known else []
@@ -144,8 +144,6 @@ def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Fig
     items = [
         Whisker(f"{t.sweep}: {t.knob}", gain.estimate, gain.low, gain.high, tip=_gained(study, t)) for t, gain in known
     ]
-    caption = (
-        "Gain of tuning over the paper's value or the baseline, with intervals, on seeds that did not choose the value."
-    )
+    caption = "Gain of tuning over the paper's value or the baseline, from seeds that did not choose the value."
     texts = " ".join(_gained(study, t) for t, _ in known), caption
     return interval_figure("tuning", items, f"gain of tuning in {metric.name}{metric.unit_after}", texts)

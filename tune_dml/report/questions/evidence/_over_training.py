@@ -17,7 +17,7 @@ _WIDE = 20.0
 
 
 def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """Return the caption's first words: trials of one value differ in the seed, and in other knobs if there are any."""
+    """Return the caption's first words: whether the trials of one value differ only in the seed or also in knobs."""
     several = any(len(point.trials) > len(analysis.seeds) for point in knob.points)
     over = "seeds and the other knobs" if several else "seeds"
     return f"Mean (lines) and range (bands) over {over}"
@@ -29,7 +29,7 @@ def figure_of(
 ) -> Figure:  # fmt: skip
     """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions.
 
-    Lines of `labels` have colours of their own, ordered if `numeric`; other lines have the baseline's colour.
+    Each line of `labels` has its own colour, in an ordered palette if `numeric`; others have the baseline's colour.
     """
     if omitted:
         caption += f" {len(omitted)} more values are omitted."

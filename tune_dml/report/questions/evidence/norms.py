@@ -14,7 +14,7 @@ from tune_dml.report.section import Block, Figure, FigureView, Fold, Section, Te
 
 @question(order=430, reads_traces=True)
 def norms(analysis: Analysis) -> Section | None:
-    """Show histograms of both cells, the same images over training, and how far they turned; None if none was stored."""
+    """Show the norms of both cells at the end and over training, and how far directions turned; None if not stored."""
     pair = analysis.pair
     if not pair.sides:
         return None
@@ -66,8 +66,8 @@ def _over_training(pair: Pair) -> FigureView | None:
     )
     snapshots = shown[0].snapshots
     sentence = (
-        f"The standard deviation over {len(snapshots[0].norms)} training images went, between steps {snapshots[0].step} and "
-        f"{snapshots[-1].step}, seed {pair.seed}: {spreads}."
+        f"Standard deviation of the norms of {len(snapshots[0].norms)} training images, from step "
+        f"{snapshots[0].step} to {snapshots[-1].step}, seed {pair.seed}: {spreads}."
     )
     return FigureView("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
 
@@ -78,7 +78,10 @@ def _turns(pair: Pair) -> FigureView | None:
     if not shown:
         return None
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
-    sentence = f"Turns between the last two snapshots, up to step {snapshots[0][1].step}, seed {pair.seed}: {named}."
+    sentence = (
+        f"Turns of the directions between the last two snapshots, up to step {snapshots[0][1].step}, "
+        f"seed {pair.seed}: {named}."
+    )
     return FigureView(
         "turns of directions",
         lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
