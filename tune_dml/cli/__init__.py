@@ -4,8 +4,8 @@ The function, or Typer application, with the module's name declares the command.
 `BARE_SHOWS_HELP` shows the help when no argument is given. Heavy packages are imported inside the function:
 `tune-dml --help` loads neither torch nor Ray.
 
-Exit codes: 0 done, 1 the input is wrong or Ray cannot start, 2 usage, 3 finished with failed cells, 130 interrupted
-and resumable.
+Exit codes: 0 done, 1 the input is wrong or Ray cannot start, 2 wrong usage, 3 finished with failed cells, 130
+interrupted and resumable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["main", "say_problems"]
 
 # Subjects of operating system errors without a file name.
 _NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
-_SHORT = 62  # length of a command's line in the help
+_SHORT = 62  # length of a command's summary in the help
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def say_problems(error: ConfigError, words: Sequence[str]) -> None:
-    """Print an error's problems on standard error, or as JSON on standard output if the line asks for it."""
+    """Print an error's problems on standard error, or as JSON on standard output with `--json`."""
     if "--json" in words:
         from tune_dml.cli._json import error_json
 
@@ -81,7 +81,7 @@ def say_problems(error: ConfigError, words: Sequence[str]) -> None:
 
 
 def _open_output() -> None:
-    """Replace closed standard streams, and characters that their encoding lacks."""
+    """Replace closed standard streams; let the open ones replace characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -91,7 +91,7 @@ def _open_output() -> None:
 
 
 def application(verb: str | None = None) -> typer.Typer:
-    """Return the command line with all commands; with that command alone if there is one of this name, to start sooner."""
+    """Return the application with all commands, or, to start sooner, only with the command `verb` if it exists."""
     app = typer.Typer(
         name="tune-dml",
         cls=Group,

@@ -19,7 +19,7 @@ tune-dml rm old --yes
 
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
-    """Remove a sweep and all its files, in object storage too; its runs in MLflow stay. Refused while it runs."""
+    """Remove a sweep and all its files, also in object storage. Its MLflow runs stay. A running sweep is refused."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
@@ -29,7 +29,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
 
     folder = storage.absolute() / sweep_name
     if folder.is_symlink():
-        rule = f"is a link to {folder.resolve()}, and a sweep is removed only by its own name"
+        rule = f"is a link to {folder.resolve()}; only a sweep itself can be removed"
         remedy = f"Remove the link with `rm`, or the sweep with `tune-dml rm {folder.resolve().name} --storage DIR`."
         raise ConfigError(Problem(str(folder), rule, None, remedy))
     state = load_state(storage.absolute(), sweep_name)
@@ -37,7 +37,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     finished = results.count("finished")
     confirm_or_abort(f"Remove {results.folder} with {finished} finished trials?", yes)
     raise_if_jobs_are_open(results.folder)
-    with Ledger(results.folder):  # refused while another process runs it
+    with Ledger(results.folder):  # fails while another process runs the sweep
         delete_remaining_files(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")
         results.folder.rename(gone)

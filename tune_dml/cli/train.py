@@ -1,4 +1,4 @@
-"""`tune-dml train`: train one trial without Ray, MLflow or a sweep, or repeat a stored one to the same numbers."""
+"""`tune-dml train`: train one trial without Ray, MLflow or a sweep, or repeat a stored one exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ORDER = 100
 EXAMPLES = """
 tune-dml train --set loss.name=triplet --set training.steps=50
-tune-dml train 3f2a                                   # a stored trial again: `tune-dml status SWEEP --trials`
+tune-dml train 3f2a                                   # repeat a stored trial; `status SWEEP --trials` lists them
 tune-dml train --protocol glyphs/triplet --show       # the settings alone
 """
 BARE_SHOWS_HELP = True
@@ -37,12 +37,12 @@ def train(
     *,
     settings: Mapping[str, Value],
     dataset: Annotated[
-        str | None, typer.Option(help="Data set; digits, the protocol's or the trial's own by default.")
+        str | None, typer.Option(help="Data set; by default the trial's or the protocol's, else digits.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed; 0 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; by default the trial's, else 0.")] = None,
     data_root: Path | None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads; 1, or the trial's own.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Torch threads; by default the trial's, else 1.")] = None,
     storage: Path,
     cache_dir: Path | None,
     preview: Annotated[
@@ -50,7 +50,7 @@ def train(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train one trial without Ray or MLflow: debug a setting, or repeat a stored trial to the same numbers."""
+    """Train one trial without Ray or MLflow: debug a setting, or repeat a stored trial exactly."""
     single = _single_trial(
         trial,
         settings=settings if dataset is None else {**settings, "data.name": dataset},
@@ -78,7 +78,7 @@ class SingleTrial:
     threads: int = 1
     cache_dir: Path | None = None
     recorded: Mapping[str, float] = field(default_factory=dict)
-    """The sweep's metrics of this trial, if it is a rerun."""
+    """Metrics that the sweep recorded, if this repeats a stored trial."""
     trial: str = ""
     pictures: Path | None = None
     """Folder of the trial's pictures; None stores none."""
@@ -132,14 +132,14 @@ class TrainedTrial:
             return
         yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.end.metrics.items()), right=("value",))
         if self.recorded and not self.differences:
-            yield "Reproduced: every figure equals the recorded one to the last digit."
+            yield "Reproduced: every metric equals the recorded one to the last digit."
         elif self.recorded:
-            yield f"NOT reproduced: {len(self.differences)} figures differ: {self.differences}"
+            yield f"NOT reproduced: {len(self.differences)} metrics differ: {self.differences}"
         if self.pictures:
             yield f"Pictures: {self.pictures[0].parent} ({', '.join(path.name for path in self.pictures)})"
         if self.not_kept:
             yield f"Pictures: not kept ({self.not_kept})"
-        yield "Test metrics are sealed: those of a sweep are opened once, by `tune-dml open SWEEP`."
+        yield "Test metrics are sealed; `tune-dml open SWEEP` opens those of a sweep, once."
 
 
 def _single_trial(
@@ -153,7 +153,7 @@ def _single_trial(
     storage: Path,
     cache_dir: Path | None = None,
 ) -> SingleTrial:
-    """Resolve a stored trial, or a protocol with settings that override it. Raise ConfigError."""
+    """Resolve a stored trial or a protocol, with overriding settings. Raise ConfigError for invalid settings."""
     from trainables.resolve import Layer, read_settings, resolve
 
     own = dict(settings)
@@ -173,7 +173,7 @@ def _single_trial(
 
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
-    """Train a trial in this process and print its rows. Raises ConfigError for settings that the data cannot satisfy."""
+    """Train a trial in this process and print its rows. Raise ConfigError for settings that do not fit the data."""
     import tempfile
 
     import torch
@@ -208,18 +208,18 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
         end = run_trial(config.settings(), context, single.cache_dir)
         try:
             return TrainedTrial(end, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
-        except OSError as error:  # its figures are worth more than its pictures
+        except OSError as error:  # report the metrics even without the pictures
             why = f"{error.filename or single.pictures}: {error.strerror or error}"
             return TrainedTrial(end, single.recorded, not_kept=why)
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:
-    """Return the folder of a single trial's pictures; each configuration and seed has one."""
+    """Return the folder for a single trial's pictures; each configuration and seed has its own."""
     return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
 
 
 def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
-    """Copy a trial's pictures to a folder, replacing those of an earlier run."""
+    """Copy a trial's pictures to a folder; replace those of an earlier run."""
     import shutil
 
     if folder is None or not left.is_dir():
@@ -230,7 +230,7 @@ def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """Return the loss's settings and the requested protocol, else the data set's for the task."""
+    """Return the layers of the loss and of the protocol: the requested one, or the data set's default for the task."""
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
@@ -255,7 +255,7 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
         results = load_results(storage, name)
         matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
-        rule = "unknown trial" if not matches else "several stored trials begin with this id"
+        rule = "unknown trial" if not matches else "several stored trials have an id with this prefix"
         raise ConfigError(
             Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
         )
