@@ -56,7 +56,7 @@ class TrialLength:
             return "no method can gain a point more: these pictures are too easy to compare methods by R@1"
         if self.finished:
             return "half as many steps cost less than a point"
-        return f"R@1 still rose when the probe ended, so {self.steps} steps are a guess"
+        return f"the probe ended before R@1 settled, so {self.steps} steps are a guess"
 
 
 class _Clock:
