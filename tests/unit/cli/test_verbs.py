@@ -240,7 +240,7 @@ def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(
         ("status to", ["toy"]),
         ("extend toy --add reg", ["regularizer.rho="]),
         ("show cub", ["cub200"]),
-        ("show glyphs/tr", ["glyphs/triplet"]),
+        ("show glyphs/trip", ["glyphs/triplet", "glyphs/triplet-long"]),
     ],
 )
 def test_a_shell_is_offered_names(line, offered, capsys, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from trainables.data.formats import feature_files
 from trainables.data.formats.feature_files import import_features
 from trainables.data.formats.feature_store import FEATURES, read_table
 from trainables.errors import DataError
@@ -234,6 +235,19 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "f").exists()
     assert not list(tmp_path.rglob("unpickled"))
+
+
+def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "source").mkdir()
+    source = npz()(tmp_path / "source")
+    with monkeypatch.context() as patched:
+        patched.setattr(feature_files, "finish_store", full)
+        with pytest.raises(OSError, match="No space left"):
+            import_features(source, tmp_path / "f")
+    assert import_features(source, tmp_path / "f").rows == len(ROWS)
 
 
 def test_a_folder_of_pictures_is_told_how_features_are_stored(tmp_path):

@@ -166,13 +166,16 @@ def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkey
         assert "which has 0, 1" in said[0]
 
 
-def test_where_the_driver_lists_nothing_names_are_trusted(tmp_path, monkeypatch):
+def test_where_the_driver_lists_nothing_names_are_trusted_and_torch_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
     monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
     (tmp_path / "dxg").touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     assert (visible_gpus(), visibility_problems()) == (2, [])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert visible_gpus() == 2  # under WSL a sweep would otherwise train on the CPU
+    (tmp_path / "dxg").unlink()
     assert visible_gpus() == 0
 
 

@@ -80,7 +80,7 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
         names = [path for path in (source, labels) if path is not None and path.is_file()]
         origin = {"dataset": source.name, "backbone": "imported", "from": {p.name: sha256_of(p) for p in names}}
         return finish_store(folder, table, 1, origin)
-    except DataError:
+    except BaseException:  # also a full disk or Ctrl-C: the next attempt needs an empty folder
         shutil.rmtree(folder)
         raise
 

@@ -1,4 +1,4 @@
-"""Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, without importing torch, which takes a second."""
+"""Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, without importing torch (a second) where the driver has files."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class _Gpu:
 def visible_gpus() -> int:
     """Return the number of usable GPUs. Like CUDA, count the named GPUs up to the first that does not exist."""
     names, gpus = _named(), _gpus()
+    if names is None and not gpus and _has_other_devices():
+        import torch
+
+        return torch.cuda.device_count()
     if names is None:
         return len(gpus)
     if _absent(names, gpus):
@@ -62,9 +66,14 @@ def _named() -> list[str] | None:
 def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
     """Return the names that match no GPU. Names that cannot be checked match: MIG devices, and all names under WSL."""
     if not gpus:
-        return [] if any(True for kind in _KINDS for _ in _DEVICES.glob(kind)) else list(names)
+        return [] if _has_other_devices() else list(names)
     known = [name for name in names if not name.startswith("MIG-")]
     return [name for name in known if not any(gpu.is_named(name) for gpu in gpus)]
+
+
+def _has_other_devices() -> bool:
+    """Whether the machine has GPUs that the driver's files do not list."""
+    return any(True for kind in _KINDS for _ in _DEVICES.glob(kind))
 
 
 def _gpus() -> list[_Gpu]:
