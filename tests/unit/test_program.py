@@ -1,6 +1,9 @@
 """Trials that are the user's own program: the command, what it reports, and how bad programs end."""
 
+import errno
 import json
+import os
+import resource
 import subprocess
 import sys
 import threading
@@ -11,10 +14,14 @@ import pytest
 from helpers.programs import METRIC, Ran
 
 import tune_dml
+from trainables import files
 from trainables.context import SEALED
+from trainables.files import write_whole
+from tune_dml.programs import client
 from tune_dml.programs.command import Program, read_command
 from tune_dml.record.contradictions import _digest_now
 from tune_dml.running.failures import classify
+from tune_dml.running.trials import program
 from tune_dml.running.trials.messages import Messages
 from tune_dml.running.trials.program import ProgramTrial
 
@@ -90,6 +97,14 @@ class TestItsReports:
         assert [row["step"] for row in ran.rows] == [1, 2]
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
+
+    @pytest.mark.slow
+    def test_the_users_login_and_proxy_of_another_mlflow_server_do_not_count(self, tmp_path, monkeypatch):
+        for name, value in {"USERNAME": "me", "PASSWORD": "secret", "TOKEN": "other"}.items():
+            monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        script = "import mlflow\nwith mlflow.start_run(): mlflow.log_metric('val/accuracy', 0.5)"
+        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.5}
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -211,6 +226,53 @@ class TestBadPrograms:
         assert ran.output.startswith(b"BEGIN")
         assert ran.output.endswith(b"END\n")
         assert b"bytes are left out" in ran.output
+
+    def test_output_that_cannot_be_kept_does_not_stop_the_program(self, tmp_path):
+        """A full disk left the program waiting at a full pipe, for ever."""
+        script = (
+            "import os, tune_dml\nfor i in range(50): os.write(1, b'x' * 10_000)\ntune_dml.log(**{'val/accuracy': 1})"
+        )
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            ran = Ran(tmp_path, script, timeout=20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (ran.end.status, len(ran.output)) == ("finished", 100_000)
+
+    def test_a_disk_that_is_full_for_a_while_is_waited_for(self, tmp_path, monkeypatch):
+        refused = []
+
+        def write(path, *content, **options):
+            if path.name not in refused:
+                refused.append(path.name)
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write_whole(path, *content, **options)
+
+        monkeypatch.setattr(program, "write_whole", write)
+        monkeypatch.setattr(files, "_FIRST_PAUSE", 0.01)
+        ran = Ran(tmp_path, "import tune_dml; tune_dml.log(**{'val/accuracy': 1, 'test/accuracy': 2})")
+        assert ran.end.status == "finished"
+        assert refused == ["knobs.json", SEALED]
+        assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 2}
+        assert ["No space left on device; waiting" in note for note in ran.notes] == [True, False] * 2
+
+    def test_the_client_waits_for_a_disk_that_is_full_for_a_while(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("TUNE_DML_LOG", str(tmp_path / "log"))
+        monkeypatch.setattr(files, "_FIRST_PAUSE", 0.01)
+        parts = [4, OSError(errno.ENOSPC, "No space left on device"), 100]
+        write = os.write
+
+        def full(file, content):
+            part = parts.pop(0)
+            if isinstance(part, OSError):
+                raise part
+            return write(file, content[:part])
+
+        monkeypatch.setattr(client.os, "write", full)
+        tune_dml.log(step=1, loss=0.5)
+        assert json.loads((tmp_path / "log").read_text()) == {"step": 1, "loss": 0.5}
+        assert "waiting up to 10 minutes" in capsys.readouterr().err
 
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
     def test_a_child_that_stays_is_ended_even_in_a_session_of_its_own(self, tmp_path):
@@ -343,8 +405,8 @@ class TestTheCommand:
     )
     def test_placeholders_and_macros(self, command, words, monkeypatch):
         monkeypatch.setenv("THERE", "yes")
-        program = Program(read_command(command), ".")
-        assert program.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
+        trained = Program(read_command(command), ".")
+        assert trained.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
 
     def test_json_for_a_program(self):
         (_, text) = Program(("t", "${args_json}"), ".").words({"lr": 0.1}, 3, "")
@@ -370,9 +432,22 @@ class TestTheCommand:
                 "runs without a shell, but got '|'. Write it as bash -c COMMAND, with",
             ),
             ("OMP_NUM_THREADS=1 python train.py", "got 'OMP_NUM_THREADS=1'. Write env OMP_NUM_THREADS=1 PROGRAM."),
+            ("run.sh {lr}", "must begin with a program that can be run, but got 'run.sh'. Write ./run.sh."),
+            (
+                "./train.py {lr}",
+                "must begin with a program that can be run, but got './train.py'. Write python ./train.py.",
+            ),
         ],
     )
     def test_what_is_wrong_is_said_before_anything_runs(self, command, message, tmp_path):
         (tmp_path / "train.py").touch()
+        (tmp_path / "run.sh").touch(0o755)
         problems = Program(read_command(command), str(tmp_path)).problems(["lr"], "--command")
         assert message in "\n".join(map(str, problems))
+
+    def test_a_program_is_looked_for_where_it_runs(self, tmp_path):
+        """`./run.sh` is a path from the folder of the trial, not from that of the command line."""
+        (tmp_path / "run.sh").write_text("#!/bin/sh\necho '{\"val/accuracy\": 0.5}' > $TUNE_DML_RESULTS\n")
+        (tmp_path / "run.sh").chmod(0o755)
+        assert Program(("./run.sh", "{lr}"), str(tmp_path)).problems(["lr"], "--command") == []
+        assert Ran(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}

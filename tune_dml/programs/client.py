@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainables.files import patiently
+
 LOG, KNOBS, SEED, CHECKPOINTS = "TUNE_DML_LOG", "TUNE_DML_KNOBS", "TUNE_DML_SEED", "TUNE_DML_CHECKPOINTS"
 """Environment variables of a trial: the file of JSON lines, the JSON file of knobs, the seed, the folder."""
 
@@ -65,9 +67,16 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
 
 
 def append(path: str | Path, row: Mapping[str, float | int]) -> None:
-    """Append a row to a log that only its owner may read."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(file, json.dumps(row).encode() + b"\n")  # one write: lines of several processes do not mix
-    finally:
-        os.close(file)
+    """Append a row to a log that only its owner may read; wait while the disk is full."""
+    rest = json.dumps(row).encode() + b"\n"
+
+    def write() -> None:
+        nonlocal rest
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            while rest:  # one write, unless the disk is full: lines of several processes do not mix
+                rest = rest[os.write(file, rest) :]
+        finally:
+            os.close(file)
+
+    patiently(write, path)

@@ -121,8 +121,12 @@ class Program:
             remedy = "Restore it, or start a new sweep."
             return [Problem(place, "the program's working directory must exist", self.folder, remedy)]
         first = self.command[0]
-        if not _MACRO.search(first) and not (shutil.which(first) or shutil.which(first, path=self.folder)):
+        file = Path(self.folder) / first  # a name with a slash is a path from there, any other is on the PATH
+        if not _MACRO.search(first) and not shutil.which(str(file) if "/" in first else first):
             example = f"Write env {first} PROGRAM" if _ASSIGNMENT.fullmatch(first) else "Example: python train.py"
+            if file.is_file():
+                shell = "python" if file.suffix == ".py" else "bash"
+                example = f"Write ./{first}" if os.access(file, os.X_OK) else f"Write {shell} {first}"
             return [Problem(place, "must begin with an executable program", first, f"{example}.")]
         scripts = [word for word in self.command if word.endswith(".py") and not word.startswith("-")]
         absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]

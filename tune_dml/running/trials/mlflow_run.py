@@ -6,7 +6,9 @@ has one run and supports only the calls of a training script.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import secrets
 import threading
 import time
@@ -20,6 +22,7 @@ from urllib.parse import urlsplit
 from tune_dml.programs.client import append
 from tune_dml.record.events import JsonRow
 
+_HOST, _USER = "127.0.0.1", "trial"
 _PREFIX = "/api/2.0/mlflow/"
 _EXPERIMENT = {"experiment_id": "0", "name": "trial", "lifecycle_stage": "active"}
 _MOST_BYTES = 4_000_000
@@ -39,7 +42,7 @@ class ProgramRunServer:
             "status": "RUNNING", "start_time": int(time.time() * 1000), "lifecycle_stage": "active",
             "artifact_uri": artifacts.absolute().as_uri(),
         }  # fmt: skip
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer((_HOST, 0), self._handler())
         self._server.daemon_threads = True
 
     def __enter__(self) -> Self:
@@ -54,11 +57,17 @@ class ProgramRunServer:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make MLflow's client log to this run."""
+        direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or _HOST
+        if direct != "*" and _HOST not in direct.split(","):
+            direct = f"{direct},{_HOST}"
         return {
-            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self._server.server_port}",
-            "MLFLOW_TRACKING_TOKEN": self._token,
+            "MLFLOW_TRACKING_URI": f"http://{_HOST}:{self._server.server_port}",
+            "MLFLOW_TRACKING_USERNAME": _USER,  # the client prefers the user's own login to a token
+            "MLFLOW_TRACKING_PASSWORD": self._token,
             "MLFLOW_RUN_ID": self._id,
             "MLFLOW_EXPERIMENT_ID": "0",
+            "no_proxy": direct,
+            "NO_PROXY": direct,
         }
 
     def answer(self, call: str, body: JsonRow) -> JsonRow | None:
@@ -86,13 +95,13 @@ class ProgramRunServer:
             append(self._log, row if without else {"step": step, **row})
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        answer, token = self.answer, self._token
-        return type("Handler", (_Handler,), {"answer": staticmethod(answer), "token": token})
+        login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
+        return type("Handler", (_Handler,), {"answer": staticmethod(self.answer), "login": f"Basic {login}"})
 
 
 class _Handler(BaseHTTPRequestHandler):
     answer: Callable[[str, JsonRow], JsonRow | None]
-    token: str
+    login: str
 
     def do_GET(self) -> None:
         self._serve()
@@ -109,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size) if size <= _MOST_BYTES else b"{}"
-        if not secrets.compare_digest(self.headers.get("Authorization") or "", f"Bearer {self.token}"):
+        if not secrets.compare_digest(self.headers.get("Authorization") or "", self.login):
             self._send(403, {"error_code": "PERMISSION_DENIED", "message": "another trial's run"})
             return
         call = urlsplit(self.path).path.removeprefix(_PREFIX)

@@ -43,15 +43,16 @@ class Output:
 
     def __init__(self, path: Path):
         self.path, self.size = path, 0
-        self._file = path.open("wb")
+        self._file = path.open("wb", buffering=0)
+        self._kept = 0
+        """Bytes in the file."""
         self._end: deque[bytes] = deque()
         self._held = 0
 
     def take(self, chunk: bytes) -> None:
         """Keep a chunk. `size` counts it once it is kept: another thread reads it."""
-        if self._file.tell() < _FIRST_BYTES:
-            self._file.write(chunk)
-            self._file.flush()
+        if not self._end and self._kept < _FIRST_BYTES and self._write(chunk):
+            self._kept += len(chunk)
         else:
             self._end.append(chunk)
             self._held += len(chunk)
@@ -63,10 +64,17 @@ class Output:
         """Append the end, after a line with the number of omitted bytes."""
         if self._file.closed:
             return
-        if lost := self.size - self._file.tell() - self._held:
-            self._file.write(f"\n... {lost} bytes are left out ...\n".encode())
-        self._file.writelines(self._end)
+        if lost := self.size - self._kept - self._held:
+            self._write(f"\n... {lost} bytes are left out ...\n".encode())
+        self._write(b"".join(self._end))
         self._file.close()
+
+    def _write(self, content: bytes) -> bool:
+        """Write into the file; return False if the disk is full: the program must not wait for its output."""
+        try:
+            return self._file.write(content) == len(content)
+        except OSError:
+            return False
 
     def tail(self, characters: int) -> str:
         """Return the end of the output, after `close`."""
