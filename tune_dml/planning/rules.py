@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
-from trainables.option_names import option_names, option_problem, spelled
+from trainables.option_names import option_names, option_place, option_problem, spelled
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
+from tune_dml.planning.files.program_space import reserved_problems
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 from tune_dml.text import joined
@@ -159,6 +160,8 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
         for own, rule, remedy in claims:
             if _same_setting(path, own):
                 problems.append(option_problem("settings", f"{own} {rule}", None, remedy))
+    if space.program is not None:
+        problems += reserved_problems(set(overrides) - {"seed"}, option_place("settings"))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(

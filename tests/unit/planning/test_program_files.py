@@ -103,6 +103,9 @@ class TestShapesOfWandb:
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
+            ({"parameters": {"program": {"values": [1, 2]}}}, "a parameter cannot have the name of the setting"),
+            ({"fixed": {"program": 3}}, "the setting that holds the command, but got 'program'. Rename it."),
+            ({"fixed": {"seed": 3}}, "own.yaml: the seed is no parameter: it pairs the trials of all"),
             ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step, but got 'asha'. Leave it out; "),
         ],
     )  # fmt: skip
@@ -208,6 +211,16 @@ class TestACommand:
                 {**WHOLE, "params": {"seed": [1, 2]}},
                 {},
                 "params: the seed is no parameter: it pairs the trials of all cells",
+            ),
+            (
+                {**WHOLE, "params": {"program": [1, 2]}},
+                {},
+                "params: a parameter cannot have the name of the setting that holds the command",
+            ),
+            (
+                WHOLE,
+                {"settings": {"program": 3}},
+                "settings: a parameter cannot have the name of the setting that holds the command",
             ),
             ({"params": {"lr": [1]}, "command": "python tain.py {lr}"}, {}, "but got 'tain.py'"),
             ({"command": "python 'x"}, {}, "must be a command of a shell (No closing quotation)"),

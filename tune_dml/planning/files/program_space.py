@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ _OTHERS = (
 """W&B's distributions that sweep files do not support."""
 SEED = "seed"
 _NO_PARAMETER = "the seed is no parameter: it pairs the trials of all cells"
+_RESERVED = {SEED: _NO_PARAMETER, SETTING: "a parameter cannot have the name of the setting that holds the command"}
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
 
@@ -93,8 +94,7 @@ def command_request(request: Request, own: OwnCommand) -> Request:
     if not own.params:
         example = spelled("params", {"optim.lr": [0.1, 0.01]})
         problems.append(option_problem("params", "a command needs parameters to compare", None, f"Example: {example}."))
-    if SEED in (own.params or {}):
-        problems.append(option_problem("params", _NO_PARAMETER, SEED, f"Write {spelled('seeds', 3)} instead."))
+    problems += reserved_problems(own.params or {}, option_place("params"))
     if own.metric is None or own.goal is None:
         rule = "a command needs the metric that it reports, and its direction"
         example = f"{spelled('metric', 'val/recall_at_1')} {spelled('goal', 'maximize')}"
@@ -161,6 +161,12 @@ def refused_options(request: Request) -> list[Problem]:
         for name, v in asked.items()
         if v is not None
     ]
+
+
+def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
+    """Return the names that no parameter of a program may have, because trials would not get its value."""
+    remedies = {SEED: f"Write {spelled('seeds', 3)} instead.", SETTING: "Rename it."}
+    return [Problem(place, _RESERVED[name], name, remedies[name]) for name in names if name in _RESERVED]
 
 
 def metric_problems(metric: str, place: str) -> list[Problem]:

@@ -56,7 +56,14 @@ from trainables.files import expanded
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
-from tune_dml.planning.files.program_space import adapted, is_program, program_of, program_space, scale_of
+from tune_dml.planning.files.program_space import (
+    adapted,
+    is_program,
+    program_of,
+    program_space,
+    reserved_problems,
+    scale_of,
+)
 from tune_dml.planning.files.yaml_file import problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
 from tune_dml.programs.command import Program
@@ -291,6 +298,7 @@ def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Pro
         raise ConfigError(Problem(f"{path}, command", f"must be a command of a shell ({error})")) from None
     fixed = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters, [])
+    problems += reserved_problems([*fixed, *(knob.path for knob in knobs)], str(path))
     problems += program.problems([*fixed, *(knob.path for knob in knobs)], f"{path}, command")
     given = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
     described = {"title": file.description} if file.description else {}
