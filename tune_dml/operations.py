@@ -107,7 +107,7 @@ def resume(
     session = _session_to_go_on(state, session, resources, other_checks)
     if retry_failed:
         with Ledger(state.folder) as ledger:
-            for key in state.trials:
+            for key in (*state.trials, *state.confirming):
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write(TrialReset(key=key))
         state.update()

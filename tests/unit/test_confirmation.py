@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, STEEP, Driver, bare_sweep, opened, rho_space, write_sweep
+from helpers.toys import METRIC, STEEP, Driver, bare_sweep, event_of, opened, rho_space, write_sweep
 from scipy.stats import t as student
 
 from trainables.errors import ConfigError
@@ -14,6 +14,7 @@ from tune_dml import operations
 from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.planning.continuation import _FIRST_SEED, confirmation_plan
 from tune_dml.planning.request import Session
+from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import summary, write_report
@@ -227,3 +228,19 @@ def test_resume_goes_on_with_it(interrupted, monkeypatch):
     (intent,) = intents
     assert intent.verb == "confirm"
     assert {trial.key for trial in intent.confirmation.trials()} == {trial.key for trial in interrupted.confirmed}
+
+
+def test_its_failed_trials_are_retried_too(tmp_path, monkeypatch, command_line):
+    """No command could run them again: `resume --retry-failed` knew only the trials of the sweep."""
+    results = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: -0.2})
+    lost = results.confirmed[-1].key
+    with Ledger(results.folder) as ledger:
+        ledger.write(event_of("ended", lost, status="failed", reason="lost 3 times", metrics={}, seconds=1.0))
+    _, out, _ = command_line("status", "toy", "--storage", tmp_path)
+    assert "1 trial failed or diverged; to try again: tune-dml resume toy --retry-failed" in out
+    intents = []
+    monkeypatch.setattr(operations, "_execute", lambda *given: intents.append(given[-1]))
+    monkeypatch.setattr(operations, "_session_to_go_on", lambda state, session, *rest: session)
+    operations.resume("toy", Session(tmp_path), retry_failed=True)
+    assert intents[0].verb == "confirm"
+    assert read_state(results.folder).confirmation_left == 1

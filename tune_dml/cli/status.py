@@ -194,7 +194,7 @@ class _SweepStatus:
 
         results, resume = self.results, command(self.results, "resume")
         left, again = results.count("running") + results.count("missing"), results.confirmation_left
-        broken = results.count("failed") + results.count("diverged")
+        broken = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
         if is_running(results.folder):
             return f"{counted(left + again, 'trial')} to go", ""
         if left:

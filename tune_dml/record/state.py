@@ -259,7 +259,7 @@ class SweepState:
         match event:
             case events.TrialEvent():
                 self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
-                if isinstance(event, events.TrialReset) and self.race is not None:
+                if isinstance(event, events.TrialReset) and self.race is not None and event.key in self.requested:
                     self.race.retry()
             case events.SessionStarted():
                 self.sessions.append(event)

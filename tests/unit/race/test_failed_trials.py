@@ -195,3 +195,10 @@ def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
     assert state.race.over == "decided"
     assert state.race.settled[state.plan.cells[2].digest].why == "diverged"
     assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"
+
+
+def test_a_confirming_trial_that_is_retried_does_not_reopen_the_race(tmp_path):
+    drive, state = raced(tmp_path, lambda label, seed: False)
+    with Ledger(drive.folder) as ledger:
+        ledger.write(event_of("reset", "of-a-fresh-seed"))
+    assert (state.race.over, read_state(drive.folder).race.over) == ("decided", "decided")
