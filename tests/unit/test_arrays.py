@@ -13,7 +13,8 @@ from tune_dml.record.events import TrialStarted
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
-from tune_dml.running.slurm.collecting import collect_array
+from tune_dml.running.slurm import task
+from tune_dml.running.slurm.collecting import _lost, collect_array
 from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import collect_script
@@ -158,6 +159,28 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
     groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
     round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
     assert _Budget(ledger.sweep, round_).is_spent() is is_spent
+
+
+@pytest.mark.parametrize("at", ["is_spent", "start_timer"])
+def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypatch, at):
+    """It was a traceback, and after the start of a trial an attempt that counted as lost."""
+    ledger, _, (one, two) = sweep
+    keys = [log.path.parent.name for log in (one, two)]
+    round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
+    (ledger.sweep / "slurm" / "round.json").write_text(json.dumps(round_.to_json()))
+    monkeypatch.setattr(task, "_train", lambda folder, request, round_, log, budget: log.write({"ended": {}}))
+    monkeypatch.setattr(task.signal, "signal", lambda number, handler: None)
+    calls = iter([False, True])
+
+    def told(budget):
+        if next(calls):
+            raise task._TimeIsUp
+        return False
+
+    monkeypatch.setattr(_Budget, at, told)
+    assert task.run_task(ledger.sweep, 0) == 130
+    assert (one.has_ended, two.has_ended) == (True, False)
+    assert _lost(two.read()) == 0
 
 
 def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):

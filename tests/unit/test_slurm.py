@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,6 +156,18 @@ def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
     (fake / "queue").write_text("102|COMPLETED|None\n")
     (sent.place / "102.log").write_text("102\n")
     assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
+
+
+def test_logs_that_are_followed_are_not_those_of_earlier_jobs(fake, monkeypatch):
+    """After `cancel` and `resume`, the log of the first job came after that of the second."""
+    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    (sent.place / "jobs").write_text("101\n102\n")
+    for number in ("101", "102_0", "102_1"):
+        (sent.place / f"{number}.log").write_text(f"{number}\n")
+    states = iter(["RUNNING", "COMPLETED"])
+    monkeypatch.setattr(jobs, "jobs_of", lambda sent: [jobs.SlurmJob("102_", next(states), "None")])
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=lambda seconds: None))
+    assert list(jobs.follow(sent, to_end=True)) == ["102_1\n", "102_0\n"]
 
 
 @pytest.mark.parametrize("name", ["nothing", ".", "../slurm"])

@@ -236,11 +236,13 @@ def wait(submission: Submission, seconds: float) -> bool:
 
 
 def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
-    """Yield the log of the last job; with `to_end`, continue with all logs until no job is left."""
-    read: dict[Path, int] = {}
+    """Yield the newest log; with `to_end`, continue with all logs of its job and of later ones until no job is left."""
+    logs = _logs(submission)
+    newest = logs[-1:]
+    read = {log: log.stat().st_size for log in logs if _job_of(log) != _job_of(newest[0])}
     while True:
         over = not to_end or all(job.over for job in jobs_of(submission))
-        for log in _logs(submission, all_of_them=bool(read)):
+        for log in newest or _logs(submission):
             with log.open(errors="replace") as file:
                 file.seek(read.get(log, 0))
                 text = file.read()
@@ -249,16 +251,21 @@ def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
                 yield text
         if over:
             return
+        newest = []
         time.sleep(0.5)
 
 
-def _logs(submission: Submission, *, all_of_them: bool) -> list[Path]:
-    """Return the existing logs of all jobs and array tasks, oldest first, or only the newest one."""
+def _logs(submission: Submission) -> list[Path]:
+    """Return the existing logs of all jobs and array tasks, oldest first."""
     existing: list[Path] = []
     for number in _job_ids(submission):
         tasks = sorted(submission.place.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
         existing += [log for log in (submission.place / f"{number}.log", *tasks) if log.exists()]
-    return existing if all_of_them else existing[-1:]
+    return existing
+
+
+def _job_of(log: Path) -> str:
+    return log.stem.partition("_")[0]
 
 
 def most_tasks() -> int:

@@ -134,13 +134,13 @@ def run_task(folder: Path, number: int) -> int:
     budget = _Budget(folder, round_)
     for request in round_.groups[number]:
         log = TrialLog(folder, request["key"])
-        if log.has_ended:
-            continue
-        if budget.is_spent():
-            return _INTERRUPTED
-        requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
-        log.write({"began": {"host": socket.gethostname(), "time": time.time(), "requeued": requeued}})
-        try:
+        try:  # a signal may come between two trials
+            if log.has_ended:
+                continue
+            if budget.is_spent():
+                return _INTERRUPTED
+            requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+            log.write({"began": {"host": socket.gethostname(), "time": time.time(), "requeued": requeued}})
             budget.start_timer()
             _train(folder, request, round_, log, budget)
         except _TimeIsUp:
