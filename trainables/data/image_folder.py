@@ -50,6 +50,8 @@ class ImageFolder(StoredPictures):
         self.root = root
         self.size = size
         self.split_file = expanded(split_file) if split_file else None
+        if self.split_file and not self.split_file.exists() and (root / self.split_file.name).exists():
+            self.split_file = root / self.split_file.name  # it has moved with the pictures
 
     @property
     def folder(self) -> Path:
@@ -213,7 +215,8 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         is_json = path.suffix.lower() == ".json"
         parts = json.loads(text, object_pairs_hook=_parts) if is_json else _split_lines(text)
     except (OSError, ValueError) as error:
-        return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error))]
+        remedy = "Restore it, or put a copy into the folder of the pictures." if not path.exists() else ""
+        return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error), remedy)]
     if not isinstance(parts, dict):
         return {}, [Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)]
     problems = [

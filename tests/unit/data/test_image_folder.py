@@ -109,6 +109,15 @@ def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
     assert "readable" in str(build(split_file=str(tmp_path / "absent.json")).check()[0])
 
 
+def test_a_split_file_that_moved_with_the_pictures_is_found(build, root, tmp_path):
+    """`resume --data-root NEW` could not go on: the sweep has the old path of the split file."""
+    parts = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
+    gone = str(tmp_path / "before" / "split.json")
+    assert "Restore it, or put a copy into the folder of the pictures." in str(build(split_file=gone).check()[0])
+    (root / "split.json").write_text(json.dumps(parts))
+    assert build(split_file=gone).prepare().test_classes == (0, 3)
+
+
 def test_folders_of_folders_are_named(tmp_path):
     def found(groups):
         for name in [f"group{number}/{species}" for number in range(groups) for species in "ab"]:
