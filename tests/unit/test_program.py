@@ -213,8 +213,8 @@ class TestBadPrograms:
 
     def test_a_time_limit_ends_a_hang(self, tmp_path):
         began = time.monotonic()
-        end = Ran(tmp_path, "import time; print('here'); time.sleep(100)", timeout=0.5).end
-        assert end.reason == "timeout: it ran longer than 0.5 s"
+        end = Ran(tmp_path, "import time; print('here'); time.sleep(100)", timeout=2).end
+        assert end.reason == "timeout: it ran longer than 2 s"
         assert "here" in end.traceback
         assert time.monotonic() - began < 30
 
