@@ -1,0 +1,76 @@
+"""The command of a program: how it is read, what is refused before anything runs."""
+
+import json
+
+import pytest
+from helpers.programs import Ran
+
+from tune_dml.programs.command import Program, read_command
+
+
+class TestTheCommand:
+    @pytest.mark.parametrize(
+        ("command", "words"),
+        [
+            ("python t.py --lr {optim.lr} --seed {seed}", ["python", "t.py", "--lr", "0.001", "--seed", "3"]),
+            (
+                "bash -c 'python t.py ${args_no_hyphens} > o'",
+                ["bash", "-c", "python t.py optim.lr=0.001 on=True off=False seed=3 > o"],
+            ),
+            ("t --config=${args_json_file}", ["t", "--config=knobs.json"]),
+            ("t ${args}", ["t", "--optim.lr=0.001", "--on=True", "--off=False", "--seed=3"]),
+            ("t ${args_no_hyphens}", ["t", "optim.lr=0.001", "on=True", "off=False", "seed=3"]),
+            ("t ${args_no_boolean_flags}", ["t", "--optim.lr=0.001", "--on", "--seed=3"]),
+            ("t ${args_json_file}", ["t", "knobs.json"]),
+            ("t ${envvar:THERE}", ["t", "yes"]),
+            ("t '{\"a\": 1}'", ["t", '{"a": 1}']),
+        ],
+    )
+    def test_placeholders_and_macros(self, command, words, monkeypatch):
+        monkeypatch.setenv("THERE", "yes")
+        trained = Program(read_command(command), ".")
+        assert trained.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
+
+    def test_json_for_a_program(self):
+        (_, text) = Program(("t", "${args_json}"), ".").words({"lr": 0.1}, 3, "")
+        assert json.loads(text) == {"lr": 0.1, "seed": 3}
+
+    @pytest.mark.parametrize(
+        ("command", "missing"),
+        [("t", "lr, seed"), ("t {lr}", "seed"), ("t {seed}", "lr"), ("t {lr} {seed}", ""), ("sh -c 't ${args}'", "")],
+    )
+    def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
+        notes = Program(read_command(command), ".").notes(["lr"])
+        assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
+
+    @pytest.mark.parametrize(
+        ("command", "message"),
+        [
+            ("nosuchprogram {lr}", "must begin with an executable program, but got 'nosuchprogram'"),
+            ("python trian.py", "Did you mean 'train.py'?"),
+            ("python train.py {lrr}", "unknown parameter '{lrr}'. Did you mean 'lr'?"),
+            ("python train.py ${arg}", "unknown macro '${arg}'. Did you mean 'args'?"),
+            (
+                "python train.py ${args} | tee log",
+                "runs without a shell, but got '|'. Write it as bash -c COMMAND, with",
+            ),
+            ("OMP_NUM_THREADS=1 python train.py", "got 'OMP_NUM_THREADS=1'. Write env OMP_NUM_THREADS=1 PROGRAM."),
+            ("run.sh {lr}", "must begin with an executable program, but got 'run.sh'. Write ./run.sh."),
+            (
+                "./train.py {lr}",
+                "must begin with an executable program, but got './train.py'. Write python ./train.py.",
+            ),
+        ],
+    )
+    def test_what_is_wrong_is_said_before_anything_runs(self, command, message, tmp_path):
+        (tmp_path / "train.py").touch()
+        (tmp_path / "run.sh").touch(0o755)
+        problems = Program(read_command(command), str(tmp_path)).problems(["lr"], "--command")
+        assert message in "\n".join(map(str, problems))
+
+    def test_a_program_is_looked_for_where_it_runs(self, tmp_path):
+        """`./run.sh` is a path from the folder of the trial, not from that of the command line."""
+        (tmp_path / "run.sh").write_text("#!/bin/sh\necho '{\"val/accuracy\": 0.5}' > $TUNE_DML_RESULTS\n")
+        (tmp_path / "run.sh").chmod(0o755)
+        assert Program(("./run.sh", "{lr}"), str(tmp_path)).problems(["lr"], "--command") == []
+        assert Ran(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}
