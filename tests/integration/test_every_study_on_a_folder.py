@@ -75,7 +75,7 @@ def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root
 def test_k_follows_the_pairs_of_a_small_folders_batches(root):
     study = study_of(asked("dro_k", root))
     assert study.part.classes == 15
-    assert "of the 120 here" in study.notes[-1]
+    assert "for the 120 in these batches" in study.notes[-1]
     plan = make_plan(study)
     assert {cell.settings["batch.batch_size"] for cell in plan.cells} == {60}
     npair = make_plan(study_of(asked("npair_scale", root))).arm("NormalizedNPair")

@@ -246,8 +246,8 @@ def test_a_scaled_k_is_said_and_scaled_once():
     asked = Request("dro_k", "image_folder", seeds=1, settings={"data.root": "/pictures"}, arms=["mean of all pairs"])
     study = study_of(asked)
     assert study.notes[-1] == (
-        "K counts pairs: 160, 200, 240, 280 of 160 positive pairs in the paper's batches become "
-        "120, 150, 180, 210 of the 120 in these batches"
+        "K counts pairs: 160, 200, 240, 280, for 160 positive pairs in the paper's batches, become "
+        "120, 150, 180, 210 for the 120 in these batches"
     )
     grown = make_plan(study).extended(arms=["DRO-TopK_M"])
     assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [120, 150, 180, 210]

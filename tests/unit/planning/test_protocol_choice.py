@@ -208,7 +208,7 @@ def test_a_k_is_scaled_to_the_pairs_of_the_batches_unless_the_user_sets_it():
     study = study_of(Request(space, "digits"))
     assert study.space.fixed["loss.k"] == 20
     assert (
-        "K counts pairs: 40 of 36 positive pairs in the paper's batches become 20 of the 18 in these batches"
+        "K counts pairs: 40, for 36 positive pairs in the paper's batches, become 20 for the 18 in these batches"
         in study.notes
     )
     own = study_of(Request(space, "digits", settings={"loss.k": 8}))

@@ -34,8 +34,8 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     # with positive_pairs=pairs, a stored space is not scaled again
     before, scaled = _values(space), replace(with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
     note = (
-        f"K counts pairs: {_text(before)} of {printed} positive pairs in the paper's batches become "
-        f"{_text(_values(scaled))} of the {pairs} in these batches"
+        f"K counts pairs: {_text(before)}, for {printed} positive pairs in the paper's batches, become "
+        f"{_text(_values(scaled))} for the {pairs} in these batches"
     )
     return scaled, [note]
 
