@@ -237,6 +237,8 @@ def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
     baseline = next(cell for cell in plan.cells if cell.baseline).settings["batch.batch_size"]
     assert found.seconds == pytest.approx((3 * 8 + 3 * 16 + baseline) / 7)
     assert found.memory_bytes == 1000 * max(16, baseline)
+    proxies = plan_of(space=space_of(Knob("loss.proxies_per_class", Grid((1, 8))), fixed={"loss.name": "mpa"}))
+    assert probe.probe_plan(proxies, Resources(), None).shapes == 2  # the product with the proxies is the loss's cost
     assert found.checkpoint_bytes == 10 * max(16, baseline)
 
 

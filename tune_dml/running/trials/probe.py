@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _Shape = tuple[object, ...]
 
 _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
-"""Sections whose numbers are assumed not to change the cost of a step."""
+_COSTLY = "loss.proxies_per_class"
+"""Sections whose numbers are assumed not to change the cost of a step, and the one that does."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict
 
 
 def _shape_of(settings: Settings) -> _Shape:
-    """Return the settings that decide the cost: all but the numbers of loss, regularizer, optimizer and evaluation."""
+    """Return the settings that decide the cost: all but most numbers of loss, regularizer, optimizer and evaluation."""
     deciding = (
         (path, str(value))
         for path, value in sorted(settings.items())
-        if not (path.startswith(_WEIGHTLESS) and (value is None or is_number(value)))
+        if path == _COSTLY or not (path.startswith(_WEIGHTLESS) and (value is None or is_number(value)))
     )
     return tuple(deciding)
 
