@@ -187,6 +187,7 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
+    monkeypatch.chdir(tmp_path)  # this process reads MLflow's store, the sweep's own stays without a folder
     after = sweep.finish(undisturbed)
     assert (sweep.folder / "report" / "report.html").exists()
     found("the working directory is removed, storage and MLflow elsewhere", after)

@@ -1,5 +1,6 @@
 """Run a small sweep in a process, watch its ledger, inject faults and check the outcome."""
 
+import json
 import math
 import os
 import signal
@@ -134,7 +135,8 @@ def repeated_steps(folder, key, events):
 def outcome(folder, since):
     """Return the row of docs/reliability.md; `seconds` is the time from `since` to the next event."""
     results, events = results_of(folder), read_events(folder)
-    seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", folder.name)  # a doubled run is an error there
+    store = json.loads((folder / "mlflow.json").read_text())["uri"]
+    seen = StoredRuns(store, folder.name)  # a doubled run is an error there
     assert set(seen.by_key) == {trial.key for trial in results.trials}
     rows = {run.data.tags["tune_dml.trial_key"]: [step for step, _, _ in seen.history(run)] for run in seen.children}
     doubled = sum(len(steps) - len(set(steps)) for steps in rows.values())
