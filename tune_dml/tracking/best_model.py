@@ -1,6 +1,6 @@
 """Log the best configuration as an MLflow LoggedModel, if its trials stored their networks (`evaluation.keep=weights`).
 
-    mlflow.pytorch.load_model("models:/m-...")      # from pictures to embeddings; needs torch alone
+    mlflow.pytorch.load_model("models:/m-...")      # from pictures to embeddings; needs none of this package
 
 The model comes from the seed closest to the mean of all seeds, because the best seed would be optimistic.
 """

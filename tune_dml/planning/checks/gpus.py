@@ -1,4 +1,4 @@
-"""Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, without importing torch (a second) where the driver has files."""
+"""Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, from the driver's files: importing torch takes a second."""
 
 from __future__ import annotations
 
@@ -32,12 +32,8 @@ class _Gpu:
 def visible_gpus() -> int:
     """Return the number of usable GPUs. Like CUDA, count the named GPUs up to the first that does not exist."""
     names, gpus = _named(), _gpus()
-    if names is None and not gpus and _has_other_devices():
-        import torch
-
-        return torch.cuda.device_count()
     if names is None:
-        return len(gpus)
+        return _counted_by_torch() if not gpus and _has_other_devices() else len(gpus)
     if _absent(names, gpus):
         names = names[: names.index(_absent(names, gpus)[0])]
     return len(names)
@@ -74,6 +70,12 @@ def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
 def _has_other_devices() -> bool:
     """Whether the machine has GPUs that the driver's files do not list."""
     return any(True for kind in _KINDS for _ in _DEVICES.glob(kind))
+
+
+def _counted_by_torch() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _gpus() -> list[_Gpu]:

@@ -30,7 +30,6 @@ _OTHERS = (
 """W&B's distributions that sweep files do not support."""
 SEED = "seed"
 _NO_PARAMETER = "the seed is no parameter: it pairs the trials of all cells"
-_RESERVED = {SEED: _NO_PARAMETER, SETTING: "a parameter cannot have the name of the setting that holds the command"}
 _TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
 
 
@@ -165,8 +164,13 @@ def refused_options(request: Request) -> list[Problem]:
 
 def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
     """Return the names that no parameter of a program may have, because trials would not get its value."""
-    remedies = {SEED: f"Write {spelled('seeds', 3)} instead.", SETTING: "Rename it."}
-    return [Problem(place, _RESERVED[name], name, remedies[name]) for name in names if name in _RESERVED]
+    reserved = {
+        SEED: (_NO_PARAMETER, f"Write {spelled('seeds', 3)} instead."),
+        SETTING: ("a parameter cannot have the name of the setting that holds the command", "Rename it."),
+    }
+    return [
+        Problem(place, rule, name, remedy) for name in names if name in reserved for rule, remedy in [reserved[name]]
+    ]
 
 
 def metric_problems(metric: str, place: str) -> list[Problem]:

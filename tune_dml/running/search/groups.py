@@ -1,6 +1,6 @@
 """Hand out short trials in groups; one call of a process runs a group's trials one after the other.
 
-Each call costs Ray Tune and the driver some tenths of a second, whatever it runs. Groups change neither the order of
+Each call costs Ray Tune and the driver tenths of a second, however short its trials are. Groups change neither the order of
 the trials nor their results: each trial has its own seed, ledger lines and end. If a process is lost, the trials that
 had not begun come back, and each of them then runs alone. This module does not use Ray.
 """
