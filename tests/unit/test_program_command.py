@@ -43,6 +43,10 @@ class TestTheCommand:
         notes = Program(read_command(command), ".").notes(["lr"])
         assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
 
+    def test_a_note_names_parameters_of_one_environment_variable(self):
+        (note,) = Program(read_command("t {a.b} {a_b} {c} {seed}"), ".").notes(["a.b", "a_b", "c"])
+        assert note.startswith("a.b, a_b have one environment variable")
+
     @pytest.mark.parametrize(
         ("command", "message"),
         [

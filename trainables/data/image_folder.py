@@ -43,7 +43,9 @@ class ImageFolder(StoredPictures):
         root: Path,
         cache_dir: Path,
         size: Annotated[int, Field(ge=16, le=1024, description="height and width in pixels")] = 64,
-        split_file: Annotated[str | None, Field(description="which class trains, which tests; JSON or text")] = None,
+        split_file: Annotated[
+            str | None, Field(description="which class trains, which tests; JSON or text; may lie beside the classes")
+        ] = None,
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
         super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)

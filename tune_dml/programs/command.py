@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args
 _MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
 _OF_A_SHELL = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
+
+
+def variable_of(parameter: str) -> str:
+    """Return the environment variable in which a script finds a parameter's value."""
+    return f"TUNE_DML_KNOB_{parameter.replace('.', '_').replace('-', '_').upper()}"
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,16 @@ class Program:
         return [*words, f"{flag}={seed}"] if flag else words
 
     def notes(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return a note on parameters and seed if the command does not pass them. `names`: a trial's parameters."""
+        """Return notes on parameters and seed that the script may miss. `names`: a trial's parameters."""
         if any(macro["name"] in _LISTS for word in self.command for macro in _MACRO.finditer(word)):
             return ()
+        variables = Counter(map(variable_of, names))
+        shared = [name for name in names if variables[variable_of(name)] > 1]
         passed = {hole["name"] for word in self.command for hole in _PLACEHOLDER.finditer(word)}
         missing = [name for name in (*names, "seed") if name not in passed]
         text = "The command does not pass {}: the script must read them from $TUNE_DML_KNOBS or the environment."
-        return (text.format(", ".join(missing)),) if missing else ()
+        same = f"{', '.join(shared)} have one environment variable: the script must read them from $TUNE_DML_KNOBS."
+        return (*((text.format(", ".join(missing)),) if missing else ()), *((same,) if shared else ()))
 
     def problems(self, names: Sequence[str], place: str) -> list[Problem]:
         """Return why the command cannot run, such as unknown placeholders. `names`: a trial's parameters."""

@@ -226,9 +226,13 @@ def test_a_record_that_contains_the_magic_number_is_joined(tmp_path):
     data = fixtures.record(3.0, payload, 1, split_at=4)
     (tmp_path / "a.rec").write_bytes(data)
     (tmp_path / "a.idx").write_text("1\t0\n")
-    record = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx").read(1)
-    assert record.labels == (3.0,)
+    file = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")
+    record = file.read(1)
+    assert record.labels == (file.label(1),) == (3.0,)
     assert record.payload == payload
+    for read in (file.read, file.label):
+        with pytest.raises(DataError, match="the index must contain the key"):
+            read(2)
 
 
 def test_webface_reads_plain_folders_too(build_strictly, tmp_path):

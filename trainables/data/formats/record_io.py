@@ -54,7 +54,7 @@ class RecordFile:
 
     def label(self, key: int) -> float:
         """Return the first label of a record without reading its payload."""
-        start = self.offsets[key] + 8
+        start = self._offset(key) + 8
         flag, label, _, _ = HEADER.unpack(self._slice(start, HEADER.size, key))
         if flag == 0:
             return float(label)
@@ -75,10 +75,13 @@ class RecordFile:
         magic, word = struct.unpack("<II", self._bytes[start : start + 8].tobytes())
         return bool(magic == _MAGIC and start + 8 + (word & 0x1FFFFFFF) <= len(self._bytes))
 
-    def _joined(self, key: int) -> bytes:
+    def _offset(self, key: int) -> int:
         if key not in self.offsets:
             raise DataError(Problem(str(self.path), "the index must contain the key", key))
-        start, parts = self.offsets[key], []
+        return self.offsets[key]
+
+    def _joined(self, key: int) -> bytes:
+        start, parts = self._offset(key), []
         while True:
             magic, word = struct.unpack("<II", self._slice(start, 8, key))
             if magic != _MAGIC:

@@ -21,7 +21,7 @@ from trainables.errors import nearest
 from trainables.files import existing, patiently, write_whole
 from trainables.registries import source_digest
 from tune_dml.programs import client
-from tune_dml.programs.command import SETTING, Program
+from tune_dml.programs.command import SETTING, Program, variable_of
 from tune_dml.record.events import TrialEnd
 from tune_dml.record.origin.provenance import mask
 from tune_dml.running.trials.messages import Messages, TrialRequest
@@ -124,7 +124,7 @@ class ProgramTrial:
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": self.cpus,
             _ATTEMPT: uuid.uuid4().hex,
-            **{f"TUNE_DML_KNOB_{name.replace('.', '_').replace('-', '_').upper()}": v for name, v in values.items()},
+            **{variable_of(name): value for name, value in values.items()},
             **({} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
             **mlflow,
         }
