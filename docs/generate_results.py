@@ -99,7 +99,7 @@ STUDIES = tuple(
         ("dro_runs",),
         ("dro_imbalance", 5, _HALF),
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
-        ("mpa_proxies", 10, (), "glyphs", 5),
+        ("mpa_proxies", 25, (), "glyphs", 10),
         ("mpa_family",),
         ("mpa_gamma",),
         ("mpa_tau",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.papers import BIRDS_CARS, DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
-from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_DRO_LARGE
+from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG
 from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
@@ -72,7 +72,7 @@ SPACE = _space(
     "dro_variants",
     "DRO: five variants, with the means of all pairs",
     (160, 200, 240, 280),
-    (GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
+    (GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196),
     tuple(DRO.table("1").methods_on(dataset) for dataset in BIRDS_CARS),
     positive_pairs=160,
 )
