@@ -7,7 +7,7 @@ decay (docs/specification.md, section 9.6).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -53,6 +53,10 @@ class _Adaptive(OptimizerRecipe):
         return made
 
 
+_SHARED = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
+"""Settings of a parameter group that its kernel takes, beside the betas."""
+
+
 @cache
 def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
     """Return Adam or AdamW whose step calls torch's fused kernel at once where all parameters are on the CPU.
@@ -66,15 +70,8 @@ def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
     def step(self: Any) -> None:
         if any(parameter.device.type != "cpu" for group in self.param_groups for parameter in group["params"]):
             base.step(self)
-            return
-        for group in self.param_groups:
-            columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
-            self._init_group(group, *columns)
-            if columns[0]:
-                torch._foreach_add_(columns[-1], 1)
-                beta1, beta2 = group["betas"]
-                shared = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
-                kernel(*columns, beta1=beta1, beta2=beta2, **shared)
+        else:
+            step_together([self])
 
     def zero_grad(self: Any) -> None:
         for group in self.param_groups:
@@ -82,7 +79,27 @@ def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
                 parameter.grad = None
 
     step.__dict__["hooked"] = True  # torch then adds no profiler's range
-    return type(kind.__name__, (base,), {"step": step, "zero_grad": zero_grad})
+    return type(kind.__name__, (base,), {"step": step, "zero_grad": zero_grad, "kernel": staticmethod(kernel)})
+
+
+@torch.no_grad()
+def step_together(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Step several optimizers on the CPU; Adam and AdamW with one call of their kernel for groups of equal settings."""
+    merged: dict[tuple[object, ...], tuple[list[Any], ...]] = {}
+    for optimizer in optimizers:
+        kernel = getattr(optimizer, "kernel", None)
+        if kernel is None:
+            optimizer.step()
+            continue
+        for group in optimizer.param_groups:
+            key = (kernel, *group["betas"], *(group[name] for name in _SHARED))
+            columns = merged.setdefault(key, ([], [], [], [], [], []))
+            optimizer._init_group(group, *columns)  # type: ignore[attr-defined]  # appends to each column
+    for (kernel, beta1, beta2, *shared), columns in merged.items():
+        if columns[0]:
+            torch._foreach_add_(columns[-1], 1)
+            named = dict(zip(_SHARED, shared, strict=True))
+            kernel(*columns, beta1=beta1, beta2=beta2, **named)  # type: ignore[operator]
 
 
 class AdamW(_Adaptive):

@@ -18,8 +18,9 @@ import torch
 
 from trainables.config import TrialConfig
 from trainables.context import FolderContext
+from trainables.run import Run, update
 from trainables.tasks import build_learner
-from trainables.training import Run, checkpoint_state, prepare_process, start_or_resume, update
+from trainables.training import checkpoint_state, prepare_process, start_or_resume
 
 _STEPS = 8
 """Timed steps, after as many for warm-up."""

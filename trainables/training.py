@@ -1,10 +1,11 @@
 """The training loop, top-down. Runs bare, in a Tune actor or as a Ray Train worker; resumes bit-identically on CPU.
 
     train                   the whole trial
-      prepare_process       threads, seeds, determinism
-      start_or_resume       network, optimizer and the last checkpoint, if there is one
+      training              its steps: the caller takes each optimizer step
+        prepare_process     threads, seeds, determinism
+        start_or_resume     network, optimizer and the last checkpoint, if there is one
+        _evaluate           one evaluation, one row, one checkpoint
       update                one optimizer step on the global batch
-      _evaluate             one evaluation, one row, one checkpoint
       Outcome               the figures of the trial
 
 Every random choice is a function of (seed, step), so a resumed trial, a rerun and any number of workers see the same
@@ -16,30 +17,31 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainables import distributed, generators
+from trainables import generators
 from trainables.arithmetic import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
-from trainables.evidence.record import Evidence, Snapshot
+from trainables.evidence.record import Evidence
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
 from trainables.models.exported import exported
 from trainables.optimizers import build_optimizer
-from trainables.rates import RATES, RateSchedule
+from trainables.rates import RATES
+from trainables.run import Run, TrainingState, update
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
@@ -61,45 +63,8 @@ class Outcome:
     """Training time over all attempts, evaluation included."""
 
 
-@dataclass
-class TrainingState:
-    """Progress of a trial, as a checkpoint stores it beside weights and optimizer."""
-
-    step: int = 0
-    seconds: float = 0.0
-    rows: list[Row] = field(default_factory=list)
-    best: Row = field(default_factory=dict)
-    """Row of the evaluation selected so far."""
-    directions: Tensor | None = None
-    """Unit embeddings of the watched pictures at the last snapshot; see `evidence.directions`."""
-    snapshots: list[Snapshot] = field(default_factory=list)
-    cosines: list[float] = field(default_factory=list)
-    """Mean pairwise cosine of the watched pictures at the `_COLLAPSE_CHECKS` so far."""
-
-
-@dataclass
-class Run:
-    """State of a trial in memory."""
-
-    config: TrialConfig
-    context: TrialContext
-    learner: Learner[Any]
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    """Scales the loss for fp16; does nothing in other precisions."""
-    rate: RateSchedule
-    watch: FiniteWatch
-    backbone: list[nn.Parameter]
-    """Parameters that are frozen during the first `frozen_until` steps."""
-    frozen_until: int
-    state: TrainingState
-    frozen: bool | None = None
-    network: nn.Module = field(default_factory=nn.Module)
-    """The learner's network, wrapped for data parallelism if there are several workers."""
-    recent: list[Tensor] = field(default_factory=list)
-    """Losses since the last row."""
-    watched: tuple[int, Tensor] | None = None
-    """Last step at which the watched pictures were embedded, and their raw embeddings."""
+Training = Generator[Run, None, Outcome]
+"""A trial in progress. It yields its run for each step, which the caller takes, and returns its outcome."""
 
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
@@ -115,6 +80,18 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         DataError: the data are missing or unreadable.
         Diverged: the loss or the embeddings are not finite, or the embeddings collapsed.
     """
+    trial = training(config, context, cache_dir=cache_dir)
+    try:
+        while True:
+            run = next(trial)
+            run.recent.append(update(run))
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def training(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Training:
+    """Build or resume a trial, and yield its run whenever an optimizer step is due; see `train`."""
     prepare_process(config, context)
     learner = build_learner(config, context, cache_dir=cache_dir)
     run = start_or_resume(config, context, learner)
@@ -122,7 +99,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     checks = {math.ceil(share * total) for share in _COLLAPSE_CHECKS}
     clock = time.perf_counter()
     while state.step < (context.until or total):
-        run.recent.append(update(run))
+        yield run
         state.step += 1
         context.heartbeat()
         if state.step in checks:
@@ -191,58 +168,9 @@ def _restore(run: Run, saved: Checkpoint) -> None:
         run.context.report(row)
 
 
-def _set_backbone_trainable(run: Run, trainable: bool) -> None:
-    """Freeze or unfreeze the backbone, then wrap the network again: DDP registers the parameters that train."""
-    run.frozen = not trainable
-    for parameter in run.backbone:
-        parameter.requires_grad_(trainable)
-    network = distributed.data_parallel(run.learner.network)
-    run.network = torch.compile(network) if run.config.training.compile else network  # type: ignore[assignment]
-
-
-def update(run: Run) -> Tensor:
-    """Take one optimizer step and return the detached loss; raises Diverged before a non-finite loss trains."""
-    step = run.state.step
-    if run.frozen != (step < run.frozen_until):
-        _set_backbone_trainable(run, step >= run.frozen_until)
-    value = run.learner.objective(run.network, step)
-    if wrong := run.watch.see(value.detach(), step):
-        figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
-        message = f"the loss is {wrong[1]} at step {wrong[0]}{run.watch.cause(run.learner.modules)}"
-        raise Diverged(message, wrong[0], {"loss": wrong[1], **figures})
-    run.optimizer.zero_grad()
-    run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-    distributed.average_gradients(run.learner.loss.parameters())
-    _clip_gradients(run)
-    _set_learning_rate(run, step)
-    run.scaler.step(run.optimizer)
-    run.scaler.update()
-    return value.detach()
-
-
-def _clip_gradients(run: Run) -> None:
-    """Clip each entry of the gradient, then the norm over network and loss parameters together."""
-    optim = run.config.optim
-    if optim.clip_value is None and optim.clip_norm is None:
-        return
-    run.scaler.unscale_(run.optimizer)
-    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
-    if optim.clip_value is not None:
-        nn.utils.clip_grad_value_(parameters, optim.clip_value)
-    if optim.clip_norm is not None:
-        nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
-
-
-def _set_learning_rate(run: Run, step: int) -> None:
-    per_epoch = run.learner.sampler.steps_per_epoch
-    factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
-    for group in run.optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-
-
 def _log_row(run: Run, since: float) -> None:
     row = training_figures(run)
-    run.state.seconds += time.perf_counter() - since
+    _add_time(run, since)
     _append_row(run, row)
     run.context.report(row)
 
@@ -277,9 +205,14 @@ def _evaluate(run: Run, since: float) -> None:
             run.context.seal(examined.figures)
             _store_artifacts(run, {"val": validated, "test": examined})
         state.best = dict(row)
-    state.seconds += time.perf_counter() - since
+    _add_time(run, since)
     _append_row(run, row)
     run.context.report(row, checkpoint_state(run))
+
+
+def _add_time(run: Run, since: float) -> None:
+    run.state.seconds += time.perf_counter() - since - run.waited
+    run.waited = 0.0
 
 
 def write_evidence(run: Run, evidence: Evidence | None) -> None:

@@ -13,7 +13,7 @@ import torch
 from trainables.config import TrialConfig
 from trainables.probe import one_step, started_run
 from trainables.resolve import Layer, resolve
-from trainables.training import Run
+from trainables.run import Run
 
 FIRST = 50
 """Steps after which learning rates are compared, if the time allows."""

@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
@@ -113,17 +113,17 @@ class GroupOutbox:
         self._sent = -math.inf
         self._begun: tuple[str, float] | None = None
 
-    def begin(self, key: str) -> None:
-        """Record that a later trial of the group begins; its first message reports it."""
-        self._begun = (key, time.monotonic())
+    def begin(self, key: str, at: float | None = None) -> None:
+        """Record that a later trial of the group begins, or began at a time; its first message reports it."""
+        self._begun = (key, time.monotonic() if at is None else at)
 
-    def post(self, key: str, message: Message) -> bool:
-        """Take a trial's message; return whether it was the group's last one."""
+    def post(self, key: str, message: Message, at: float | None = None) -> bool:
+        """Take a trial's message, of now or an earlier time; return whether it was the group's last one."""
         now = time.monotonic()
         mine: Message = {**message, "key": key}
         if self._begun is not None and self._begun[0] == key:
             mine["begun"], self._begun = self._begun[1], None
-        self._waiting.append((now, mine))
+        self._waiting.append((now if at is None else at, mine))
         over = "ended" in message and (key == self._last or "spent" in message)
         is_sign = "rows" not in message and "ended" not in message
         if over or is_sign or ("ended" not in message and now - self._sent >= _PAUSE):
@@ -189,6 +189,40 @@ class _Unsent:
                 message.setdefault("rows", []).append(what)
         self._is_sign_due, self._sent = False, now
         return message
+
+    def rest(self, last: Message) -> Iterator[Message]:
+        """Yield each waiting note with the rows before it, then the other rows with `last`."""
+        while self.has_notes:
+            yield self.take(0.0)
+        message = self.take(0.0)
+        message.update(last)
+        if message:
+            yield message
+
+
+class Transcript:
+    """Keeps the messages of a trial that trains together with others, until all of them have ended."""
+
+    def __init__(self, at_work: Callable[[], None]):
+        """Take the function to call at each step."""
+        self.at_work = at_work
+        self._unsent = _Unsent(None)
+
+    def row(self, row: Row) -> None:
+        """Keep a row of metrics."""
+        self._unsent.say(row)
+
+    def note(self, text: str) -> None:
+        """Keep a note for people."""
+        self._unsent.say(text)
+
+    def resumed(self, step: int) -> None:
+        """Keep the step that the trial resumed at."""
+        self._unsent.resumed = step
+
+    def messages(self, end: TrialEnd) -> Iterator[Message]:
+        """Yield the trial's messages, the last with its end."""
+        return self._unsent.rest({"ended": end.to_json()})
 
 
 class Messages:
@@ -284,10 +318,5 @@ class Messages:
         self._thread.join()
 
     def _send_rest(self, last: Message) -> None:
-        """Send each waiting note with the rows before it, then the other rows with `last`."""
-        while self._unsent.has_notes:
-            self._send(self._unsent.take(0.0))
-        message = self._unsent.take(0.0)
-        message.update(last)
-        if message:
+        for message in self._unsent.rest(last):
             self._send(message)

@@ -11,10 +11,12 @@ a retry can help are raised to Ray.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +37,7 @@ from tune_dml.running.trials.messages import (
     GroupOutbox,
     Message,
     Messages,
+    Transcript,
     TrialFunction,
     TrialRequest,
     as_text,
@@ -43,11 +46,14 @@ from tune_dml.running.trials.messages import (
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
-    from trainables.config import Settings
-    from trainables.context import Row, TrialContext
+    from trainables.config import Settings, Value
+    from trainables.context import FolderContext, Row, TrialContext
+    from trainables.training import Outcome, Training
 
 _SILENCE = 5.0
 """Longest silence of a program's trial, in seconds: it learns from the answer to a message that Ray ends it."""
+_TOGETHER = 8
+"""Heads that train together: twice as many save little more, and a lost process costs all of them."""
 _TRACEBACK = 8000
 """Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
 
@@ -60,25 +66,32 @@ def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None)
     Raises:
         BaseException: An error that a retry may help. Any other error ends the trial as `failed`, with a reason.
     """
-    from trainables.context import is_cut_off
     from trainables.training import train
 
     try:
-        config = read_settings(settings)
-        outcome = train(config, context, cache_dir=cache_dir)
-    except Diverged as error:
-        if is_cut_off(context):
-            raise
-        return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
+        outcome = train(read_settings(settings), context, cache_dir=cache_dir)
     except BaseException as error:  # KeyboardInterrupt too: a method's would look like Ray's
-        sick = cuda_error(context.device)
-        failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
-        if failure.may_pass or _ends_by_scheduler(error) or is_cut_off(context):
-            raise
-        if sick is not None:
-            keep_allocated(error)
-        trace = shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)
-        return TrialEnd("failed", failure.reason, kind=failure.kind, traceback=trace)
+        return _end_by(error, context)
+    return _end_with(outcome)
+
+
+def _end_by(error: BaseException, context: TrialContext) -> TrialEnd:
+    """Return the end of a trial by an error; raise the error if a retry may help."""
+    from trainables.context import is_cut_off
+
+    if isinstance(error, Diverged) and not is_cut_off(context):
+        return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
+    sick = cuda_error(context.device)
+    failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
+    if failure.may_pass or _ends_by_scheduler(error) or is_cut_off(context):
+        raise error
+    if sick is not None:
+        keep_allocated(error)
+    trace = shortened(mask("".join(traceback.format_exception(error, limit=-6))), _TRACEBACK)
+    return TrialEnd("failed", failure.reason, kind=failure.kind, traceback=trace)
+
+
+def _end_with(outcome: Outcome) -> TrialEnd:
     status: EndStatus = "finished" if outcome.metrics else "paused"
     return TrialEnd(status, metrics=outcome.metrics, step=outcome.step, seconds=outcome.seconds)
 
@@ -137,39 +150,56 @@ def _run_here(
     world_size: int = 1,
 ) -> None:
     """Train a trial in this process; rank 0 posts its rows and its end, every rank its failure."""
-    from trainables.context import FolderContext
-
-    settings = json.loads(config["settings"])
+    settings = _settings_of(config, runtime)
     code = foreign_code(settings)  # digests of the imported source; the file may change meanwhile
-    if runtime.resources.micro_batch is not None:
-        settings["training.micro_batch"] = runtime.resources.micro_batch
-    storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
     # A method may change the working directory.
     with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:
-        if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
-            folder = storage.parent
-            patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
-        context = FolderContext(
-            storage,
-            device,
-            rank=rank,
-            world_size=world_size,
-            threads=runtime.resources.cpus_per_worker,
-            sink=_sink(messages, missing_device(runtime.resources, device)) if rank == 0 else lambda row: None,
-            say=messages.note,
-            on_resume=messages.resumed,
-            until=config["until"],
-            digests=runtime.digests.get(of_data(settings), {}),
-            at_work=messages.at_work,
-            defers_test=runtime.defers_test,
-        )
+        context = _context_of(config, settings, runtime, messages, (rank, world_size))
         ended = run_trial(settings, context, runtime.cache_dir)
         if rank == 0 or ended.status == "failed":
-            is_sick = ended.status == "failed" and cuda_error(device) is not None
+            is_sick = ended.status == "failed" and cuda_error(context.device) is not None
             messages.ended(replace(ended, code=code), spent=is_sick or bool(foreign_packages(settings)))
 
 
-def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
+def _settings_of(config: TrialRequest, runtime: TrialRuntime) -> dict[str, Value]:
+    settings: dict[str, Value] = json.loads(config["settings"])
+    if runtime.resources.micro_batch is not None:
+        settings["training.micro_batch"] = runtime.resources.micro_batch
+    return settings
+
+
+def _context_of(
+    config: TrialRequest,
+    settings: Settings,
+    runtime: TrialRuntime,
+    messages: Messages | Transcript,
+    rank_of: tuple[int, int] = (0, 1),
+) -> FolderContext:
+    """Return the context of a trial, once its storage is there. `rank_of`: rank and number of workers."""
+    from trainables.context import FolderContext
+
+    storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
+    if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
+        folder = storage.parent
+        patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
+    rank, world_size = rank_of
+    return FolderContext(
+        storage,
+        device,
+        rank=rank,
+        world_size=world_size,
+        threads=runtime.resources.cpus_per_worker,
+        sink=_sink(messages, missing_device(runtime.resources, device)) if rank == 0 else lambda row: None,
+        say=messages.note,
+        on_resume=messages.resumed,
+        until=config["until"],
+        digests=runtime.digests.get(of_data(settings), {}),
+        at_work=messages.at_work,
+        defers_test=runtime.defers_test,
+    )
+
+
+def _sink(messages: Messages | Transcript, note: str) -> Callable[[Row], None]:
     """Return the function that sends rows. It sends a note with the first row: earlier it would count as a sign of life."""
     notes = [note] if note else []
 
@@ -202,16 +232,74 @@ def run_request(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Mes
 
 
 def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
-    """Train several trials one after the other, until one of them leaves the process unfit for others."""
+    """Train several trials, until one of them leaves the process unfit for others."""
     outbox = GroupOutbox(post, requests[-1]["key"])
     over: list[bool] = []
-    for number, request in enumerate(requests):
-        if number:
-            outbox.begin(request["key"])
-        key = request["key"]
-        _run_here(request, runtime, lambda message, key=key: over.append(outbox.post(key, message)))  # type: ignore[misc]
+    for part in _parts(requests, runtime):
+        first = part[0]
+        if first is not requests[0]:
+            outbox.begin(first["key"])
+        if len(part) > 1:
+            _run_together(part, runtime, outbox)
+            continue
+        key = first["key"]
+        _run_here(first, runtime, lambda message, key=key: over.append(outbox.post(key, message)))  # type: ignore[misc]
         if over[-1]:
             return
+
+
+def _parts(requests: Sequence[TrialRequest], runtime: TrialRuntime) -> Iterator[Sequence[TrialRequest]]:
+    """Yield the trials that train together: heads on stored features on the CPU; any other trial trains alone."""
+    on_cpu = device_of(runtime.resources).type == "cpu"
+    for heads, part in itertools.groupby(requests, key=lambda request: on_cpu and _trains_a_head(request)):
+        trials = list(part)
+        size = _TOGETHER if heads else 1
+        yield from (trials[start : start + size] for start in range(0, len(trials), size))
+
+
+def _trains_a_head(request: TrialRequest) -> bool:
+    return str(json.loads(request["settings"]).get("data.name")) == "features"
+
+
+def _run_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, outbox: GroupOutbox) -> None:
+    """Train heads step by step together; post the rows and the end of each when all have ended.
+
+    To the driver they come one after the other, each with an equal share of the time, so that times add up.
+    """
+    from trainables.together import train_together
+
+    begun, first = time.monotonic(), requests[0]["key"]
+
+    def sign(message: Message) -> None:
+        outbox.post(first, message)
+
+    trainings, contexts, transcripts = [], [], []
+    with contextlib.chdir(os.getcwd()), Messages(sign, runtime.stall_limit) as signs:
+        for request in requests:
+            settings, transcript = _settings_of(request, runtime), Transcript(signs.at_work)
+            context = _context_of(request, settings, runtime, transcript)
+            trainings.append(_training(settings, context, runtime.cache_dir))
+            contexts.append(context)
+            transcripts.append(transcript)
+        results = train_together(trainings)
+        ends = [
+            _end_by(result, context) if isinstance(result, Exception) else _end_with(result)
+            for result, context in zip(results, contexts, strict=True)
+        ]
+    share = (time.monotonic() - begun) / len(requests)
+    for number, (request, transcript, end) in enumerate(zip(requests, transcripts, ends, strict=True)):
+        key = request["key"]
+        if number:
+            outbox.begin(key, begun + number * share)
+        for message in transcript.messages(end):
+            outbox.post(key, message, begun + (number + 1) * share)
+
+
+def _training(settings: Settings, context: TrialContext, cache_dir: Path | None) -> Training:
+    """Train as `training.training`; wrong settings are an error of the first step."""
+    from trainables.training import training
+
+    return (yield from training(read_settings(settings), context, cache_dir=cache_dir))
 
 
 def _train_engine(runtime: TrialRuntime) -> TrialFunction:

@@ -1,0 +1,124 @@
+"""State of a trial in memory, and one optimizer step on the global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainables import distributed
+from trainables.config import TrialConfig
+from trainables.context import Row, TrialContext
+from trainables.errors import Diverged
+from trainables.evidence.record import Snapshot
+from trainables.finite import FiniteWatch
+from trainables.rates import RateSchedule
+from trainables.tasks import Learner
+
+
+@dataclass
+class TrainingState:
+    """Progress of a trial, as a checkpoint stores it beside weights and optimizer."""
+
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[Row] = field(default_factory=list)
+    best: Row = field(default_factory=dict)
+    """Row of the evaluation selected so far."""
+    directions: Tensor | None = None
+    """Unit embeddings of the watched pictures at the last snapshot; see `evidence.directions`."""
+    snapshots: list[Snapshot] = field(default_factory=list)
+    cosines: list[float] = field(default_factory=list)
+    """Mean pairwise cosine of the watched pictures at the `_COLLAPSE_CHECKS` so far."""
+
+
+@dataclass
+class Run:
+    """State of a trial in memory."""
+
+    config: TrialConfig
+    context: TrialContext
+    learner: Learner[Any]
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    """Scales the loss for fp16; does nothing in other precisions."""
+    rate: RateSchedule
+    watch: FiniteWatch
+    backbone: list[nn.Parameter]
+    """Parameters that are frozen during the first `frozen_until` steps."""
+    frozen_until: int
+    state: TrainingState
+    frozen: bool | None = None
+    network: nn.Module = field(default_factory=nn.Module)
+    """The learner's network, wrapped for data parallelism if there are several workers."""
+    recent: list[Tensor] = field(default_factory=list)
+    """Losses since the last row."""
+    watched: tuple[int, Tensor] | None = None
+    """Last step at which the watched pictures were embedded, and their raw embeddings."""
+    waited: float = 0.0
+    """Seconds since the last row that went to other trials of this process; see `trainables.together`."""
+
+
+def _set_backbone_trainable(run: Run, trainable: bool) -> None:
+    """Freeze or unfreeze the backbone, then wrap the network again: DDP registers the parameters that train."""
+    run.frozen = not trainable
+    for parameter in run.backbone:
+        parameter.requires_grad_(trainable)
+    network = distributed.data_parallel(run.learner.network)
+    run.network = torch.compile(network) if run.config.training.compile else network  # type: ignore[assignment]
+
+
+def update(run: Run) -> Tensor:
+    """Take one optimizer step and return the detached loss; raises Diverged before a non-finite loss trains."""
+    value = objective(run)
+    set_gradients([run], [value])
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    return value.detach()
+
+
+def objective(run: Run) -> Tensor:
+    """Return the objective of the next step; raises Diverged if it is not finite."""
+    step = run.state.step
+    if run.frozen != (step < run.frozen_until):
+        _set_backbone_trainable(run, step >= run.frozen_until)
+    value = run.learner.objective(run.network, step)
+    if wrong := run.watch.see(value.detach(), step):
+        figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
+        message = f"the loss is {wrong[1]} at step {wrong[0]}{run.watch.cause(run.learner.modules)}"
+        raise Diverged(message, wrong[0], {"loss": wrong[1], **figures})
+    return value
+
+
+def set_gradients(runs: Sequence[Run], values: Sequence[Tensor]) -> None:
+    """Set the clipped gradients and the learning rate of a step, from each run's objective."""
+    for run in runs:
+        run.optimizer.zero_grad()
+    torch.autograd.backward([run.scaler.scale(value) for run, value in zip(runs, values, strict=True)])
+    for run in runs:
+        distributed.average_gradients(run.learner.loss.parameters())
+        _clip_gradients(run)
+        _set_learning_rate(run, run.state.step)
+
+
+def _clip_gradients(run: Run) -> None:
+    """Clip each entry of the gradient, then the norm over network and loss parameters together."""
+    optim = run.config.optim
+    if optim.clip_value is None and optim.clip_norm is None:
+        return
+    run.scaler.unscale_(run.optimizer)
+    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
+    if optim.clip_value is not None:
+        nn.utils.clip_grad_value_(parameters, optim.clip_value)
+    if optim.clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
+
+
+def _set_learning_rate(run: Run, step: int) -> None:
+    per_epoch = run.learner.sampler.steps_per_epoch
+    factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
+    for group in run.optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
