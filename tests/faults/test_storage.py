@@ -272,8 +272,8 @@ def test_a_clock_that_jumps_back_a_day(tmp_path, undisturbed, found, cache_dir):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps({**row, "time": row["time"] + 86_400}) + "\n" for row in rows))
     with sqlite3.connect("mlflow.db") as database:  # MLflow knows a row by its time, among others
-        for table_of_rows in ("metrics", "latest_metrics"):
-            database.execute(f"UPDATE {table_of_rows} SET timestamp = timestamp + 86400000")
+        for rows in ("metrics", "latest_metrics"):
+            database.execute(f"UPDATE {rows} SET timestamp = timestamp + 86400000")  # noqa: S608 - names of ours
     since = time.time()
     again = begin(tmp_path, cache_dir, "resume")
     assert again.end() == 0, again.read_output()

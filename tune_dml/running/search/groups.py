@@ -1,4 +1,4 @@
-"""Hand out short trials in groups; one call of a process runs a group's trials one after the other.
+"""Hand out short trials in groups; one call of a process runs a group's trials.
 
 Each call costs Ray Tune and the driver tenths of a second, however short its trials are. Groups change neither the order of
 the trials nor their results: each trial has its own seed, ledger lines and end. If a process is lost, the trials that
