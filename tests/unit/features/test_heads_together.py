@@ -156,6 +156,7 @@ def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path,
     moments = [ends["t0"][0], *(moment for key in list(ends)[1:] for moment in (starts[key], ends[key][0]))]
     assert moments == pytest.approx(sorted(moments), abs=0.01)
     assert sent[-1][1]["over"]
+    assert any("over" not in message and len(messages_of(message)) > 8 for _, message in sent), "the first eight wait"
     (tmp_path / "alone").mkdir()
     for each in (requests[0], requests[3], requests[9]):
         said = []

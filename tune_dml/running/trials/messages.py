@@ -271,10 +271,14 @@ class Messages:
     def at_work(self) -> None:
         """Record a step; send an empty message if nothing was sent for long."""
         if self._unsent.is_silent(time.monotonic()):
-            with self._changed:
-                self._unsent.give_a_sign()
-                self._changed.notify()
+            self.sign()
         self._raise_error()
+
+    def sign(self) -> None:
+        """Send an empty message, which only shows that the trial lives."""
+        with self._changed:
+            self._unsent.give_a_sign()
+            self._changed.notify()
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
         """Send the closing report, from the trial's own thread: Ray may end the trial within it.

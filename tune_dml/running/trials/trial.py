@@ -275,6 +275,7 @@ def _run_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, outbo
 
     trainings, contexts, transcripts = [], [], []
     with contextlib.chdir(os.getcwd()), Messages(sign, runtime.stall_limit) as signs:
+        signs.sign()  # takes the ends of the heads before along
         for request in requests:
             settings, transcript = _settings_of(request, runtime), Transcript(signs.at_work)
             context = _context_of(request, settings, runtime, transcript)
