@@ -158,7 +158,7 @@ class Recorder(Callback):  # type: ignore[misc]
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
         self.ledger.write(TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
         steps = int(json.loads(request["settings"]).get("training.steps") or 0)
-        self.progress.started(key, request["label"], request["seed"], steps)
+        self.progress.started(key, request["label"], request["seed"], steps, ago=seconds_ago)
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, object], **info: Any
@@ -263,7 +263,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record a trial's end, now by default; its checkpoint is deleted."""
         self.ledger.write(TrialEnded(key=key, time=at, end=end))
         self.files.ended(key)
-        self.progress.ended(key, end.status, end.metrics, end.reason)
+        self.progress.ended(key, end.status, end.metrics, end.reason, ago=time.time() - at if at else 0.0)
 
     def _pause(self, key: str, seconds: float) -> None:
         """Record that a trial waits at a rung; it frees its actor."""

@@ -96,6 +96,18 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end():
     ]
 
 
+def test_trials_that_are_reported_later_have_their_own_times():
+    plan, console, clock = make_plan(), file_console(), Clock()
+    first = plan.trials()[0]
+    with Progress(unrun(plan), console, clock=clock) as progress:
+        progress.slots = 1
+        clock.now = 10.0
+        progress.started(first.key, first.cell.label, first.seed, ago=3.0)
+        progress.ended(first.key, "finished", {METRIC: 63.0}, "", ago=2.6)
+    assert "(0.4 s)" in text_of(console)
+    assert "[1/4, 1 s left]" in text_of(console)
+
+
 class Unheard(io.StringIO):
     """Standard output as of a pipe that nobody reads, or on a full disk."""
 

@@ -179,13 +179,13 @@ class Progress:
         if self._live is None:
             self._print(text)
 
-    def started(self, key: str, label: str, seed: int, steps: int = 0) -> None:
-        """Show that a trial starts, or restarts after a lost process."""
+    def started(self, key: str, label: str, seed: int, steps: int = 0, *, ago: float = 0.0) -> None:
+        """Show that a trial starts or started `ago` seconds ago, or restarts after a lost process."""
         with self._lock:
             again = key in self._counts.running
             self._waits_for = ""
             self._counts.ended.pop(key, None)
-            self._counts.running[key] = _Running(label, seed, self._clock(), steps)
+            self._counts.running[key] = _Running(label, seed, self._clock() - ago, steps)
         if not again:
             self._say("started", f"{label}, seed {seed}")
 
@@ -202,12 +202,12 @@ class Progress:
             if (trial := self._counts.running.pop(key, None)) is not None:
                 self._counts.paused[key] = trial
 
-    def ended(self, key: str, status: str, metrics: Mapping[str, object], reason: str) -> None:
-        """Show a trial's end; failures are printed on a terminal too."""
+    def ended(self, key: str, status: str, metrics: Mapping[str, object], reason: str, *, ago: float = 0.0) -> None:
+        """Show a trial's end, `ago` seconds ago; failures are printed on a terminal too."""
         with self._lock:
             trial = self._counts.running.pop(key, None)
             self._counts.ended[key] = status
-            seconds = None if trial is None else self._clock() - trial.since
+            seconds = None if trial is None else self._clock() - ago - trial.since
             trial = trial or self._counts.paused.pop(key, None)
             if seconds is not None and status == "finished":  # failed trials would bias the estimate
                 self._counts.seconds += seconds
@@ -218,7 +218,7 @@ class Progress:
             f"{trial.label}, seed {trial.seed}" if trial else key,
             "" if value is None else f": {self.plan.metric} {value_text(value)}",
             f": {reason}" if reason else "",
-            "" if seconds is None else f" ({duration(seconds)})",
+            "" if seconds is None else f" ({duration(seconds) if seconds >= 1 else f'{seconds:.1f} s'})",
         )
 
     def note(self, text: str) -> None:
