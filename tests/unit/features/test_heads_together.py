@@ -14,7 +14,7 @@ from trainables.together import train_together
 from trainables.training import Outcome, train, training
 from tune_dml.planning.request import Resources
 from tune_dml.running.trials.messages import messages_of
-from tune_dml.running.trials.trial import TrialRuntime, _run_group, _run_here
+from tune_dml.running.trials.trial import TrialRuntime, _parts, _run_group, _run_here
 
 HEAD = {
     "data.name": "features",
@@ -139,6 +139,17 @@ def request(root, number, **more):
     settings = {**config(root, seed=number, **more).settings(), "seed": number}
 
     return {"key": f"t{number}", "label": "", "seed": number, "settings": json.dumps(settings), "until": None}
+
+
+def test_others_than_heads_of_our_methods_train_alone(root, tmp_path, monkeypatch):
+    """A third party's method may change its process for the trials that follow."""
+    runtime = TrialRuntime(tmp_path, tmp_path, Resources(workers=1))
+    heads = [request(root, number) for number in range(10)]
+    pictures = request(root, 10) | {"settings": json.dumps({"data.name": "glyphs"})}
+    sizes = [len(part) for part in _parts([*heads, pictures, *heads[:2]], runtime)]
+    assert sizes == [8, 2, 1, 2]
+    monkeypatch.setattr("tune_dml.running.trials.trial.foreign_packages", lambda settings: {"theirs"})
+    assert [len(part) for part in _parts(heads, runtime)] == [1] * 10
 
 
 def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path, monkeypatch):

@@ -249,7 +249,7 @@ def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Ca
 
 
 def _parts(requests: Sequence[TrialRequest], runtime: TrialRuntime) -> Iterator[Sequence[TrialRequest]]:
-    """Yield the trials that train together: heads on stored features on the CPU; any other trial trains alone."""
+    """Yield the trials that train together: heads on stored features, on the CPU, with methods of this project alone."""
     on_cpu = device_of(runtime.resources).type == "cpu"
     for heads, part in itertools.groupby(requests, key=lambda request: on_cpu and _trains_a_head(request)):
         trials = list(part)
@@ -258,7 +258,8 @@ def _parts(requests: Sequence[TrialRequest], runtime: TrialRuntime) -> Iterator[
 
 
 def _trains_a_head(request: TrialRequest) -> bool:
-    return str(json.loads(request["settings"]).get("data.name")) == "features"
+    settings = json.loads(request["settings"])
+    return settings.get("data.name") == "features" and not foreign_packages(settings)
 
 
 def _run_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, outbox: GroupOutbox) -> None:
