@@ -147,13 +147,13 @@ def test_others_than_heads_of_our_methods_train_alone(root, tmp_path, monkeypatc
     heads = [request(root, number) for number in range(10)]
     pictures = request(root, 10) | {"settings": json.dumps({"data.name": "glyphs"})}
     sizes = [len(part) for part in _parts([*heads, pictures, *heads[:2]], runtime)]
-    assert sizes == [8, 2, 1, 2]
+    assert sizes == [5, 5, 1, 2]
     monkeypatch.setattr("tune_dml.running.trials.trial.foreign_packages", lambda settings: {"theirs"})
     assert [len(part) for part in _parts(heads, runtime)] == [1] * 10
 
 
 def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path, monkeypatch):
-    """Eight train together, then the others; times add up, and each has the messages that it has alone."""
+    """Five train together, then the others; times add up, and each has the messages that it has alone."""
     requests = [request(root, number, **({"optim.lr": 1e30} if number == 3 else {})) for number in range(10)]
     runtime = TrialRuntime(tmp_path, tmp_path / "trials", Resources(workers=1), stall_limit=60.0)
     (tmp_path / "trials").mkdir()
@@ -167,7 +167,7 @@ def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path,
     moments = [ends["t0"][0], *(moment for key in list(ends)[1:] for moment in (starts[key], ends[key][0]))]
     assert moments == pytest.approx(sorted(moments), abs=0.01)
     assert sent[-1][1]["over"]
-    assert any("over" not in message and len(messages_of(message)) > 8 for _, message in sent), "the first eight wait"
+    assert any("over" not in message and len(messages_of(message)) > 5 for _, message in sent), "the first five wait"
     (tmp_path / "alone").mkdir()
     for each in (requests[0], requests[3], requests[9]):
         said = []

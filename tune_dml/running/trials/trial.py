@@ -253,7 +253,7 @@ def _parts(requests: Sequence[TrialRequest], runtime: TrialRuntime) -> Iterator[
     on_cpu = device_of(runtime.resources).type == "cpu"
     for heads, part in itertools.groupby(requests, key=lambda request: on_cpu and _trains_a_head(request)):
         trials = list(part)
-        size = _TOGETHER if heads else 1
+        size = -(-len(trials) // -(-len(trials) // _TOGETHER)) if heads else 1  # parts of nearly equal size
         yield from (trials[start : start + size] for start in range(0, len(trials), size))
 
 
