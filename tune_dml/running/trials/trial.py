@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _SILENCE = 5.0
 """Longest silence of a program's trial, in seconds: it learns from the answer to a message that Ray ends it."""
-_TOGETHER = 8
+_HEADS_AT_ONCE = 8
 """Heads that train together: twice as many save little more, and a lost process costs all of them."""
 _TRACEBACK = 8000
 """Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
@@ -253,7 +253,7 @@ def _parts(requests: Sequence[TrialRequest], runtime: TrialRuntime) -> Iterator[
     on_cpu = device_of(runtime.resources).type == "cpu"
     for heads, part in itertools.groupby(requests, key=lambda request: on_cpu and _trains_a_head(request)):
         trials = list(part)
-        size = -(-len(trials) // -(-len(trials) // _TOGETHER)) if heads else 1  # parts of nearly equal size
+        size = -(-len(trials) // -(-len(trials) // _HEADS_AT_ONCE)) if heads else 1  # parts of nearly equal size
         yield from (trials[start : start + size] for start in range(0, len(trials), size))
 
 
