@@ -67,7 +67,8 @@ def test_three_drained_nodes_do_not_change_a_trial(tmp_path, cache_dir):
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
         cluster.add_worker(cpus=2, has_project=True)
         cluster.wait_for(2)
-        words = ["sweep", "toy.yaml", "--workers", 2, "--address", cluster.address, "--cache-dir", cache_dir]
+        words = ["sweep", "toy.yaml", "--workers", 2, "--max-concurrent", 1]  # the other trial must not end first
+        words += ["--address", cluster.address, "--cache-dir", cache_dir]
         sweep = Running(words, tmp_path / "sweeps" / "toy", {**cluster.environment, "PYTHONPATH": str(PROJECT)})
         since = 0.0
 
