@@ -22,7 +22,6 @@ _PER_TERM = 2.5
 """Log-likelihood that each coefficient of an explanation has to add."""
 _OWN_DRAWS = 4.5
 """Log-likelihood that a random effect of a setting has to add; twice that in an explanation that names the setting."""
-_MOST_ALONE = 3  # settings that add their effects, in the first stage
 _SMALL = 0.02  # least noise beside a setting's random effect, as a share of all variance within seeds
 
 
@@ -53,14 +52,14 @@ def explanations(settings: int, factors: int, most: int) -> Explanations:
     terms = np.eye(settings + len(pairs))
     found: list[tuple[tuple[int, ...], Matrix, int]] = [
         (some, terms[:, list(some)], 0)
-        for size in range(min(most, settings) + 1)
+        for size in range(most + 1)
         for some in itertools.combinations(range(settings), size)
     ]
     for number, pair in enumerate(pairs):
         both, product = terms[:, list(pair)].sum(axis=1), terms[:, settings + number]
         found += [(pair, (both + sign * product)[:, None], sign) for sign in (1, -1)]
     members = np.array([[setting in some for setting in range(settings)] for some, _, _ in found])
-    price = np.array([_PER_TERM * one.shape[1] + log(max(comb(factors, len(some)), 1)) for some, one, _ in found])
+    price = np.array([_PER_TERM * one.shape[1] + log(comb(factors, len(some))) for some, one, _ in found])
     return Explanations(members, tuple(one for _, one, _ in found), price, np.array([sign for *_, sign in found]))
 
 

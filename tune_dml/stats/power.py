@@ -64,8 +64,6 @@ def detectable_difference(
     """
     if seeds < 2 or cells < 2:
         return math.inf
-    if sd == 0:
-        return 0.0
     bound, df = _critical(seeds, cells, alpha, comparisons)
 
     def shortfall(centre: float) -> float:

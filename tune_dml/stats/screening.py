@@ -36,11 +36,7 @@ _SECOND = 12  # runs of the second stage
 USUAL_SUSPECTS, _MOST_SUSPECTS = 3, 5
 _SIMULATIONS = 1500
 _EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run without the seed effect
-_OWN_DRAWS = (
-    0.0,
-    0.5,
-    1.0,
-)  # share of a run's noise from a setting without effect that changes the random draws
+_OWN_DRAWS = (0.0, 0.5, 1.0)  # share of a run's noise from a setting without effect that changes the random draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,17 +69,17 @@ class ScreeningVerdict:
     """The verdicts of a screening on each factor."""
 
     effects: tuple[FactorEffect, ...]
-    one_of: tuple[int, ...] = ()
+    one_of: tuple[int, ...]
     """Two factors of which at least one has an effect, if the runs cannot tell which."""
-    together: FactorEffect | None = None
+    together: FactorEffect | None
     """The joint effect of the pair, if two named factors interact."""
-    pair: tuple[int, int] | None = None
+    pair: tuple[int, int] | None
     """The named factors that interact."""
-    reference: float = float("nan")
+    reference: float
     """The result with the protocol's values of all factors, over all seeds."""
-    noise: float = float("nan")
+    noise: float
     """Standard deviation of one run without the seed effect."""
-    freedom: int = 0
+    freedom: int
     """Degrees of freedom of the noise."""
 
     @property
@@ -259,13 +255,12 @@ def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None =
 
 
 def _p_value(small: Matrix, large: Matrix, outcome: Matrix) -> float:
-    """Return the p-value of the F test of two nested models."""
+    """Return the p-value of the F test of two models, of which the large one has one column more."""
     less, more = _Fit.of(small, outcome), _Fit.of(large, outcome)
     if more.freedom < 1 or less.freedom == more.freedom:
         return 1.0
     gain = less.noise**2 * less.freedom - more.noise**2 * more.freedom
-    ratio = gain / (less.freedom - more.freedom) / max(more.noise**2, 1e-300)
-    return float(stats.f.sf(ratio, less.freedom - more.freedom, more.freedom))
+    return float(stats.f.sf(gain / max(more.noise**2, 1e-300), 1, more.freedom))
 
 
 @dataclass(frozen=True, eq=False)

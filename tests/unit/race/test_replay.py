@@ -1,6 +1,6 @@
 """A race judged again from its table, look by look, with cells that diverged or failed."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -45,6 +45,16 @@ def test_it_is_each_look_after_the_one_before():
     assert not found.failed.any()
     for name in ("low", "high", "leader", "worse", "tied", "matters"):
         np.testing.assert_array_equal(getattr(found, name), getattr(race, name))
+
+
+@pytest.mark.parametrize(("lead", "leader"), [(0.09, 0), (0.11, 1)])
+def test_a_leader_is_overtaken_by_a_tenth_of_the_margin(lead, leader):
+    values = table(0.0, 0.0, seeds=3)
+    values += np.array([[60.0], [60.0 + 2 * lead]]) - values.mean(1, keepdims=True)
+    first = standing(values, 2.0, 1e-6)
+    assert first.leader == 1
+    before = replace(first, leader=np.asarray(0), tied=first.tied[::-1])
+    assert standing(values, 2.0, 1e-6, before).leader == leader
 
 
 EVERY = np.ones(4, dtype=bool)

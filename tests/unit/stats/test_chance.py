@@ -18,6 +18,7 @@ from tune_dml.stats.distributions import (
     student_isf,
 )
 from tune_dml.stats.intervals.components import _spread_of, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.simultaneous import _quantile_of
 from tune_dml.stats.verdicts import chance
 from tune_dml.stats.verdicts.chance import p_best
 from tune_dml.stats.verdicts.ranks import agree_in_rank
@@ -213,3 +214,10 @@ def test_a_root_lies_where_the_sign_changes():
     assert root(lambda x: x, 0.0, 1.0) == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="must differ"):
         root(lambda x: x + 1, 0.0, 2.0)
+
+
+def test_quantiles_of_very_many_degrees_of_freedom_are_interpolated_and_hardly_too_wide():
+    df = np.random.default_rng(0).uniform(0.5, 500, (60, 50))
+    found = _quantile_of(0.01, df) / student_isf(0.01, np.maximum(df, 1))
+    assert found.min() > 1 - 1e-9
+    assert found.max() < 1.0005

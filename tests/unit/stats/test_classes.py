@@ -120,3 +120,8 @@ def test_classes_that_differ_by_seed_are_allowed():
         half = half_widths(tuple(float(part[0]) for part in parts), float(_equal_classes(queries)), 4)(0.05)
         wrong.append(abs(float(estimate[0])) > half)
     assert np.mean(wrong) <= 0.08
+
+
+def test_two_cells_that_answer_alike_have_p_values_of_one():
+    found = reach_of(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
+    assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)

@@ -74,6 +74,7 @@ def test_a_lost_seed_of_an_average_is_made_up_for() -> None:
     cells = points({("x", 1, ()): [1, 2], ("x", 2, ()): [3], ("y", 1, ()): [5, 6], ("y", 2, ()): [7, 8]})
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert found.means["x"] == pytest.approx(2.5, abs=1e-6)
+    assert found.table.counts == (1, 2)
     assert np.isnan(found.table.values[0, 1])
     filled, present = fill_holes(np.array([[1.0, 2], [3, np.nan]]))
     assert filled[1, 1] == pytest.approx(4, abs=1e-5)
@@ -135,11 +136,12 @@ def test_values_that_were_not_crossed_have_no_table() -> None:
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert "a grid would compare them" in found.problem
     assert found.table.labels == ()
-    partly = isolate(
-        points({("x", 1, ()): [1, 2], ("x", 2, ()): [3, 4], ("y", 1, ()): [5, 6]}), {"x": "x", "y": "y"}, (0, 1)
-    )
-    assert partly.problem == ""
-    np.testing.assert_array_equal(partly.table.values, [[1, 2], [5, 6]])
+    for lost in ({}, {("y", 2, ()): []}):
+        partly = points({("x", 1, ()): [1, 2], ("x", 2, ()): [3, 4], ("y", 1, ()): [5, 6], **lost})
+        found = isolate(partly, {"x": "x", "y": "y"}, (0, 1))
+        assert found.problem == ""
+        assert found.how == "at the one of 2 settings of the other knobs where every value has a number"
+        np.testing.assert_array_equal(found.table.values, [[1, 2], [5, 6]])
 
 
 def test_values_without_numbers_are_no_rows_and_do_not_break_the_crossing() -> None:

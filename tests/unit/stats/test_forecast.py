@@ -156,6 +156,21 @@ def test_looks_reach_three_times_the_seeds_that_have_run():
     assert _looks_ahead(20)[-1] >= 60
 
 
+def test_each_look_is_judged_at_its_level_on_the_seeds_that_it_will_have_the_last_one_first():
+    """Half of the sweep's eight seeds have values, so a look gains half of its further seeds."""
+    seen = []
+
+    def decided(tables, level):
+        seen.append((tables.shape, level))
+        return np.arange(len(tables)) >= 12
+
+    found = forecast_seeds(noisy([0, 1, 2], 4), 8, lambda seeds: 1 / seeds, decided, scale=1.0)
+    ahead = {10: 1, 12: 2, 15: 4, 19: 6, 24: 8}
+    assert seen == [((240, 3, 4 + more), 1 / seeds) for seeds, more in reversed(ahead.items())]
+    assert found == Forecast(10, 0.95)
+    assert [len(_continuations(noisy([0] * cells, 3), 1, scale=1.0)) for cells in (50, 100)] == [100, 60]
+
+
 def test_nothing_is_foretold_without_noise():
     assert ahead(noisy([0, 1, 2], 1), sensitivity_is_decided(1.0)) is None
     assert forecast_fresh_seeds(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None

@@ -104,6 +104,8 @@ def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
     assert found.low[0] == 0
     assert found.low[1] > 0.3
     assert found.high[1] == 1
+    assert found.predicted == pytest.approx(0.948, abs=0.002)  # recorded, like the share
+    assert found.share[1] == pytest.approx(0.976, abs=0.02)
 
 
 def test_limits_close_to_0_and_1_are_rounded():
@@ -173,6 +175,12 @@ def test_it_names_the_range_that_differs_and_by_how_much():
     inside = np.array(found.inside)
     assert set(places[inside, 0] > 0.6) == ({True} if found.difference < 0 else {False})
     assert abs(found.difference) == pytest.approx(9, abs=1.5)
+
+
+def test_orders_with_the_same_difference_count_as_no_smaller():
+    """Of the 70 ways to give four of eight cells one name, two part the means as the given one does."""
+    names, means = np.eye(2)[[0] * 4 + [1] * 4], np.array([0.1] * 4 + [0.7] * 4)
+    assert judge_search_effect(names, np.zeros((8, 0)), means).p_value == pytest.approx(2 / 70, abs=0.01)
 
 
 def test_names_are_compared_with_all_others():

@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of, judge_best, judge_sensitivity
+from tune_dml.stats import (
+    SeedTable,
+    compare_all_with,
+    compare_all_with_best_of,
+    judge_best,
+    judge_sensitivity,
+    screening,
+)
 from tune_dml.stats.atlas import effects_of_values, judge_knob
 from tune_dml.stats.intervals.components import difference_spread, trial_spread
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, estimate_gains, interaction, main_effect
@@ -93,10 +100,13 @@ def _of_table(values, step):
         ),
         "sensitive, tuned": judge_sensitivity(table.without("abcdef"[1 : m - 1]), 1.5, tuned=tuned, sign=-1),
         "sensitive, raced": judge_sensitivity(table, 1.5, raced=raced),
+        "best, averaged": compare_with_best(values, 0.04, pairs=pairs, crossed=FullGrid(values, tuple(range(m)), step)),
         "place, raced": judge_best(values, range(m), 1.5, resolution=step, raced=raced),
         "place, tuned": judge_best(values[:2], (1, 0), 1.5, tuned=tuned),
-        "with b": compare_all_with(table, "b", raced=raced),
-        "with the best": [compare_all_with_best_of(table, "ab", sign=sign, raced=raced) for sign in (-1, 1)],
+        "with b": [compare_all_with(table, "b", raced=race) for race in (raced, None)],
+        "with the best": [
+            compare_all_with_best_of(table, "ab", sign=sign, raced=race) for sign in (-1, 1) for race in (raced, None)
+        ],
         "main effect": estimate_contrasts(values, main_effect(rows), 0.04, resolution=step),
         "alone": estimate_contrasts(values, main_effect(range(m)), 0.04, comparisons=1, resolution=step),
         "gains": estimate_gains(values, [(1, 0), (m - 1, 0)], [(0, 1)], 0.04, resolution=step),
@@ -159,6 +169,38 @@ def _of_plans():
     }  # fmt: skip
 
 
+def _of_audits():
+    """Return the figures of screenings: two settings without noise to speak of, twelve with much."""
+    draw, found = np.random.default_rng(11), {}
+    for name, factors, effect, noise in (
+        *(
+            ("alone", 1, (0, 0, 0), 1.0),
+            ("nothing", 2, (0, 0, 0), 1.0),
+            ("both", 2, (2, -1, 0), 0.3),
+            ("only together", 2, (1, 1, 1), 0.3),
+        ),
+        *(("hardly", 2, (0.4, 0.4, 0), 1.0), ("either", 12, (1, 1, -1), 0.5), ("many", 12, (1, 0.6, 0.3), 1.0)),
+    ):
+
+        def run(design, effect=effect, noise=noise):
+            first, second = design.levels[:, 0], design.levels[:, -1]
+            seeds = draw.standard_normal(design.blocks.max() + 1)[design.blocks]
+            return effect @ np.stack([first, second, first * second]) + seeds + noise * draw.standard_normal(len(first))
+
+        first = screening.screening_design(factors)
+        values = run(first)
+        values[3] = NAN
+        found[f"{name}, suspects"] = chosen = screening.suspects(first, values)
+        second = screening.confirmation_design(factors, chosen)
+        if factors <= 2:  # thresholds of more take long
+            found[name] = screening.judge(first, values, second, run(second), chosen)
+    simulated = [screening._simulated_evidence(factors, 2.3, 0.5, 20) for factors in (1, 3, 12)]
+    return {**found, "simulated": simulated, "critical": [screening._critical(1), screening._critical(2)]}
+
+
+FREE = {"plans": _of_plans, "audits": _of_audits}
+
+
 def _plain(found):
     """Return a result as lists, numbers and words; numbers with five digits."""
     if dataclasses.is_dataclass(found):
@@ -186,12 +228,12 @@ def _flat(found, name=""):
 
 
 def figures(name):
-    """Return the figures of a table, or those that need none."""
-    return _plain(_of_plans() if name == "plans" else _of_table(*TABLES[name]))
+    """Return the figures of a table, or of a function that needs none."""
+    return _plain(FREE[name]() if name in FREE else _of_table(*TABLES[name]))
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.parametrize("name", [*TABLES, "plans"])
+@pytest.mark.parametrize("name", [*TABLES, *FREE])
 def test_figures_are_the_recorded_ones(name):
     found, recorded = (dict(_flat(each)) for each in (figures(name), json.loads(RECORDED.read_text())[name]))
     assert found.keys() == recorded.keys()
@@ -211,6 +253,6 @@ if __name__ == "__main__":
         f"{json.dumps(name)}: {{\n"
         + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in figures(name).items())
         + "\n}"
-        for name in [*TABLES, "plans"]
+        for name in [*TABLES, *FREE]
     ]
     RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tune_dml.stats.explanations import explanations
 from tune_dml.stats.screening import (
     MOST_FACTORS,
     Design,
@@ -100,6 +101,21 @@ def test_the_second_stage_starts_where_a_pair_has_its_whole_effect(case, undo):
     found = suspects(first, outcomes(first, CASES[case][0], np.random.default_rng(1), run_sd=0.3))
     assert {4, 7} <= set(found.factors)
     assert found.undo == undo
+
+
+def test_an_explanation_costs_two_and_a_half_for_each_coefficient_and_the_number_of_its_kind():
+    known = explanations(12, 12, 2)
+    number, terms = known.members.sum(axis=1), np.array([one.shape[1] for one in known.maps])
+    np.testing.assert_allclose(np.exp(known.price - 2.5 * terms), np.choose(number, [1, 12, 66]))
+    found = np.stack([number, terms, known.either], axis=1).tolist()
+    assert [found.count(kind) for kind in ([0, 0, 0], [1, 1, 0], [2, 2, 0], [2, 1, 1], [2, 1, -1])] == [
+        1,
+        12,
+        66,
+        66,
+        66,
+    ]
+    assert len(explanations(3, 12, 3).maps) == 2**3 + 2 * 3
 
 
 @pytest.mark.parametrize("factors", [1, 12])

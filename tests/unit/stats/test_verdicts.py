@@ -107,6 +107,27 @@ def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:
     assert fit_parabola(holed, x) == good
 
 
+@pytest.mark.parametrize(
+    ("top", "verdict"), [*zip((0.7, 1, 7, 7.3), ["undecided"] * 4, strict=True), (1.3, "interior"), (6.7, "interior")]
+)
+@pytest.mark.parametrize("height", [0.01, 1.0])
+def test_a_top_is_interior_between_the_second_value_and_the_second_last(
+    top: float, height: float, verdict: str
+) -> None:
+    x = np.arange(9.0)
+    values = height * sweep((-((x - top) ** 2)).tolist(), sd=0.1)
+    found = fit_parabola(values, x)
+    assert found.verdict == verdict
+    assert found.low - 0.02 < top < found.high + 0.02  # the step of the grid
+    assert fit_parabola(values, np.exp(x), scale="log").high == pytest.approx(np.exp(found.high))
+
+
+def test_a_tent_is_no_parabola_although_no_cubic_is_better() -> None:
+    found = fit_parabola(sweep((-np.abs(np.arange(-4.0, 5))).tolist(), sd=0.05), np.arange(9.0))
+    assert found.verdict == "no parabola"
+    assert found.r2 > 0.8
+
+
 CURVES = {
     "SEC rho on Cars": ("SEC-supplement", "4", "Cars196", "rho", "low edge"),
     "DRO gamma on Cars": ("DRO", "2", "Cars196", "gamma", "low edge"),
@@ -153,16 +174,20 @@ def test_agreement_is_an_equivalence_test() -> None:
     assert judge_equivalence(quiet, [55, 62, 69], 1.0, run_sd=0.2).verdict == "mixed"
     assert judge_equivalence(values, [60, 62, 64], 0.1).verdict == "compatible"
     assert judge_equivalence(quiet[:, :1], [60, 62, 64], 1.0).verdict == "undecided"
-    with pytest.raises(ValueError, match="margin > 0"):
-        judge_equivalence(quiet, [60, 62, 64], -1.0)
+    for margin, run_sd, words in ((0.0, None, "margin > 0"), (1.0, -0.1, "run_sd >= 0")):
+        with pytest.raises(ValueError, match=words):
+            judge_equivalence(quiet, [60, 62, 64], margin, run_sd=run_sd)
 
 
-def test_a_match_says_up_to_which_spread_it_holds() -> None:
+@pytest.mark.parametrize(("first", "runs", "verdict"), [(60, 1, "matches"), (0, 400, "higher")])
+def test_a_verdict_says_up_to_which_spread_of_the_paper_it_holds(first: float, runs: int, verdict: str) -> None:
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
-    found = judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.2)
-    assert 0.2 < found.holds_up_to < 1.0
-    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.98 * found.holds_up_to).verdict == "matches"
-    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=1.02 * found.holds_up_to).verdict != "matches"
+
+    def at(sd: float) -> str:
+        return judge_equivalence(quiet, [first, 62, 64], 1.0, run_sd=sd, runs=runs).verdict
+
+    limit = judge_equivalence(quiet, [first, 62, 64], 1.0, run_sd=0.2, runs=runs).holds_up_to
+    assert (at(0.2), at(0.999 * limit), at(1.001 * limit) != verdict) == (verdict, verdict, True)
 
 
 def test_order_counts_pairs_that_are_certain_in_both_studies() -> None:
@@ -288,7 +313,7 @@ def test_the_verdict_on_the_knob() -> None:
     assert judge_sensitivity(table_of(sweep([60, 66], n=1)), 1.0).reason == "one seed gives no noise estimate"
     assert judge_sensitivity(table_of(sweep([60, 66])[:1]), 1.0).reason == "only one value has results"
     with pytest.raises(ValueError, match="margin > 0"):
-        judge_sensitivity(flat, -1.0)
+        judge_sensitivity(flat, 0.0)
 
 
 def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:

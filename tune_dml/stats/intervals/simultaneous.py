@@ -174,7 +174,7 @@ def _quantile_of(tail: float, df: Array) -> Array:
     distinct, where = np.unique(np.maximum(df, 1.0), return_inverse=True)
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide
-        nodes = np.geomspace(distinct[0], max(distinct[-1], distinct[0] * 1.01), 2000)
+        nodes = np.geomspace(distinct[0], distinct[-1], 2000)
     quantiles = np.interp(-1 / distinct, -1 / nodes, np.asarray(student_isf(tail, nodes), dtype=np.float64))
     return np.asarray(quantiles[where].reshape(np.shape(df)))
 
