@@ -9,7 +9,7 @@ from helpers.together import for_each
 
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols, recipes, spaces
-from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.plan import Plan, make_plan, name_problems
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, LogRange, Protocol, Published, Range, Space, Tie
@@ -113,6 +113,21 @@ def test_the_identity_of_a_trial_needs_config_seed_and_data():
     assert len(set(keys)) == 14
     assert set(keys).isdisjoint(trial.key for trial in plan_of(data_digest="other").trials())
     assert [trial.key for trial in plan_of(name="renamed").trials()] == keys
+
+
+def test_a_name_that_is_taken_by_another_plan_is_said_with_what_differs(tmp_path):
+    for name in ("toy", "toy-2"):
+        (tmp_path / name).mkdir()
+    alone = replace(SPACE, baseline=None)
+    plan_of(alone).save(tmp_path / "toy" / "plan.json")
+    assert name_problems(tmp_path / "toy", plan_of(alone)) == name_problems(tmp_path / "new", plan_of()) == []
+    other = plan_of(seeds=3, margin=0.5, overrides={"regularizer.eta": 0.25})
+    assert str(*name_problems(tmp_path / "toy", other)).startswith(
+        "name: the sweep toy exists already, with seeds 0,1 (asked for: 0,1,2), margin 2 (asked for: 0.5), "
+        'arms none (asked for: no SEC), regularizer.eta 0.5 (asked for: 0.25). Use name="toy-3", or'
+    )
+    five = plan_of(seeds=3, margin=0.5, overrides={"regularizer.eta": 0.25, "training.steps": 8})
+    assert "(asked for: 0.25), and 1 more differences. Use" in str(*name_problems(tmp_path / "toy", five))
 
 
 def test_cells_that_resolve_to_the_same_settings_are_one():

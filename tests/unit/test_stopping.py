@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from helpers import toys
 from helpers.costly import slow_after
 from helpers.toys import space_of
 
-from tune_dml.planning.stopping import bracket_of, rungs_of
+from tune_dml.planning.stopping import bracket_of, rungs_of, stopping_problems
 from tune_dml.planning.study import Search
 from tune_dml.running.failures import stalled
 from tune_dml.running.limits import BudgetStopper, StallDetector
@@ -110,6 +111,24 @@ def oracle(plan, cells):
 )
 def test_rungs_are_evaluations_at_about_a_ninth_and_a_third(steps, every, rungs):
     assert rungs_of({"training.steps": steps, "training.eval_every": every}) == rungs
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "words"),
+    [
+        (9, 1, ""),
+        (8, 1, "needs 9 steps; they have 8"),
+        (40, 4, ""),
+        (40, 5, "must be at most 4"),
+        (17, 2, "must be at most 1"),
+    ],
+)
+def test_training_must_be_long_enough_for_an_evaluation_at_a_ninth(steps, every, words):
+    arm = plan_of(Knob("optim.lr", Grid((0.1, 0.2))), stopping=None).arms[-1]
+    lengths = {"training.steps": steps, "training.eval_every": every}
+    said = "".join(map(str, stopping_problems("asha", [replace(arm, base_settings={**arm.base_settings, **lengths})])))
+    assert words in said
+    assert bool(words) == bool(said)
 
 
 def test_brackets_of_hyperband_take_nine_five_and_three_cells_of_seventeen():

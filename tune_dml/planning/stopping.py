@@ -67,11 +67,11 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
         remedy = f"Use {spelled('settings', {'training.steps': 400})}, or leave it out."
         return [option_problem("stopping", rule, None, remedy)]
     steps, every = (int(length) for length in lengths.values() if length is not None)
-    if steps >= ETA**2 and every <= steps // ETA**2:
-        return []
     if steps < ETA**2:
         rule = f"compares trials at a ninth of their training, which needs {ETA**2} steps; they have {steps}"
         return [option_problem("stopping", rule, None, "Train longer, or leave it out.")]
-    rule = f"must be at most {steps // ETA**2}: trials are first compared at a ninth of their {steps} steps"
-    remedy = f"Use {spelled('settings', {'training.eval_every': max(1, steps // ETA**2)})}, or leave {spelled('stopping')} out."
+    if every <= (ninth := steps // ETA**2):
+        return []
+    rule = f"must be at most {ninth}: trials are first compared at a ninth of their {steps} steps"
+    remedy = f"Use {spelled('settings', {'training.eval_every': ninth})}, or leave {spelled('stopping')} out."
     return [Problem("training.eval_every", rule, every, remedy)]

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES
-from trainables.methods import checked_knobs
+from trainables.methods import KnobDomain, checked_knobs
 from tune_dml import replay
 from tune_dml.campaigns.atlas import AtlasRequest, _atlas_requests
 from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
@@ -78,6 +79,31 @@ def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
         "glyphs/proxy",
         "glyphs/dro",
     )
+
+
+@pytest.mark.parametrize(
+    ("loss", "knob", "values"),
+    [
+        ("triplet", "margin", (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)),
+        ("dro_topk", "k", (10, 20, 40, 80, 160, 320, 640, 1280)),
+        ("dro_topk_pn", "k", (10, 20, 40, 80, 160, 320, 640, 1280)),
+        ("lifted_structure", "margin", (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)),
+        ("binomial", "threshold", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)),
+        ("mpa", "proxies_per_class", (1, 2, 3, 5, 7, 10, 15, 20)),
+        ("dro_kl", "gamma", (0.0312, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)),
+        ("dro_kl_grouped", "gamma", (0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8)),
+        ("dro_chi2", "radius", (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)),
+        ("sphereface", "margin", (1, 2, 3, 4, 5, 6, 7, 8)),
+    ],
+)
+def test_a_knob_is_halved_and_doubled_around_its_default_or_that_of_our_studies_or_has_values_of_its_own(
+    loss, knob, values
+):
+    assert _knob_values(*_atlas_knobs(loss)[knob]) == values
+    at_its_end = SimpleNamespace(name="share", numbers=KnobDomain(0, 1))
+    assert _knob_values(at_its_end, 1.0) == (0.0312, 0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)
+    assert not {"beta_pos", "beta_neg", "sampling_seed", "samples"} & set(_atlas_knobs("dro_kl"))
+    assert _atlas_knobs("binomial").keys() >= {"beta_pos", "beta_neg"}
 
 
 def test_wrong_requests_are_refused():

@@ -1,5 +1,7 @@
 """The protocol follows the loss, can be chosen by name, and is never silently one that was meant for other losses."""
 
+from dataclasses import replace
+
 import pytest
 from helpers.together import for_each
 from helpers.toys import space_of
@@ -8,13 +10,14 @@ from trainables.errors import ConfigError
 from trainables.registries import methods_of
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, protocols, spaces
+from tune_dml.planning.arms.fitting import fitting_space
 from tune_dml.planning.arms.protocol_choice import choose_protocol
 from tune_dml.planning.arms.recipes import method_layers
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.space import Arm, Baseline, Grid, Knob, Range
+from tune_dml.space import Arm, Baseline, Grid, Knob, Protocol, Range
 
 LR = Knob("optim.lr", Grid((0.1, 0.2)))
 OFF = Baseline("off", {"loss.name": "npair", "batch.instances_per_class": 2, "batch.batch_size": 6})
@@ -214,3 +217,38 @@ def test_a_k_is_scaled_to_the_pairs_of_the_batches_unless_the_user_sets_it():
     own = study_of(Request(space, "digits", settings={"loss.k": 8}))
     assert own.space.fixed["loss.k"] == 40
     assert not any(note.startswith("K counts") for note in own.notes)
+
+
+def test_arms_share_a_protocol_if_any_of_them_brings_one():
+    printed = Protocol("printed", "digits", {"training.steps": 4})
+    arms = tuple(
+        Arm(name, {"loss.margin": margin}, protocols=printed)
+        for name, margin, printed in (("plain", 0.1, ()), ("as printed", 0.2, (printed,)))
+    )
+    asked = Request(space_of(arms=arms, fixed={"loss.name": "triplet", "data.validation_fraction": 0.5}), "digits")
+    with pytest.raises(ConfigError, match="arms that are compared must share their protocol"):
+        make_plan(study_of(asked))
+    make_plan(study_of(replace(asked, space=replace(asked.space, differs="what is printed"))))
+
+
+BATCH, PER_CLASS, KEPT = "batch.batch_size", "batch.instances_per_class", "data.pictures_per_class"
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "fixed", "fitted", "more"),
+    [
+        (BATCH, (10, 48, 80), {PER_CLASS: 8}, (16, 24, 40), {}),  # whole classes, at least two
+        (BATCH, (10, 40), {PER_CLASS: 8}, (10, 40), {}),  # five classes of eight are there
+        (BATCH, (2, 10), {}, (2, 5), {}),
+        (PER_CLASS, (2, 4), {BATCH: 10, "loss.k": 7}, (2, 4), {BATCH: 10, "loss.k": 7}),
+        # of 3 to 15 pictures, 15 and 12 have two divisors near 3 and 8; 16 would need more than five classes
+        (PER_CLASS, (3, 8), {BATCH: 60, "loss.k": 40}, (3, 5), {BATCH: 15, "loss.k": 10}),
+        (KEPT, (2, 12, 24, 48), {}, (2, 3, 6, 12), {}),
+        (KEPT, (2, 12), {}, (2, 12), {}),
+    ],
+)
+def test_sizes_are_scaled_to_five_classes_of_twelve_pictures(path, values, fixed, fitted, more):
+    space, notes = fitting_space(space_of(Knob(path, Grid(values)), fixed=fixed), TrainingPart(5, 12, 30), {})
+    assert space.knobs[0].domain.values == fitted
+    assert len(notes) == (values != fitted)
+    assert space.fixed == {**fixed, **more}

@@ -14,7 +14,7 @@ from tune_dml.planning.continuation import with_arms_of_files
 from tune_dml.planning.files.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import study_of
+from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Baseline, Grid, Knob, Range, Tie
 
 ROOT = Path(__file__).parents[3]
@@ -71,6 +71,7 @@ def test_a_short_file_leaves_the_rest_to_defaults(file, cache_dir):
     request = read_sweep_file(path)
     assert (request.search, request.num_samples, request.seeds) == ("grid", 0, None)
     assert request.space.name == "mine"
+    assert study_of(request).search == Search("grid", num_samples=0, window=4, seed=0, stopping=None)
     plan = prepare(Request(path), cache_dir=cache_dir, decode=False).plan
     assert (plan.name, plan.dataset, plan.seeds, len(plan.cells)) == ("mine", "digits", (0, 1, 2), 2)
 
@@ -148,6 +149,7 @@ def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, mon
         ("method: grid\nparameters: {a.b: {min: 2, max: 1, distribution: uniform}}\n", ["min < max"]),
         ("method: grid\nparameters: {a.b: {values: [1, 1]}}\n", ["must differ"]),
         ("method: grid\nparameters: {}\n", ["parameters"]),
+        ("fixed: 3\nparameters: {loss.margin: {values: [1, 2]}}\nmetric: {goal: up}\n", ["fixed", "metric"]),
         ("- method: grid\n", ["a sweep file must be a mapping"]),
         ("method: [grid\n", ["must be YAML"]),
         ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),

@@ -7,7 +7,7 @@ from helpers.toys import Driver
 
 from trainables.errors import ConfigError
 from tune_dml.planning.plan import make_plan
-from tune_dml.planning.reproduction import printed_table
+from tune_dml.planning.reproduction import _covered, printed_table
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import results_of
@@ -63,7 +63,7 @@ def test_a_table_on_other_data_is_set_beside_ours_with_the_reasons(tmp_path):
 
 
 def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
-    _, _, rows = reproduced(tmp_path, "sec-supplement", "4", "cars196", {"train/norm_mean": 6.0}, **SELECTED)
+    printed, _, rows = reproduced(tmp_path, "sec-supplement", "4", "cars196", {"train/norm_mean": 6.0}, **SELECTED)
     cells = {(row.method, row.hyperparameters.get("rho")): row.cell for row in rows}
     assert cells["Triplet", None] == "no SEC"
     assert {rho: cell for (_, rho), cell in cells.items() if rho} == {
@@ -73,6 +73,7 @@ def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
         0.9: "rho=0.9",
         1.0: "rho=1",
     }
+    assert _covered(printed.space, printed.table) >= {"Triplet", "Triplet+SEC", "Triplet+SEC-EMA"}
     norms = [row.ours for row in rows if row.metric == "final_norm_mean"]
     assert norms == pytest.approx([6.0] * 6)
 
