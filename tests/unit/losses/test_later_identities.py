@@ -12,7 +12,7 @@ from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning.reducers import AvgNonZeroReducer
 
 from trainables.losses import build_loss
-from trainables.losses.parts.uncertainty import ChiSquared, entropy
+from trainables.losses.parts.uncertainty import ChiSquared, Entropic, ExpMinusOne, Mean, TopK, entropy
 from trainables.testing import CLASSES, DIMENSION, REGULAR, batch
 
 TWO_VIEWS = (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)
@@ -177,3 +177,17 @@ def test_entropy_is_the_mean_over_groups_with_pairs():
     assert entropy(p).item() == pytest.approx(1.25 * math.log(2))
     assert entropy(0.3 * p).item() == pytest.approx(1.25 * math.log(2))
     assert entropy(0 * p).item() == 0
+
+
+@pytest.mark.parametrize("kind", [Mean(), TopK(2), Entropic(0.2), ExpMinusOne(0.2), ChiSquared(0.5)])
+def test_each_group_is_judged_as_if_it_were_the_only_one(kind):
+    losses = torch.rand(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
+    losses *= mask
+    together, alone = kind.worst_case(losses, mask), [kind.worst_case(losses[[i]], mask[[i]]) for i in range(4)]
+    torch.testing.assert_close(together.value, torch.cat([one.value for one in alone]))
+    torch.testing.assert_close(together.p, torch.cat([one.p for one in alone]))
+
+
+def test_the_lengths_of_the_recall_surrogate_are_powers_of_two_up_to_16():
+    assert build_loss("recall_at_k_surrogate").ks == (1, 2, 4, 8, 16)

@@ -265,6 +265,10 @@ def test_usage_starts_even_follows_the_nearest_proxy_and_finds_the_dead(name):
     start = loss.diagnostics()
     same(start["proxy_usage_entropy"], 1.0)
     assert start["dead_proxies"] == 0
+    loss.usage[0] = torch.tensor([0.006, 0.994])  # dead below a hundredth of the fair half
+    assert loss.diagnostics()["dead_proxies"] == 0
+    loss.usage[0] = torch.tensor([0.004, 0.996])
+    same(loss.diagnostics()["dead_proxies"], 1 / (2 * C))
     with_proxies(loss, torch.eye(D, dtype=torch.float64)[: C * K].repeat(2, 1)[: C * K].view(C, K, D))
     f = unit(loss.proxies[:, 0]).detach().repeat(2, 1)  # every sample sits on the first proxy of its class
     for _ in range(100):

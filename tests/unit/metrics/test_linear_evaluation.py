@@ -97,6 +97,14 @@ def test_the_same_seed_gives_the_same_probes_and_the_global_generator_is_left_al
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_the_papers_rates_epochs_and_batches_are_the_defaults():
+    features, labels = data(n=300)
+    papers = {"lrs": (1.0, 2.0, 5.0, 10.0), "epochs": 100, "batch_size": 256, "seed": 0}
+    found, same = (fit_linear_probes(features, labels, num_classes=C, **more) for more in ({}, papers))
+    assert found.lrs == papers["lrs"]
+    assert torch.equal(found.weight, same.weight)
+
+
 def test_every_misuse_is_named():
     features, labels = data()
     with pytest.raises(ConfigError) as error:

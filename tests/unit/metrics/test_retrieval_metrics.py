@@ -263,7 +263,7 @@ GOOD, LABELS = np.eye(4), np.array([0, 0, 1, 1])
         ((GOOD, ["a", "b", "a", "b"]), {}, "labels: must be an integer"),
         ((GOOD, LABELS[:3]), {}, r"one label per embedding \(4\), but got 3"),
         ((GOOD[:0], LABELS[:0]), {}, "embeddings: must not be empty"),
-        ((GOOD + np.array([0, 0, np.nan, np.inf]), LABELS), {}, "4 of 4 rows have NaN or infinity"),
+        ((GOOD + np.array([0, 0, np.nan, np.inf]), LABELS), {}, "4 of 4 rows have NaN or infinity, row 0 first"),
         ((GOOD, np.arange(4)), {}, "at least one query must share its label"),
         ((GOOD, LABELS), {"ks": (1, 0)}, "ks: every k must be an integer of at least 1, but got 0"),
         ((GOOD, LABELS), {"ks": (1.5,)}, "ks: every k"),
@@ -364,3 +364,20 @@ def test_positives_all_gives_every_position_exactly(monkeypatch, sizes, entries)
 def test_a_metric_of_the_first_k_needs_a_k():
     with pytest.raises(ConfigError, match=r"needs a key with \{k\}"):
         families.family("first", "first", positives="first")
+
+
+def test_only_the_positives_and_positions_that_some_metric_reads_are_computed():
+    relevant, scope = torch.tensor([0, 1, 9]), retrieval._Scope
+    for needed, positives, last in (
+        *(({"best"}, [0, 1, 1], [4, 4, 4]), ({"first"}, [0, 1, 4], [4, 4, 4])),
+        *(({"best", "first"}, [0, 1, 4], [4, 4, 4]), ({"first_r"}, [0, 1, 9], [4, 4, 9])),
+        ({"first", "all"}, [0, 1, 9], [retrieval._ABSENT] * 3),
+    ):
+        assert scope(frozenset(needed), 4).positives(relevant).tolist() == positives
+        assert scope(frozenset(needed), 4).last_position(relevant).tolist() == last
+
+
+@pytest.mark.parametrize("entries", [8, 12])
+def test_a_band_of_queries_grows_by_tiles_while_its_positives_and_one_more_fit(monkeypatch, entries):
+    monkeypatch.setattr(search, "ENTRIES", entries)
+    assert list(search.bands(torch.tensor([1, 1, 1, 1, 1, 4]), 2)) == [(0, 4), (4, 6)]

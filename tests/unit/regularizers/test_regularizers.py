@@ -82,6 +82,16 @@ def test_identity_4_sec_is_the_biased_variance_and_0_for_equal_norms():
     assert gradient(value, one).abs().max() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_none_has_a_gradient_of_0_and_sees_the_norms(dtype):
+    embeddings, none = batches(1, dtype=dtype)[0].requires_grad_(), build_regularizer("none")
+    assert (gradient(none(embeddings), embeddings) == 0).all()
+    seen = none.diagnostics()
+    with torch.no_grad():
+        assert none(embeddings).dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
+    assert none.diagnostics() == seen
+
+
 @pytest.mark.parametrize(("name", "knobs"), [case for case in CASES if case[0] != "none"])
 def test_identity_5_gradient_is_radial(name, knobs):
     f = batches(1)[0]

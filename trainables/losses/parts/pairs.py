@@ -110,21 +110,16 @@ class PairLoss(Loss):
         """Return the loss of the pairs of raw embeddings (B, D) with constant unit vectors (N, D), a scalar."""
         return self._attached(embeddings, labels, others, other_labels)
 
-    def _attached(
-        self, embeddings: Tensor, labels: Tensor, others: Tensor | None = None, other_labels: Tensor | None = None
-    ) -> Tensor:
+    def _attached(self, embeddings: Tensor, labels: Tensor, *others: Tensor) -> Tensor:
         with torch.no_grad():
             scales = inverse_norms(embeddings)
             unit = embeddings * scales
-            if others is None or other_labels is None:
-                pairs = Pairs.of(unit, labels)
-            else:
-                pairs = Pairs.between(unit, labels, others, other_labels)
+            pairs = Pairs.between(unit, labels, *others) if others else Pairs.of(unit, labels)
             value, slopes = self.solve(pairs)
-        if others is None:
+        if not others:
             self._last = pairs, slopes
         attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
-            embeddings, value, unit, scales, pairs.similarity, slopes, others
+            embeddings, value, unit, scales, pairs.similarity, slopes, next(iter(others), None)
         )
         return attached
 
