@@ -57,6 +57,13 @@ def test_a_leader_is_overtaken_by_a_tenth_of_the_margin(lead, leader):
     assert standing(values, 2.0, 1e-6, before).leader == leader
 
 
+def test_a_baseline_leads_only_once_the_knob_is_known_to_matter():
+    knob = np.array([False, True, True])
+    flat, steep = (standing(table(70.0, 60.0, other), 1.0, 0.01, compared=knob) for other in (60.2, 65.0))
+    assert (bool(flat.matters), flat.leader in (1, 2)) == (False, True)
+    assert (bool(steep.matters), int(steep.leader)) == (True, 0)
+
+
 EVERY = np.ones(4, dtype=bool)
 
 
