@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tune_dml.cli._stored_answers import stored_lines
@@ -48,6 +49,15 @@ def summary_of(results: Results) -> SweepSummary | None:
     from tune_dml import report
 
     return report.summary(results) if _has_numbers(results) and results.looked_at else None
+
+
+def answer_data(results: Results) -> tuple[list[str], list[str]]:
+    """Return the answer's sentences and the advised commands; none if `summary_of` is None."""
+    if not (_has_numbers(results) and results.looked_at):
+        return [], []
+    summary = cache(lambda: summary_of(results))
+    sentences = stored_lines(results, "sentences", lambda: [*(found.answer.sentences if (found := summary()) else ())])
+    return sentences, stored_lines(results, "commands", lambda: [*(found.commands if (found := summary()) else ())])
 
 
 def headline_of(results: Results) -> str:

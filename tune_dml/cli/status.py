@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_of, state_of, summary_of, unjudged
+from tune_dml.cli._sweep_status_text import answer_data, answer_of, state_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import Lines, number, show, table
 from tune_dml.record.ledger import is_running
@@ -121,7 +121,7 @@ class _SweepStatus:
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import as_typed_here
 
-        summary, folder = summary_of(self.results), self.results.folder
+        (answer, commands), folder = answer_data(self.results), self.results.folder
         running = is_running(folder)
         words = {} if running else {"running": "interrupted"}  # of a driver that has ended
         counts = {words.get(status, status): self.results.count(status) for status in _STATUSES}
@@ -131,10 +131,8 @@ class _SweepStatus:
             "state": state_of(self.results),
             "waits_for": self._waits_for,
             "counts": counts,
-            "answer": list(summary.answer.sentences) if summary else [],
-            "next": []
-            if running or _has_jobs(folder)
-            else list(summary.commands if summary else ()) or [self._to_do()[1]],
+            "answer": answer,
+            "next": [] if running or _has_jobs(folder) else commands or [self._to_do()[1]],
             "unjudged": as_typed_here(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),

@@ -14,7 +14,7 @@ from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 from trainables.errors import Problem
 from tune_dml.cli._json import _fix_of, as_json
 from tune_dml.cli._stored_answers import _FILE
-from tune_dml.cli._sweep_status_text import answer_of, headline_of
+from tune_dml.cli._sweep_status_text import answer_data, answer_of, headline_of
 from tune_dml.cli.status import _wait_for_end
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
@@ -159,7 +159,7 @@ def storage(tmp_path_factory):
 @pytest.mark.parametrize(
     ("lines", "heavy"),
     [
-        ([["list"], ["status", "toy"]], (*HEAVY, "torch", "numpy")),
+        ([["list"], ["status", "toy"], ["status", "toy", "--json"]], (*HEAVY, "torch", "numpy")),
         pytest.param([["plan", "sec_rho"]], HEAVY, marks=pytest.mark.slow),
     ],
 )
@@ -167,6 +167,7 @@ def test_verbs_of_every_day_load_nothing_heavy(storage, lines, heavy):
     results = load_results(storage, "toy")
     assert headline_of(results)
     assert answer_of(results)
+    assert all(answer_data(results))
     code = "import sys\nfrom tune_dml.cli import main\n"
     for words in lines:
         code += f"sys.argv = {['tune-dml', *words, '--storage', str(storage)]!r}\n"
