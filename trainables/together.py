@@ -57,7 +57,7 @@ class _Member:
 def train_together(trainings: Sequence[Training]) -> list[Outcome | Exception]:
     """Train trials on the CPU to their ends. Return the outcome of each, or the exception that ended it.
 
-    The seconds of a trial are those of its own objectives, rows and evaluations, and its share of the steps.
+    A trial's seconds count its own objectives, rows and evaluations, and an equal share of each common step.
     """
     members = [_Member(training) for training in trainings]
     for member in members:

@@ -4,6 +4,20 @@ import numpy as np
 
 from trainables.data.formats.feature_store import FEATURES, RowTable, finish_store
 
+HEAD = {
+    "data.name": "features",
+    "model.backbone": "identity",
+    "model.embedding_dim": 8,
+    "loss.name": "npair",
+    "batch.batch_size": 12,
+    "batch.instances_per_class": 2,
+    "training.steps": 10,
+    "training.eval_every": 10,
+    "data.validation_fraction": 0.4,
+    "evaluation.clustering": False,
+}
+"""Settings of a small head on such features."""
+
 
 def stored(folder, *, classes=24, each=8, dimension=16, views=1, noise=2.0, seed=0):
     """Write features: class centres in the first half of the axes, noise in all of them."""

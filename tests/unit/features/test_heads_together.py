@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from helpers import features
 from helpers.features import stored
 
 from trainables.context import FolderContext
@@ -16,18 +17,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.trials.messages import messages_of
 from tune_dml.running.trials.trial import TrialRuntime, _parts, _run_group, _run_here
 
-HEAD = {
-    "data.name": "features",
-    "model.backbone": "identity",
-    "model.embedding_dim": 8,
-    "loss.name": "npair",
-    "batch.batch_size": 12,
-    "batch.instances_per_class": 3,
-    "training.steps": 60,
-    "training.eval_every": 30,
-    "data.validation_fraction": 0.4,
-    "evaluation.clustering": False,
-}
+HEAD = features.HEAD | {"batch.instances_per_class": 3, "training.steps": 60, "training.eval_every": 30}
 
 
 @pytest.fixture(scope="module")

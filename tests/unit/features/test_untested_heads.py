@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.features import stored
+from helpers.features import HEAD, stored
 from helpers.stored_runs import StoredRuns
 
 import tune_dml
@@ -22,18 +22,6 @@ from tune_dml import operations
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events, trial_folder
 
-HEAD = {
-    "data.name": "features",
-    "model.backbone": "identity",
-    "model.embedding_dim": 8,
-    "loss.name": "npair",
-    "batch.batch_size": 12,
-    "batch.instances_per_class": 2,
-    "training.steps": 10,
-    "training.eval_every": 10,
-    "data.validation_fraction": 0.4,
-    "evaluation.clustering": False,
-}
 SWEEP = """
 parameters: {{loss.scale: {{values: [5, 25]}}}}
 metric: {{name: val/recall_at_1, goal: maximize}}
