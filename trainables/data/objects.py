@@ -27,8 +27,8 @@ _MESHES = 1000
 _REINSTALL = "Reinstall it: `pip install --force-reinstall --no-deps pybullet`."
 _VIEWS = 24
 _PIXELS = {
-    64: "86bff82b3c7c1d94d93b2cd447884516a74d753f9c09a9e4e683a883ccbc286e",
-    96: "8dc72ecda1fde410abae1c19fb94aeb5fefc42025b3e18ac562f943800d0807c",
+    64: "f1d1f3ed1e48b6f37564969cf5562fbba8bf6cd4ecebec6ffb0a4f58d8869f31",
+    96: "717bb9af196d4533687bce956e6b38527a1b70b432d5d65873fed29ee777d584",
 }
 """Size -> SHA-256 of all pixels of the default data set."""
 
@@ -68,13 +68,13 @@ class Objects(DataSet):
         return [Problem(str(folder), f"pybullet must have {self.classes} meshes", found, _REINSTALL)]
 
     def digest(self) -> str:
-        """Digest mesh files, settings and renderer version; raise the number 1 when the views change."""
+        """Digest mesh files, settings and renderer version; raise the number 2 when the views change."""
         folder = _mesh_folder()
         if folder is None:
             raise DataError(_not_installed())
         names = [str(mesh_file(folder, mesh).relative_to(folder)) for mesh in range(self.classes)]
         content = digests(folder, names, self.cache_dir)
-        return digest_of(self.name, 1, self.size, self.views, content, version("pybullet"))
+        return digest_of(self.name, 2, self.size, self.views, content, version("pybullet"))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         return tuple(range(len(class_names) // 2, len(class_names)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,18 +68,20 @@ def mesh_file(folder: Path, mesh: int) -> Path:
 
 
 class _Renderer:
-    """Renders views, keeping one mesh loaded. One per process: pybullet's state is global."""
+    """Renders views. One per process: pybullet's state is global.
+
+    Each view loads its mesh: every second picture of a loaded mesh differs by one level in a few pixels of some views.
+    """
 
     def __init__(self, folder: Path, size: int) -> None:
         import pybullet
 
         self.bullet: Any = pybullet
         self.folder, self.size = folder, size
-        self.loaded: tuple[int, int] | None = None
         self.bullet.connect(self.bullet.DIRECT)
 
     def picture(self, mesh: int, number: int) -> Pixels:
-        self._load(mesh)
+        body = self._load(mesh)
         wanted = view(mesh, number)
         fine = self.size * _FINER
         _, _, colors, _, bodies = self.bullet.getCameraImage(
@@ -94,16 +97,13 @@ class _Renderer:
             shadow=0,
             renderer=self.bullet.ER_TINY_RENDERER,
         )
+        self.bullet.removeBody(body)
         pixels = np.asarray(colors, dtype=np.uint8).reshape(fine, fine, 4)[..., :3].copy()
         pixels[np.asarray(bodies).reshape(fine, fine) < 0] = wanted.background
         return _coarser(pixels)
 
-    def _load(self, mesh: int) -> None:
-        """Load a mesh, centred and scaled to radius 1, in place of the previous one."""
-        if self.loaded is not None and self.loaded[0] == mesh:
-            return
-        if self.loaded is not None:
-            self.bullet.removeBody(self.loaded[1])
+    def _load(self, mesh: int) -> int:
+        """Load a mesh, centred and scaled to radius 1; return its body."""
         file = mesh_file(self.folder, mesh)
         centre, radius = _ball(file)
         shape = self.bullet.createVisualShape(
@@ -114,7 +114,7 @@ class _Renderer:
             specularColor=[0, 0, 0],
         )
         position = [-value / radius for value in centre]
-        self.loaded = mesh, self.bullet.createMultiBody(baseVisualShapeIndex=shape, basePosition=position)
+        return int(self.bullet.createMultiBody(baseVisualShapeIndex=shape, basePosition=position))
 
 
 def _uniforms(mesh: int, number: int) -> Iterator[float]:
@@ -143,6 +143,7 @@ def _projection() -> tuple[float, ...]:
     )
 
 
+@lru_cache
 def _ball(file: Path) -> tuple[Sequence[float], float]:
     """Return the centre of a mesh's bounding box and the largest distance of a corner from it."""
     lines = file.read_text(encoding="utf-8").splitlines()
