@@ -45,20 +45,18 @@ class Study:
     settings: tuple[str, ...] = ()
     data: Literal["glyphs", "objects", "objects-network"] = "glyphs"
     """`objects` means heads on stored features of objects; `objects-network` trains the whole network."""
-    looked_at: int = 0
-    """Seeds at which the study was judged before it was extended. Its verdicts pay for that look too."""
+    looked_at: tuple[int, ...] = ()
+    """Numbers of seeds at which the study was judged before it was extended. Its verdicts pay for these looks too."""
 
     @property
     def commands(self) -> tuple[str, ...]:
         """Commands that run the study."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         root = f" --data-root {FEATURES}" if self.data == "objects" else ""
-        sweep = (
-            f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {self.looked_at or self.seeds}{sets}"
-        )
-        if not self.looked_at:
-            return (sweep,)
-        return f"{sweep} --name {self.name}", f"tune-dml extend {self.name} --seeds {self.seeds}"
+        first, *further = (*self.looked_at, self.seeds)
+        sweep = f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {first}{sets}"
+        named = f" --name {self.name}" if further else ""
+        return f"{sweep}{named}", *(f"tune-dml extend {self.name} --seeds {seeds}" for seeds in further)
 
     @property
     def dataset(self) -> str:
@@ -78,13 +76,13 @@ _FAILED_TRIALS = 3  # exit status of a sweep with failed or diverged trials
 STUDIES = tuple(
     Study(name, *rest)
     for name, *rest in (
-        ("sec_eta", 25, (), "glyphs", 10),
+        ("sec_eta", 25, (), "glyphs", (10,)),
         ("sec_rho",),
         ("sec_losses", 10),
         ("sec_mu",),
         ("sec_tml", 10),
         ("sec_head", 10),
-        ("sec_l2", 10, (), "glyphs", 5),
+        ("sec_l2", 10, (), "glyphs", (5,)),
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
@@ -92,18 +90,18 @@ STUDIES = tuple(
         ("sec_simclr", 3),
         ("sec_face", 3, ("training.epochs=4",)),
         ("dro_k",),
-        ("dro_gamma", 10, (), "glyphs", 5),
+        ("dro_gamma", 10, (), "glyphs", (5,)),
         ("dro_variants",),
         ("dro_chi2",),
-        ("dro_grouped_gamma",),
+        ("dro_grouped_gamma", 20, (), "glyphs", (5,)),
         ("dro_gamma_margin",),
         ("dro_runs",),
         ("dro_imbalance", 5, _HALF),
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
-        ("mpa_proxies", 25, (), "glyphs", 10),
+        ("mpa_proxies", 25, (), "glyphs", (10,)),
         ("mpa_family",),
-        ("mpa_gamma",),
-        ("mpa_tau",),
+        ("mpa_gamma", 20, (), "glyphs", (5,)),
+        ("mpa_tau", 20, (), "glyphs", (5,)),
         ("mpa_delta_alpha",),
         ("mpa_proxies_tau",),
         ("label_noise",),
@@ -121,7 +119,7 @@ STUDIES = tuple(
         ("long_tail",),
     )
 )
-_OBJECTS_SEEDS = 10
+_OBJECTS_SEEDS = 20
 _ONLY_ON_GLYPHS = (
     *("sec_linear_head", "sec_simclr", "sec_simclr_200", "sec_face", "sec_face_head", "dro_runtime"),
     *("sec_mu_triplet", "dro_k_inshop", "dro_variants_inshop", "memory_size", "pictures_per_class", "long_tail"),
@@ -131,7 +129,7 @@ _ONLY_ON_GLYPHS = (
 OBJECTS = (
     Study("sec_eta", 5, (), "objects-network"),  # five minutes a trial
     *(
-        Study(study.name, 5 if study.name.startswith("mpa") else _OBJECTS_SEEDS, (), "objects")
+        Study(study.name, _OBJECTS_SEEDS, (), "objects", (5 if study.name.startswith("mpa") else 10,))
         for study in STUDIES
         if study.name not in _ONLY_ON_GLYPHS
     ),
@@ -145,12 +143,12 @@ def run(study: Study, storage: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if study.data == "objects":
         _tune_dml(STORE.split(), folder)  # does nothing if the features exist
-    sweep, *extensions = (command.split()[1:] for command in study.commands)
     judged = _seeds_judged(folder / study.name)
-    if not study.looked_at or judged < study.looked_at:
-        _tune_dml([*sweep, "--name", study.name, "--storage", str(folder)], folder)
-    for words in extensions if judged < study.seeds else ():
-        _tune_dml([*words, "--storage", str(folder)], folder)
+    for seeds, command in zip((*study.looked_at, study.seeds), study.commands, strict=True):
+        _, *words = command.split()
+        name = ["--name", study.name] if words[0] == "sweep" else []
+        if not study.looked_at or judged < seeds:
+            _tune_dml([*words, *name, "--storage", str(folder)], folder)
     store_result(folder / study.name, study)
 
 
