@@ -8,10 +8,16 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
+from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.data.formats.rendering import RendererProcess, Renderers
 from trainables.data.objects import _mesh_folder, _pixels_digest
+from trainables.resolve import Layer, resolve
+from trainables.training import train
+from tune_dml.catalogue import protocols
+from tune_dml.planning.arms.protocol_choice import protocol_layer
 
 pytestmark = [
     pytest.mark.objects,
@@ -68,6 +74,14 @@ def test_a_picture_does_not_depend_on_the_pictures_before_it():
 def test_the_whole_data_set_has_the_recorded_pixels(tmp_path):
     """A minute on two cores. Threads draw the views in another order each time."""
     assert build_dataset("objects", cache_dir=tmp_path).prepare().notes == ()
+
+
+@pytest.mark.parametrize("name", [name for name, one in protocols().items() if one.dataset == "objects"])
+def test_its_protocols_train(name, tmp_path):
+    few = {"data.name": "objects", "data.classes": 8, "data.views": 6, "batch.batch_size": 6, "training.steps": 1}
+    layers = protocol_layer(protocols()[name]), Layer("few", {**few, "training.eval_every": 1})
+    outcome = train(resolve(*layers).config, FolderContext(tmp_path, torch.device("cpu")), cache_dir=tmp_path / "cache")
+    assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
 
 
 def test_every_object_is_seen_whole_and_lit(pictures):
