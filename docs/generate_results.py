@@ -101,7 +101,7 @@ STUDIES = tuple(
         ("mpa_proxies", 25, (), "glyphs", (10,)),
         ("mpa_family",),
         ("mpa_gamma",),
-        ("mpa_tau",),
+        ("mpa_tau", 20, (), "glyphs", (5,)),
         ("mpa_delta_alpha",),
         ("mpa_proxies_tau",),
         ("label_noise",),
