@@ -80,9 +80,9 @@ STUDIES = tuple(
         ("sec_rho",),
         ("sec_losses", 10),
         ("sec_mu",),
-        ("sec_tml", 10),
+        ("sec_tml", 20, (), "glyphs", (10,)),
         ("sec_head", 10),
-        ("sec_l2", 10, (), "glyphs", (5,)),
+        ("sec_l2", 20, (), "glyphs", (5, 10)),
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
@@ -90,7 +90,7 @@ STUDIES = tuple(
         ("sec_simclr", 3),
         ("sec_face", 3, ("training.epochs=4",)),
         ("dro_k",),
-        ("dro_gamma", 10, (), "glyphs", (5,)),
+        ("dro_gamma", 20, (), "glyphs", (5, 10)),
         ("dro_variants",),
         ("dro_chi2",),
         ("dro_grouped_gamma", 20, (), "glyphs", (5,)),
@@ -100,7 +100,7 @@ STUDIES = tuple(
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
         ("mpa_proxies", 25, (), "glyphs", (10,)),
         ("mpa_family",),
-        ("mpa_gamma",),
+        ("mpa_gamma", 20, (), "glyphs", (5,)),
         ("mpa_tau", 20, (), "glyphs", (5,)),
         ("mpa_delta_alpha",),
         ("mpa_proxies_tau",),
@@ -138,7 +138,7 @@ def _on_objects(name: str) -> Study:
 
 
 OBJECTS = (
-    Study("sec_eta", 5, (), "objects-network"),  # five minutes a trial
+    *(Study("sec_eta", 5, (), "objects-network"), Study("mpa_proxies", 3, (), "objects-network")),  # five minutes a trial
     *(_on_objects(study.name) for study in STUDIES if study.name not in _ONLY_ON_GLYPHS),
 )
 """A claim is judged by the first of these: a whole network comes before heads on stored features."""
