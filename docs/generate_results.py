@@ -138,7 +138,10 @@ def _on_objects(name: str) -> Study:
 
 
 OBJECTS = (
-    *(Study("sec_eta", 5, (), "objects-network"), Study("mpa_proxies", 3, (), "objects-network")),  # five minutes a trial
+    *(
+        Study("sec_eta", 5, (), "objects-network"),
+        Study("mpa_proxies", 3, (), "objects-network"),
+    ),  # five minutes a trial
     *(_on_objects(study.name) for study in STUDIES if study.name not in _ONLY_ON_GLYPHS),
 )
 """A claim is judged by the first of these: a whole network comes before heads on stored features."""

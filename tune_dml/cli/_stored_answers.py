@@ -1,4 +1,4 @@
-"""Answers stored beside a sweep, so that `list` and `status` show them without computing statistics.
+"""Answers stored beside a sweep, so that `list`, `show` and `status` print them without computing statistics.
 
 An answer is computed again when the ledger, the plan, the installed code or the way commands are written has changed.
 """
@@ -11,31 +11,73 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainables.files import write_whole
 from tune_dml.record.ledger import LEDGER
 
 if TYPE_CHECKING:
     from tune_dml.record.results import Results
+    from tune_dml.report import SweepSummary
 
 _FILE = ".answers.json"
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 
 
-def stored_lines(results: Results, kind: str, compute: Callable[[], list[str]]) -> list[str]:
-    """Return the lines of one kind (`headline`, `answer`) about a sweep, from its file while that is current."""
+@dataclass(frozen=True)
+class SweepAnswer:
+    """The answer at the head of a sweep's report, in words."""
+
+    sentences: list[str]
+    floors: list[str]
+    """A line with the results without training; empty if they were not measured."""
+    facts: dict[str, str]
+    """Best configuration, baseline, seeds, failures, cost."""
+    step: list[str]
+    """The next command, then its cost and reason; empty if no step is worth its cost."""
+    commands: list[str]
+    """Candidates for the next command, the most urgent first."""
+
+    @classmethod
+    def of(cls, summary: SweepSummary) -> SweepAnswer:
+        """Return the answer in a report's summary."""
+        from tune_dml.report.summary import WITHOUT_TRAINING
+
+        answer, facts = summary.answer, dict(summary.answer.facts)
+        floors = [f"{WITHOUT_TRAINING}: {facts[WITHOUT_TRAINING]}"] if WITHOUT_TRAINING in facts else []
+        step = [answer.step.command, f"{answer.cost}. {answer.step.sentence}"] if answer.step else []
+        return cls([*answer.sentences], floors, facts, step, [*summary.commands])
+
+    def lines(self, *, running: bool) -> Iterator[str]:
+        """Yield the answer for the terminal and, unless the sweep runs, its next step."""
+        yield from (*self.sentences, *self.floors)
+        if not running:
+            yield from (f"{label:<8} {text}" for label, text in zip(("Next:", ""), self.step, strict=False))
+
+
+def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> SweepAnswer:
+    """Return the answer of a sweep, from its file while that is current."""
+    return SweepAnswer(**_stored(results, "answer", lambda: asdict(compute())))
+
+
+def stored_headline(results: Results, compute: Callable[[], str]) -> str:
+    """Return the first sentence of the answer, from its file while that is current."""
+    return str(_stored(results, "headline", compute))
+
+
+def _stored(results: Results, kind: str, compute: Callable[[], Any]) -> Any:
     path, digest = results.folder / _FILE, _digest(results)
-    stored: dict[str, list[str]] = {}
-    with suppress(OSError, ValueError):
+    stored: dict[str, Any] = {}
+    with suppress(OSError, ValueError, LookupError, TypeError):
         read = json.loads(path.read_text(encoding="utf-8"))
-        stored = read["lines"] if read["digest"] == digest else {}
+        stored = read["stored"] if read["digest"] == digest else {}
     if kind not in stored:
         stored[kind] = compute()
         with suppress(OSError):  # a read-only folder
-            write_whole(path, json.dumps({"digest": digest, "lines": stored}))
+            write_whole(path, json.dumps({"digest": digest, "stored": stored}))
     return stored[kind]
 
 

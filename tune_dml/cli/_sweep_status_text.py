@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from functools import cache
 from typing import TYPE_CHECKING
 
-from tune_dml.cli._stored_answers import stored_lines
+from tune_dml.cli._stored_answers import SweepAnswer, stored_answer, stored_headline
 from tune_dml.record.ledger import LEDGER, is_running
 from tune_dml.text import age
 
 if TYPE_CHECKING:
     from tune_dml.record.results import Results
-    from tune_dml.report import SweepSummary
 
 
 def state_of(results: Results) -> str:
@@ -44,46 +42,26 @@ def age_of(results: Results) -> str:
     return age(time.time() - last_update_time(results))
 
 
-def summary_of(results: Results) -> SweepSummary | None:
-    """Return the report's summary; None without results or before the first look (see `unjudged`)."""
-    from tune_dml import report
+def answer_of(results: Results) -> SweepAnswer | None:
+    """Return the answer of the last look; None without results or before the first look (see `unjudged`)."""
 
-    return report.summary(results) if _has_numbers(results) and results.looked_at else None
+    def compute() -> SweepAnswer:
+        from tune_dml import report
 
+        return SweepAnswer.of(report.summary(results))
 
-def answer_data(results: Results) -> tuple[list[str], list[str]]:
-    """Return the answer's sentences and the advised commands; none if `summary_of` is None."""
-    if not (_has_numbers(results) and results.looked_at):
-        return [], []
-    summary = cache(lambda: summary_of(results))
-    sentences = stored_lines(results, "sentences", lambda: [*(found.answer.sentences if (found := summary()) else ())])
-    return sentences, stored_lines(results, "commands", lambda: [*(found.commands if (found := summary()) else ())])
+    return stored_answer(results, compute) if _is_judged(results) else None
 
 
 def headline_of(results: Results) -> str:
     """Return the first sentence of the answer; empty without one."""
 
-    def compute() -> list[str]:
+    def compute() -> str:
         from tune_dml import report
 
-        return [report.headline(results)]
+        return report.headline(results)
 
-    return stored_lines(results, "headline", compute)[0] if _has_numbers(results) and results.looked_at else ""
-
-
-def answer_of(results: Results) -> list[str]:
-    """Return the answer and, unless the sweep runs, its next step; empty if `summary_of` is None."""
-    running = is_running(results.folder)
-
-    def compute() -> list[str]:
-        from tune_dml import report
-        from tune_dml.cli.report import answer_lines
-
-        return list(answer_lines(report.summary(results), running=running))
-
-    if not (_has_numbers(results) and results.looked_at):
-        return []
-    return stored_lines(results, "answer while running" if running else "answer", compute)
+    return stored_headline(results, compute) if _is_judged(results) else ""
 
 
 def unjudged(results: Results) -> str:
@@ -98,6 +76,10 @@ def unjudged(results: Results) -> str:
     when = "comes with its end" if is_running(results.folder) else "comes with the end of a session"
     now = f"{command(results, 'report')} judges the present trials: a look, which spends a part of the 5 % error"
     return f"Not judged yet. The answer {when}; {now}."
+
+
+def _is_judged(results: Results) -> bool:
+    return _has_numbers(results) and bool(results.looked_at)
 
 
 def _has_numbers(results: Results) -> bool:

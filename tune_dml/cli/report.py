@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -14,6 +14,7 @@ import typer
 from trainables.errors import Problem, raise_if_any
 from tune_dml.cli._imported_results import ImportSource, Reading
 from tune_dml.cli._race import race_data, race_lines
+from tune_dml.cli._stored_answers import SweepAnswer
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
@@ -176,19 +177,6 @@ def _publish(
     return WrittenReport(sweep, files, attachment, again)
 
 
-def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[str]:
-    """Yield the answer, and the next step unless the sweep is running."""
-    from tune_dml.report.summary import WITHOUT_TRAINING
-
-    yield from summary.answer.sentences
-    if floors := dict(summary.answer.facts).get(WITHOUT_TRAINING):
-        yield f"{WITHOUT_TRAINING}: {floors}"
-    step = summary.answer.step
-    if step is not None and not running:
-        yield f"Next:    {step.command}"
-        yield f"         {summary.answer.cost}. {step.sentence}"
-
-
 @dataclass(frozen=True)
 class WrittenReport:
     """A report on disk, and its content."""
@@ -261,7 +249,7 @@ class WrittenReport:
         yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield ""
         running = self.attachment is not None and is_running(self.sweep.folder)  # in another process
-        yield from answer_lines(summary, running=running)
+        yield from SweepAnswer.of(summary).lines(running=running)
         if running:
             yield f"The sweep is running. Follow it with: {command(self.sweep.results, 'status')}"
         elif self.sweep.interrupted and self.attachment:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._sweep_status_text import age_of, state_of, summary_of, unjudged
+from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, unjudged
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, View, table
 from tune_dml.cli.screen import show as show_view
@@ -276,15 +276,15 @@ class _ShownSweep:
     results: Results
 
     def data(self) -> dict[str, object]:
-        results, summary = self.results, summary_of(self.results)
+        results, answer = self.results, answer_of(self.results)
         return {
             "sweep": results.name,
             "space": results.plan.space.name,
             "dataset": results.plan.dataset,
             "state": state_of(results),
-            "answer": [*summary.answer.sentences] if summary else [],
-            "facts": dict(summary.answer.facts) if summary else {},
-            "next": summary.answer.step.command if summary and summary.answer.step else None,
+            "answer": answer.sentences if answer else [],
+            "facts": answer.facts if answer else {},
+            "next": answer.step[0] if answer and answer.step else None,
             "folder": str(results.folder),
             "report": str(self._report) if self._report.exists() else None,
         }
@@ -294,17 +294,16 @@ class _ShownSweep:
         return self.results.folder / "report" / "report.html"
 
     def text(self) -> Lines:
-        from tune_dml.cli.report import answer_lines
         from tune_dml.record.ledger import is_running
         from tune_dml.record.origin.commands import command
 
-        results, summary = self.results, summary_of(self.results)
+        results, answer = self.results, answer_of(self.results)
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
         yield f"State:   {state_of(results)}; last change: {age_of(results)}"
-        if summary is None:
+        if answer is None:
             yield unjudged(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
-        yield from answer_lines(summary, running=is_running(results.folder))
-        yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)
+        yield from answer.lines(running=is_running(results.folder))
+        yield from (f"{name + ':':<20} {text}" for name, text in answer.facts.items())
         yield f"Report:  {self._report if self._report.exists() else command(results, 'report')}"
         yield f"Folder:  {results.folder}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_data, answer_of, state_of, unjudged
+from tune_dml.cli._sweep_status_text import answer_of, state_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import Lines, number, show, table
 from tune_dml.record.ledger import is_running
@@ -121,7 +121,7 @@ class _SweepStatus:
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import as_typed_here
 
-        (answer, commands), folder = answer_data(self.results), self.results.folder
+        answer, folder = answer_of(self.results), self.results.folder
         running = is_running(folder)
         words = {} if running else {"running": "interrupted"}  # of a driver that has ended
         counts = {words.get(status, status): self.results.count(status) for status in _STATUSES}
@@ -131,8 +131,8 @@ class _SweepStatus:
             "state": state_of(self.results),
             "waits_for": self._waits_for,
             "counts": counts,
-            "answer": answer,
-            "next": [] if running or _has_jobs(folder) else commands or [self._to_do()[1]],
+            "answer": answer.sentences if answer else [],
+            "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._to_do()[1]],
             "unjudged": as_typed_here(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
@@ -213,8 +213,9 @@ class _SweepStatus:
 
     def _answer(self) -> list[str]:
         """Return the answer of the last look and the next step, or how to get an answer."""
-        answer = answer_of(self.results) or [text for text in [unjudged(self.results)] if text]
-        return ["", *answer] if answer else []
+        if answer := answer_of(self.results):
+            return ["", *answer.lines(running=is_running(self.results.folder))]
+        return ["", text] if (text := unjudged(self.results)) else []
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """JSON of the command line is strict, errors say what avoids them, and verbs of every day answer quickly."""
 
+import dataclasses
 import json
 import math
 import shlex
@@ -14,7 +15,7 @@ from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 from trainables.errors import Problem
 from tune_dml.cli._json import _fix_of, as_json
 from tune_dml.cli._stored_answers import _FILE
-from tune_dml.cli._sweep_status_text import answer_data, answer_of, headline_of
+from tune_dml.cli._sweep_status_text import answer_of, headline_of
 from tune_dml.cli.status import _wait_for_end
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
@@ -160,6 +161,7 @@ def storage(tmp_path_factory):
     ("lines", "heavy"),
     [
         ([["list"], ["status", "toy"], ["status", "toy", "--json"]], (*HEAVY, "torch", "numpy")),
+        ([["show", "toy"], ["show", "toy", "--json"]], HEAVY),
         pytest.param([["plan", "sec_rho"]], HEAVY, marks=pytest.mark.slow),
     ],
 )
@@ -167,7 +169,6 @@ def test_verbs_of_every_day_load_nothing_heavy(storage, lines, heavy):
     results = load_results(storage, "toy")
     assert headline_of(results)
     assert answer_of(results)
-    assert all(answer_data(results))
     code = "import sys\nfrom tune_dml.cli import main\n"
     for words in lines:
         code += f"sys.argv = {['tune-dml', *words, '--storage', str(storage)]!r}\n"
@@ -182,11 +183,14 @@ def test_an_answer_is_computed_again_when_the_ledger_grows_or_its_file_is_damage
     results, path = load_results(storage, "toy"), storage / "toy" / _FILE
     answer = answer_of(results)
     stored = json.loads(path.read_text())
-    path.write_text(json.dumps({**stored, "lines": {"answer": ["another answer"]}}))
-    assert answer_of(results) == ["another answer"]
-    path.write_text("[")
-    assert answer_of(results) == answer
-    path.write_text(json.dumps({**stored, "lines": {"answer": ["another answer"]}}))
+    other = dataclasses.replace(answer, sentences=["another answer"])
+    stored["stored"]["answer"] = dataclasses.asdict(other)
+    path.write_text(json.dumps(stored))
+    assert answer_of(results) == other
+    for damaged in ("[", "5", "{}"):
+        path.write_text(damaged)
+        assert answer_of(results) == answer
+    path.write_text(json.dumps(stored))
     with (storage / "toy" / "ledger.jsonl").open("a") as ledger:
         ledger.write("\n")
     assert answer_of(results) == answer
