@@ -247,6 +247,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
 def test_bad_limits_are_one_message_each(tmp_path):
     problems = Racing(True, 2, 0.0).problems()
     assert [problem.place for problem in problems] == ["max_seeds", "budget"]
+    assert Racing(True, 3, 0.1).problems() == []
     assert [problem.place for problem in Racing(False, 9, 1.0).problems()] == ["max_seeds", "budget"]
     search = SweepState(tmp_path, plan(Knob("optim.lr", LogRange(1e-4, 1e-1)), search=Search("tpe", 9)))
     assert "tpe" in str(_race_problems(search, RULE)[0])

@@ -106,6 +106,18 @@ def test_a_value_that_fails_after_it_was_settled_stays_settled():
     assert found.decided
 
 
+@pytest.mark.parametrize("other", ["worse", "diverged"])
+def test_a_leader_that_failed_is_settled_if_no_other_cell_can_still_tie_with_it(other):
+    nothing, first, second = np.zeros(2, bool), np.array([True, False]), np.array([False, True])
+    square = np.zeros((2, 2))
+    masks = {"worse": nothing, "diverged": nothing, other: second}
+    race = RaceState(
+        square, square, square, np.array(0), masks["worse"], first, np.array(False), masks["diverged"], first
+    )
+    assert race.settled.all()
+    assert not replace(race, **{other: nothing}).settled.any()
+
+
 def test_where_every_trial_fails_nothing_is_settled():
     values = np.full((4, MOST_FAILED), np.nan)
     every = [(cell, seed) for cell in range(4) for seed in range(MOST_FAILED)]

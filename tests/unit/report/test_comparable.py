@@ -13,7 +13,7 @@ from pages import read
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols, spaces
 from tune_dml.papers.published import published_rows
-from tune_dml.planning.checks.conditions import conditions_of, table_of
+from tune_dml.planning.checks.conditions import conditions_of, meets, table_of
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -240,3 +240,11 @@ def test_our_own_deviation_stands_for_the_papers_where_it_is_larger_and_of_the_s
 def test_a_spread_that_means_nothing_is_refused(results, given):
     with pytest.raises(ConfigError, match="paper_sd: the papers' run-to-run standard deviation must be greater than 0"):
         analyse(results, paper_sd=given)
+
+
+def test_a_value_meets_a_printed_one_if_all_its_parts_do():
+    assert meets((0.1, 2), [0.1 * (1 + 1e-9), 2])
+    assert not meets((1, 2), [1, 3])
+    assert not meets((1, 2), [1, 2, 3])
+    assert meets("/data/weights.pth", "weights.pth")
+    assert not meets("/data/weights.pth", "others.pth")

@@ -24,6 +24,7 @@ from tune_dml.stats.forecast import (
 )
 from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.power import _noise_range, _tuned_half_width, half_width, seeds_range, verdict_chances
 from tune_dml.stats.verdicts.best import judge_best
 from tune_dml.stats.verdicts.sensitivity import FullGrid
@@ -134,6 +135,15 @@ def test_one_row_is_settled_against_every_other_by_a_difference_or_by_none():
     values = noisy([0, 0, 5], 8, sd=0.2)
     assert pairs_are_decided(0, 1.0)(values[None], 0.05)[0]
     assert not pairs_are_decided(0, 0.01)(noisy([0, 0, 5], 8, seed=1)[None], 0.05)[0]
+
+
+@pytest.mark.parametrize(("gap", "decided"), [(0.9, True), (0.0, False), (-0.1, False), (-0.9, True)])
+def test_a_row_is_compared_with_zero_and_with_the_margin_on_both_sides(gap, decided):
+    values = noisy([0, 0], 8, sd=0.2)
+    values[0] += values[1].mean() - values[0].mean() + gap
+    bounds = TunedLevels(values, (0, 1), 0.0).pairs(0.05)
+    assert 0.1 < bounds.high[0, 1] - gap < 0.8  # 0.9 is significant, 0.1 is not
+    assert pairs_are_decided(0, bounds.high[0, 1] - gap)(values[None], 0.05)[0] == decided
 
 
 def test_a_smaller_level_promises_less():

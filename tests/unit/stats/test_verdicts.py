@@ -153,6 +153,7 @@ def test_the_papers_own_curves(name: str) -> None:
         assert found.sentence == "best at the lowest tested, if the run s.d. is at most 1.1"
     if name == "DRO gamma on CUB":
         assert judge_published([1, 2, 3], [1.0, 9.0, 1.0], run_sd=0.1).verdict == "interior"
+        assert judge_published([1, 2, 3], [1.0, 1.5, 1.0]) == judge_published([1, 2, 3], [1.0, 1.5, 1.0], runs=1)
         assert "undecided" in found.sentence
 
 
@@ -174,6 +175,9 @@ def test_agreement_is_an_equivalence_test() -> None:
     assert judge_equivalence(quiet, [55, 62, 69], 1.0, run_sd=0.2).verdict == "mixed"
     assert judge_equivalence(values, [60, 62, 64], 0.1).verdict == "compatible"
     assert judge_equivalence(quiet[:, :1], [60, 62, 64], 1.0).verdict == "undecided"
+    assert judge_equivalence(quiet, [60, 62, 64], 1.0) == judge_equivalence(
+        quiet, [60, 62, 64], 1.0, runs=1, resolution=0.0
+    )
     for margin, run_sd, words in ((0.0, None, "margin > 0"), (1.0, -0.1, "run_sd >= 0")):
         with pytest.raises(ValueError, match=words):
             judge_equivalence(quiet, [60, 62, 64], margin, run_sd=run_sd)
@@ -346,6 +350,7 @@ def test_equal_means_are_still_two_values() -> None:
         ([1, 4, 8], "low", "linear", KnobDomain(1, integer=True), ()),
         ([0.01, 0.1, 0.5], "low", "linear", KnobDomain(0, 1, low_open=True), (0.005, 0.0025)),
         ([0.1, 0.3, 0.5], "low", "linear", KnobDomain(0), (0.0,)),
+        ([2, 3], "low", "linear", KnobDomain(1, low_open=True), (1.5, 1.2)),
         ([0.5, 0.9], "high", "linear", KnobDomain(0, 1), (1.0,)),
         ([0.5, 0.9, 1.0], "high", "linear", KnobDomain(0, 1), ()),
         ([320, 480, 640], "high", "log", KnobDomain(1, integer=True), (853.0, 1137.0)),
