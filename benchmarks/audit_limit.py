@@ -1,0 +1,96 @@
+"""Measure how often an ideal audit names both settings of a pair: a limit for every audit of 36 trials.
+
+    python benchmarks/audit_limit.py          # ten minutes
+
+The ideal audit knows the noise, the size of every effect (three points) and the few ways in which settings can act: none,
+one, two that add, two only together, either of two. It chooses every four trials, which share a seed, after all earlier ones.
+`benchmarks/audit.py` measures the real audit, which knows none of these, under the same noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+import numpy as np
+from audit import FACTORS, RUN_SD
+
+POINTS, TRIALS, CANDIDATES, NAMED = 3.0, 36, 250, 0.9
+PAIRS = list(itertools.combinations(range(FACTORS), 2))
+KINDS = {
+    "add": lambda one, other: one + 1.0 * other,
+    "together": lambda one, other: one & other,
+    "either": lambda one, other: one | other,
+}
+CASES = [("none", ()), *(("add", (one, one)) for one in range(FACTORS))]
+CASES += [(kind, pair) for kind in KINDS for pair in PAIRS]
+MEMBERS = np.array([[factor in members for factor in range(FACTORS)] for _, members in CASES])
+PRIOR = np.log([0.5, *[0.2 / FACTORS] * FACTORS, *[0.3 / len(KINDS) / len(PAIRS)] * len(KINDS) * len(PAIRS)])
+
+
+def means(case: tuple[str, tuple[int, ...]], on: np.ndarray) -> np.ndarray:
+    """Return the effect of a case on each run; `on` is (runs, settings), true where a run has the user's setting."""
+    kind, members = case
+    if not members:
+        return np.zeros(len(on))
+    one, other = (on[:, member] for member in members)
+    return -POINTS * (one if members[0] == members[1] else KINDS[kind](one, other))
+
+
+def candidates(random: np.random.Generator, probable: np.ndarray) -> np.ndarray:
+    """Return runs to choose from: random ones, and all combinations of the five most probable settings."""
+    drawn = random.random((CANDIDATES, FACTORS)) < random.choice([0.2, 0.35, 0.5, 0.65, 0.8], (CANDIDATES, 1))
+    rest = np.array(list(itertools.product([False, True], repeat=5)))
+    combined = [np.full((len(rest), FACTORS), state) for state in (False, True)]
+    for rows in combined:
+        rows[:, np.argsort(-probable)[:5]] = rest
+    return np.vstack([drawn, *combined])
+
+
+def best_block(expected: np.ndarray, weights: np.ndarray, size: int) -> list[int]:
+    """Return the runs whose differences say most about the case (greedily), for `expected` (cases, runs)."""
+    apart = expected - weights @ expected
+    covariance = (apart * weights[:, None]).T @ apart / RUN_SD**2
+    first = int(np.argmax(covariance.diagonal()))
+    chosen = [first, int(np.argmax(covariance.diagonal() - 2 * covariance[first]))]
+    while len(chosen) < size:
+        centre = np.eye(len(chosen) + 1) - 1 / (len(chosen) + 1)
+        blocks = [covariance[np.ix_([*chosen, run], [*chosen, run])] for run in range(expected.shape[1])]
+        gains = np.linalg.slogdet(np.eye(len(centre)) + centre @ np.array(blocks) @ centre)[1]
+        chosen.append(int(np.argmax(gains)))
+    return chosen
+
+
+def named_by_ideal_audit(true: tuple[str, tuple[int, ...]], random: np.random.Generator, size: int) -> set[int]:
+    """Return the settings that are in the true case with a probability above 90 %."""
+    likelihoods = PRIOR.copy()
+    for _ in range(TRIALS // size):
+        weights = np.exp(likelihoods - likelihoods.max())
+        weights /= weights.sum()
+        on = candidates(random, weights @ MEMBERS)
+        expected = np.stack([means(case, on) for case in CASES])
+        block = best_block(expected, weights, size)
+        values = means(true, on[block]) + RUN_SD * random.standard_normal(size)
+        rest = (values - values.mean()) - (expected[:, block] - expected[:, block].mean(axis=1, keepdims=True))
+        likelihoods -= (rest**2).sum(axis=1) / (2 * RUN_SD**2)
+    weights = np.exp(likelihoods - likelihoods.max())
+    return set(np.flatnonzero(weights / weights.sum() @ MEMBERS > NAMED))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--audits", type=int, default=500, help="number of audits per row")
+    parser.add_argument("--block", type=int, default=4, help="trials that share a seed and are chosen together")
+    options = parser.parse_args()
+    for kind in ("together", "either"):
+        true = (kind, (4, 7))
+        found = [
+            named_by_ideal_audit(true, np.random.default_rng(number), options.block) for number in range(options.audits)
+        ]
+        both, false = np.mean([{4, 7} <= one for one in found]), np.mean([bool(one - {4, 7}) for one in found])
+        print(f"two, {POINTS:g} points, {kind:<8}  both named {both:6.1%}  a false name {false:5.1%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
