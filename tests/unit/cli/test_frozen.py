@@ -1,6 +1,8 @@
-"""Scripts rely on the command line: its flags, its exit codes and the schemas of its JSON change only on purpose.
+"""Scripts rely on the command line, and stored sweeps on the methods' knobs: both change only on purpose.
 
-What it is now stands in `frozen.json` and `tune_dml/cli/json_schemas.json`. After a change that is meant:
+Frozen are flags, exit codes and schemas of JSON, and the defaults and rules of each method's knobs.
+
+What they are now stands in `frozen.json`, `knobs.json` and `tune_dml/cli/json_schemas.json`. After a change that is meant:
 
     python tests/unit/cli/test_frozen.py
 """
@@ -18,7 +20,10 @@ import pytest
 from helpers.toys import event_of
 from typer.testing import CliRunner
 
+from trainables.config import SECTIONS
 from trainables.errors import ConfigError
+from trainables.methods import parameters_of
+from trainables.registries import methods_of
 from tune_dml import cli
 from tune_dml.cli import application
 from tune_dml.planning.checks.prepare import prepare
@@ -30,6 +35,7 @@ from tune_dml.tracking import Reconciliation, Tracker
 from tune_dml.tracking.reconciler import Counts
 
 FROZEN = Path(__file__).with_name("frozen.json")
+KNOBS = Path(__file__).with_name("knobs.json")
 QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 SET = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -116,6 +122,15 @@ def flags() -> dict[str, Any]:
 def with_json() -> set[str]:
     """The verbs that take `--json`; one without a call above has a schema that allows anything."""
     return {name for name, command in flags().items() if "--json" in command["options"]}
+
+
+def knobs() -> dict[str, Any]:
+    """Return method -> its knobs, each with default and rule."""
+    return {
+        f"{kind} {name}": {knob.name: [knob.default, knob.rule] for knob in parameters_of(method)}
+        for kind in (*SECTIONS["model"].chooses.values(), "loss", "regularizer", "optimizer", "lr_schedule")
+        for name, method in methods_of(kind).items()
+    }
 
 
 def _options(verb: Callable[..., None]) -> dict[str, Any]:
@@ -236,6 +251,11 @@ def test_flags_types_defaults_and_words():
     assert flags() == json.loads(FROZEN.read_text())["flags"]
 
 
+def test_knobs_of_methods_keep_their_defaults_and_rules():
+    frozen, found = json.loads(KNOBS.read_text()), json.loads(json.dumps(knobs()))
+    assert {name: found.get(name) for name in frozen} == frozen  # further methods may come
+
+
 @pytest.mark.usefixtures("toy")
 def test_schemas_of_json():
     assert schemas() == json.loads(SCHEMAS.read_text())
@@ -262,5 +282,6 @@ if __name__ == "__main__":
         os.chdir(folder)
         make_toy(Path("sweeps"), None)
         FROZEN.write_text(json.dumps({"flags": flags()}, indent=1) + "\n")
-        lines = (f"{json.dumps(name)}: {json.dumps(schema)}" for name, schema in schemas().items())
-        SCHEMAS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        for file, found in ((KNOBS, knobs()), (SCHEMAS, schemas())):
+            lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())
+            file.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -156,6 +156,9 @@ def test_initial_train_mean_is_set_once_measured_and_travels_with_the_checkpoint
     resumed.load_state_dict(reg.state_dict())
     assert not resumed.needs_mean
     same(resumed(f), naive(f, 8.7))
+    zero = build_regularizer("sec_fixed")
+    zero.set_mean(0.0)
+    same(zero(f), naive(f, 0.0))
 
 
 def test_an_empty_batch_leaves_the_state_alone():

@@ -75,6 +75,7 @@ def test_pairs_equal_the_loops(shape: tuple[int, int], holes: list[tuple[int, in
     np.testing.assert_allclose(found.df[found.testable], df[found.testable], rtol=1e-6)
     if not holes:
         assert found.epsilon == pytest.approx(naive_epsilon(values), rel=1e-9)
+        assert fit_pairs(1e-6 * (values - 60)).epsilon == pytest.approx(found.epsilon, rel=1e-6)
 
 
 def test_many_tables_equal_one_at_a_time() -> None:

@@ -185,6 +185,7 @@ def test_numbers_show_the_step_of_which_all_are_multiples() -> None:
         return resolution_shown([[number] for number in numbers])  # one seed a cell: none tie
 
     assert step(62.5, 75.0, 37.5) == pytest.approx(12.5)
+    assert (step(50.0, 50.0), step(350.0, 350.0)) == (100.0, 350.0)  # unknown: no difference is significant
     single = np.float32(100 * np.array([1000, 1013, 907]) / 1460)
     assert step(*single.tolist()) == pytest.approx(100 / 1460, rel=1e-3)
     assert step(66.4, 66.5, 70.1) == pytest.approx(0.1)
