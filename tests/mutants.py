@@ -41,6 +41,7 @@ TESTS = [
     *("tests/unit/test_spaces.py", "tests/unit/test_stopping.py"),
     *("tests/unit/test_studies.py", "tests/unit/test_vary.py", "tests/unit/cli/test_init.py"),
     "tests/unit/cli/test_frozen.py::test_knobs_of_methods_keep_their_defaults_and_rules",
+    "tests/unit/cli/test_messages.py",
     *("tests/unit/test_docs.py", "tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
     "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_and_say_so",
 ]

@@ -90,6 +90,7 @@ def test_none_has_a_gradient_of_0_and_sees_the_norms(dtype):
     with torch.no_grad():
         assert none(embeddings).dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
     assert none.diagnostics() == seen
+    assert none(torch.zeros(4, 3, dtype=dtype, requires_grad=True)) == 0
 
 
 @pytest.mark.parametrize(("name", "knobs"), [case for case in CASES if case[0] != "none"])

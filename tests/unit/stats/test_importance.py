@@ -94,7 +94,13 @@ def search(surface, cells, seed):
 def test_a_search_over_noise_claims_nothing():
     found = [search(lambda points: 0 * points[:, 0], 20, seed) for seed in range(12)]
     assert all(one.problem for one in found)
-    assert "predicts 0% of the variance" in found[0].problem or "needed" in found[0].problem
+
+
+def test_a_model_that_predicts_too_little_of_the_held_out_configurations_says_how_much():
+    worse_than_the_mean, some = (search(lambda points: 0 * points[:, 0], 10, seed) for seed in (0, 3))
+    assert worse_than_the_mean.predicted < 0
+    assert "predicts 0% of the variance of held-out ones, and 63% are needed" in worse_than_the_mean.problem
+    assert f"predicts {some.predicted:.0%} of the variance" in some.problem
 
 
 def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
