@@ -90,10 +90,16 @@ def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool
     others = list(dict.fromkeys(item for item in known if item and item != name))
     if not others:
         return f"There is no {what} to choose from."
-    if meant := _meant(name, others) if dotted else difflib.get_close_matches(name, others, n=1, cutoff=0.6):
+    if meant := _meant(name, others) if dotted else _similar(name, others):
         return f"Did you mean {' or '.join(map(repr, meant))}?"
     more = f" ... ({len(others)} in all)" if len(others) > _LISTED else ""
     return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(others)[:_LISTED])}{more}."
+
+
+def _similar(name: str, known: Sequence[str]) -> list[str]:
+    """Return the most similar name, upper case or lower case, or none."""
+    lowered = {item.lower(): item for item in reversed(known)}
+    return [lowered[close] for close in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.65)]
 
 
 def _meant(name: str, known: Sequence[str]) -> list[str]:

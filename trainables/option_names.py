@@ -8,12 +8,12 @@ The command line chooses `Flags` when it starts, and a sweep file `FileKeys` whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem
 
 
 class PythonArguments:
@@ -129,6 +129,16 @@ def naming(names: PythonArguments) -> Iterator[None]:
         yield
     finally:
         _names.reset(token)
+
+
+@contextmanager
+def values_from(option: str, paths: Iterable[str]) -> Iterator[None]:
+    """Within a block, name this option as the place of problems with the values of these knobs."""
+    places = {option_names().setting(path, "knob"): f"{path} ({option_place(option)})" for path in paths}
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(replace(p, place=places.get(p.place, p.place)) for p in error.problems) from None
 
 
 def _python(value: object) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.option_names import option_place, option_problem, spelled
+from trainables.option_names import option_place, option_problem, spelled, values_from
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, name_problems
@@ -131,7 +131,8 @@ def extend(
     """
     state = load_state(session.sweeps, name)
     begun, names = with_arms_of_files(state.plan, arms)
-    plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+    with values_from("values", values or ()):
+        plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('seeds', len(plan.seeds) + 2)}."))

@@ -329,6 +329,12 @@ class TestBadPrograms:
         ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
         assert ran.notes == ["its results file cannot be read (it holds no JSON object)"]
 
+    @pytest.mark.parametrize("name", ["TUNE_DML_RESULTS", "TUNE_DML_LOG"])
+    def test_a_folder_in_place_of_its_file_ends_no_trial_twice(self, name, tmp_path):
+        for _ in range(2):  # the next attempt finds none
+            ran = Ran(tmp_path, f"import os; os.mkdir(os.environ['{name}'])")
+            assert ran.end.reason == "it ended without reporting val/accuracy. It reported nothing."
+
     def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
         script = (
             "import json, os\nwith open(os.environ['TUNE_DML_LOG'], 'a') as log:\n"

@@ -5,6 +5,9 @@ import json
 import pytest
 from helpers.programs import Ran
 
+from tune_dml.planning.files.program_space import command_request
+from tune_dml.planning.request import OwnCommand, Request
+from tune_dml.planning.study import study_of
 from tune_dml.programs.command import Program, read_command
 
 
@@ -37,11 +40,16 @@ class TestTheCommand:
 
     @pytest.mark.parametrize(
         ("command", "missing"),
-        [("t", "lr, seed"), ("t {lr}", "seed"), ("t {seed}", "lr"), ("t {lr} {seed}", ""), ("sh -c 't ${args}'", "")],
+        [("t", "lr and seed"), ("t {lr}", "seed"), ("t {seed}", "lr"), ("t {lr} {seed}", ""), ("sh -c 't ${args}'", "")],
     )
     def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
         notes = Program(read_command(command), ".").notes(["lr"])
         assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
+
+    def test_a_note_names_settings_beside_the_command_that_it_does_not_pass(self):
+        own = OwnCommand("true {lr} {seed}", {"lr": [1, 2]}, "acc", "maximize")
+        (note,) = study_of(command_request(Request("", settings={"wd": 3}, margin=1.0), own)).space.notes
+        assert note.startswith("The command does not pass wd: the script must read it from")
 
     def test_a_note_names_parameters_of_one_environment_variable(self):
         (note,) = Program(read_command("t {a.b} {a_b} {c} {seed}"), ".").notes(["a.b", "a_b", "c"])

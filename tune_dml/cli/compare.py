@@ -56,6 +56,11 @@ def compare(
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
     if len(sweep_names) < 2 and not any(_experiment(word) for word in sweep_names):
         problems.append(Problem("SWEEP...", "a comparison needs at least two sweeps", None, "Name another one."))
+    problems += [
+        Problem("SWEEP...", "the sweeps must differ", word, "Name another one.")
+        for word in dict.fromkeys(sweep_names)
+        if sweep_names.count(word) > 1
+    ]
     if not any(_experiment(word) for word in sweep_names):
         problems += reading.needless({"--same-data": same_data})
     raise_if_any(problems)

@@ -15,7 +15,7 @@ import typer
 from tune_dml.cli._sweep_status_text import age_of, headline_of, last_update_time, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, console_for, show
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, file_problems
 
 if TYPE_CHECKING:
     from trainables.errors import Problem
@@ -40,6 +40,7 @@ def list(*, storage: Path, as_json: Json = False) -> None:
     from tune_dml.record.state import sweep_names
 
     folder = storage.absolute()
+    raise_if_any(file_problems("--storage", folder))
     lines: builtins.list[_SweepLine] = []
     unreadable: dict[str, tuple[Problem, ...]] = {}
     for name in sweep_names(folder):

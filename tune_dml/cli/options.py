@@ -19,6 +19,7 @@ from trainables.option_names import Flags, naming
 from tune_dml.cli import _complete
 from tune_dml.cli._command import USAGE_ERROR
 from tune_dml.planning.request import Engine, OwnCommand, Racing, Request, Resources, Session, folder_problems
+from tune_dml.text import is_number
 
 if TYPE_CHECKING:
     from tune_dml.space import Value
@@ -166,7 +167,7 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     problems += [
         Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
         for (key, _, text), values in zip(split, read, strict=True)
-        if len(set(map(repr, values))) < len(values)
+        if len({float(value) if is_number(value) else repr(value) for value in values}) < len(values)
     ]
     raise_if_any(problems)
     return dict(zip(keys, read, strict=True))

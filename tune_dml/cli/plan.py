@@ -16,7 +16,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
 from tune_dml.cli.options import Json, engine_of, requested, verb
 from tune_dml.cli.screen import show
-from tune_dml.planning.request import OwnCommand, Request, Resources, Session
+from tune_dml.planning.request import OwnCommand, Request, Resources, Session, file_problems
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Arm, Grid, Knob
 from tune_dml.text import counted
@@ -75,7 +75,7 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
 
     there = address_of(session.address)
-    needs = [lambda: resource_problems(resources, there)]
+    needs = [lambda: resource_problems(resources, there), lambda: file_problems("--storage", session.sweeps)]
     checked = prepare(request, cache_dir=session.cache, other_checks=needs, decode=probe)
     concurrent = capacity_at(*there).trials_that_fit(resources)
     plan = checked.plan

@@ -29,6 +29,8 @@ tune-dml train 3f2a                                   # repeat a stored trial; `
 tune-dml train --protocol glyphs/triplet --show       # the settings alone
 """
 BARE_SHOWS_HELP = True
+_FLAGS = {"data.name": "--dataset", "data.root": "--data-root", "seed": "--seed"}
+"""Settings that have flags of their own."""
 
 
 @verb
@@ -53,10 +55,9 @@ def train(
     """Train one trial without Ray or MLflow: debug a setting, or repeat a stored trial exactly."""
     single = _single_trial(
         trial,
-        settings=settings if dataset is None else {**settings, "data.name": dataset},
+        settings=settings,
+        flags={"data.name": dataset, "data.root": data_root and str(absolute(data_root)), "seed": seed},
         protocol=protocol,
-        seed=seed,
-        data_root=absolute(data_root),
         threads=threads,
         storage=storage.absolute(),
         cache_dir=cache_dir,
@@ -146,9 +147,8 @@ def _single_trial(
     trial: str | None,
     *,
     settings: Mapping[str, Value],
+    flags: Mapping[str, Value] | None = None,
     protocol: str | None = None,
-    seed: int | None = None,
-    data_root: Path | None = None,
     threads: int | None = None,
     storage: Path,
     cache_dir: Path | None = None,
@@ -156,17 +156,14 @@ def _single_trial(
     """Resolve a stored trial or a protocol, with overriding settings. Raise ConfigError for invalid settings."""
     from trainables.resolve import Layer, read_settings, resolve
 
-    own = dict(settings)
-    if data_root is not None:
-        own["data.root"] = str(data_root)
-    if seed is not None:
-        own["seed"] = seed
+    flagged = {path: value for path, value in (flags or {}).items() if value is not None}
+    own, sources = {**settings, **flagged}, {path: _FLAGS[path] for path in flagged}
     if trial is None:
-        resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own))
+        resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own, sources))
         folder = _folder_of(resolved.config, storage)
         return SingleTrial(resolved.config, resolved.origins, threads or 1, cache_dir, pictures=folder)
     stored, used, metrics = _stored(trial, storage)
-    resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own))
+    resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own, sources))
     recorded = metrics if resolved.config == read_settings(stored) else {}
     folder = _folder_of(resolved.config, storage)
     return SingleTrial(resolved.config, resolved.origins, threads or used, cache_dir, recorded, trial, folder)

@@ -286,16 +286,23 @@ def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose 
     if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
         rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which does not exist"
         return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
-    there = next(path for path in places if path.exists())
+    if of_file := file_problems(flag, folder):
+        return of_file
     try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".tune-dml-"):
+        with tempfile.TemporaryDirectory(dir=next(path for path in places if path.exists()), prefix=".tune-dml-"):
             return []
-    except NotADirectoryError:
-        rule = f"must be a folder, but {there} is a file"
-        return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
     except OSError as error:
         rule = f"must be a folder that can be written: {_reason(error)}"
     return [Problem(flag, rule, str(folder), remedy)]
+
+
+def file_problems(flag: str, folder: Path) -> list[Problem]:
+    """Return that a folder, or one above it, is a file. Writes nothing."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if there.is_dir():
+        return []
+    rule = f"must be a folder, but {there} is a file"
+    return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
 
 
 def _reason(error: Exception) -> str:

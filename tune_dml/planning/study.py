@@ -23,7 +23,7 @@ from tune_dml.planning.arms.recipes import method_layers, stated_layers
 from tune_dml.planning.arms.tuning import with_own_grids, with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.files.program_space import refused_options, with_margin
+from tune_dml.planning.files.program_space import refused_options, with_margin, with_notes
 from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -95,7 +95,7 @@ def study_of(request: Request) -> Study:
     """Read the space or the sweep file and fill in the request's defaults. Raise ConfigError for an unknown space."""
     space, request, problems = _space_of(request)
     if space.program is not None:
-        space, lacking = with_margin(space, request.margin)
+        space, lacking = with_margin(with_notes(space, request.settings), request.margin)
         problems = [*problems, *lacking]
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0

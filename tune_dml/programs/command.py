@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import Problem, nearest
+from tune_dml.text import joined
 
 SETTING = "program"
 """Name of the setting that holds a cell's command as text."""
@@ -102,9 +103,9 @@ class Program:
         shared = [name for name in names if variables[variable_of(name)] > 1]
         passed = {hole["name"] for word in self.command for hole in _PLACEHOLDER.finditer(word)}
         missing = [name for name in (*names, "seed") if name not in passed]
-        text = "The command does not pass {}: the script must read them from $TUNE_DML_KNOBS or the environment."
+        text = "The command does not pass {}: the script must read {} from $TUNE_DML_KNOBS or the environment."
         same = f"{', '.join(shared)} have one environment variable: the script must read them from $TUNE_DML_KNOBS."
-        return (*((text.format(", ".join(missing)),) if missing else ()), *((same,) if shared else ()))
+        return (*((text.format(joined(missing), "them" if missing[1:] else "it"),) if missing else ()), *((same,) if shared else ()))
 
     def problems(self, names: Sequence[str], place: str) -> list[Problem]:
         """Return why the command cannot run, such as unknown placeholders. `names`: a trial's parameters."""

@@ -126,7 +126,7 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
             kept.append(word)
     length = f"{_LONGER * float(str(plan.base_settings[key])):.12g}"
     kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}", *storage_option(results)]
-    trials = len(plan.trials())
+    trials = len(plan.trials()) + plan.search.num_samples * len(plan.seeds)
     return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
 
 

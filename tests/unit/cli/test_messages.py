@@ -52,16 +52,24 @@ plan sec_rho --num-samples 5
 plan sec_rho --protocol glyphs/tripet
 plan sec_rho --protocol sec/cub200
 plan sec_rho --tune lr
+plan SEC_RHO
+plan sec_rho --storage file
+plan sec_rho --tune optim.lr=fast,slow
+plan sec_rho --tune regularizer.rho=1,1.0
 plan sec_rho --tune regularizer.rho
 plan sec_rho --tune loss.name
 plan sec_rho --tune optim.lr=
 plan sec_rho --tune optim.lr=0.1,0.10
 plan sec_rho --tune optim.lr=0.1 --tune optim.lr=0.2
 plan --command true --param lr=1,1 --param lr=2 --metric x --goal maximize --margin 1
+plan --command true --param lr=1 --metric x --goal maximize --margin 1
+plan --command true --param lr=1,2 --metric= --goal maximize --margin 1
 plan sec_rho --search bayes
 plan sec_rho --set optim.lr=true
 plan sec_rho --set loss.margin=true
 compare toy
+compare toy toy
+list --storage file
 open toy
 plan sec_rho --workers 0 --gpus-per-worker 1.5
 plan sec_rho --gpus 1
@@ -94,6 +102,7 @@ confirm toy --top 0 --seeds 0
 train deadbeef
 train --protocol glyphs/tripet
 train --set optim.lrr=3
+train --dataset glyfs --seed -1
 datasets verify glyhps
 datasets verify image_folder
 datasets verify digits --root . --set optim.lr=1

@@ -9,7 +9,9 @@ from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
+from tune_dml.report.drawing.canvas import text_width
 from tune_dml.report.drawing.charts import Series, Whisker, _row_names, lines, whiskers
+from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, plane
 from tune_dml.report.questions import answers
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
@@ -60,12 +62,13 @@ def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_
     assert 'd=""' not in lines(series, "loss", "step", narrow=False, log=True).document()
 
 
-def test_the_knob_that_moves_more_comes_first(tmp_path):
+@pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])
+def test_the_knob_that_moves_more_comes_first(tmp_path, sd):
     first = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
     second = Knob("regularizer.eta", Grid((0.5, 1.0)), symbol="eta")
     means = {(a, b): 60.0 + 20 * b + 20 * a for a, b in crossed((0.01, 0.1), (0.5, 1.0))}
     space = space_of(first, second)
-    results = write_sweep(tmp_path / "two", space=space, means=means, baseline=None, sd=0.05, histories=False)
+    results = write_sweep(tmp_path / "two", space=space, means=means, baseline=None, sd=sd, histories=False)
     sections = answers(analyse(results), traces=False)
     titles = [section.title for section in sections if section.title.startswith("How sensitive")]
     assert titles == [f"How sensitive is the outcome to {name}?" for name in ("eta", "lr")]
@@ -87,6 +90,15 @@ def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
     assert results.plan.metric == METRIC
     labels = [label for label, _ in status_table(results).renderables[1].cells]
     assert labels == ["lr=0.01", "lr=0.001", "lr=0.0001"]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
+    knobs = [SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
+    cells = [TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
+    texts = [mark for mark in plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
+    assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
+    assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 
 
 def test_names_of_rows_that_are_cut_stay_different():

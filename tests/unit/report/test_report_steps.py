@@ -178,6 +178,8 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     (step,) = train_longer(grown, "whether it is the same", 5)
     assert " --seeds 5 " in step.command
     assert step.trials == 5 * len(results.cells)
+    proposed = replace(results, plan=replace(results.plan, cells=(), search=Search("tpe", 4)))
+    assert [step.trials for step in train_longer(proposed, "", 5)] == [12]
     moved = replace(results, folder=tmp_path / "new" / "my_sweep", provenance={"argv": [*typed, "--storage", "old"]})
     (step,) = train_longer(moved, "", 5)
     assert step.command.endswith(f" --name my_sweep-800 --storage {tmp_path / 'new'}")

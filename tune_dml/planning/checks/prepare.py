@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.option_names import naming, option_place, option_problem, spelled
+from trainables.option_names import naming, option_place, option_problem, spelled, values_from
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
@@ -74,7 +74,8 @@ def prepare(
         study = study_of(request)
         others = [problem for check in other_checks for problem in check()]
         try:
-            plan = make_plan(study)
+            with values_from("tune", request.tune or ()):
+                plan = make_plan(study)
         except ConfigError as error:
             of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
@@ -117,8 +118,8 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
     if len(plan.cells) + plan.search.num_samples > 1:
         return []
     rule = "with one value and no baseline nothing can be compared"
-    remedy = "List more values, or train it alone with `tune-dml train`."
-    return [Problem(plan.space.place(), rule, None, remedy)]
+    alone = "" if plan.space.program else ", or train it alone with `tune-dml train`"
+    return [Problem(plan.space.place(), rule, None, f"List more values{alone}.")]
 
 
 def _seed_problems(plan: Plan) -> list[Problem]:

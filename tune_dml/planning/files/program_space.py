@@ -126,12 +126,18 @@ def scale_of(values: Sequence[Value]) -> Scale:
 def program_space(program: Program, name: str, knobs: tuple[Knob, ...], fixed: Settings, **fields: Any) -> Space:
     """Return the space of a program."""
     paths = [knob.path for knob in knobs]
-    notes = (*fields.pop("notes", ()), *program.notes([*fixed, *paths]))
-    fields = {"title": f"{name}: {', '.join(paths)}", "default_dataset": program.label, "notes": notes, **fields}
+    fields = {"title": f"{name}: {', '.join(paths)}", "default_dataset": program.label, **fields}
     return Space(
         name=name, question="", citation=None, scientific=knobs, fixed={**fixed, SETTING: program.text},
         program=program, **fields,
     )  # fmt: skip
+
+
+def with_notes(space: Space, settings: Settings | None) -> Space:
+    """Return a program's space with notes on parameters and settings that its command does not pass."""
+    assert space.program is not None  # noqa: S101 - checked before
+    names = dict.fromkeys([*space.fixed, *(knob.path for knob in space.knobs), *(settings or {})])
+    return replace(space, notes=(*space.notes, *space.program.notes([name for name in names if name != SETTING])))
 
 
 def with_margin(space: Space, asked: float | None) -> tuple[Space, list[Problem]]:
@@ -175,6 +181,8 @@ def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
 
 def metric_problems(metric: str, place: str) -> list[Problem]:
     """Return why cells cannot be chosen by a metric."""
+    if not metric.strip():
+        return [Problem(place, "must name the metric that the program reports", metric, "Example: val/accuracy.")]
     if not metric.startswith("test/"):
         return []
     rule = "cells are chosen by validation: test/... stays sealed until `tune-dml open`"

@@ -91,11 +91,10 @@ def _upright(
 def plane(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
     """Draw every configuration at its values of two knobs, coloured by score, best on top."""
     canvas = Canvas(width_of(narrow), 330)
-    frame = Frame(canvas, 64, 36, canvas.width - 14, 276, AxisRange(0.0, 1.0))
-    across, upright = (
-        KnobAxis(knob.axis, knob.levels, room, even=False)
-        for knob, room in zip(knobs, (frame.width, 240.0), strict=True)
-    )
+    upright = KnobAxis(knobs[1].axis, knobs[1].levels, 240.0, even=False)
+    left = max(64.0, *(12 + text_width(text) for _, text in upright.ticks()))
+    frame = Frame(canvas, left, 36, canvas.width - 14, 276, AxisRange(0.0, 1.0))
+    across = KnobAxis(knobs[0].axis, knobs[0].levels, frame.width, even=False)
     end = -math.inf
     for share, text in sorted(upright.ticks()):
         if math.isfinite(share) and 240 * (share - end) >= 15:

@@ -136,12 +136,12 @@ def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[i
 def rank_of(analysis: Analysis, knob: KnobAnalysis) -> int:
     """Return a knob's place among the knobs of its arm: those that matter first, by how far they move the metric."""
 
-    def moved(other: KnobAnalysis) -> float:
+    def moved(other: KnobAnalysis) -> tuple[bool, float]:
         verdict = other.sensitivity
-        return abs(verdict.largest.estimate) if verdict.largest and verdict.verdict == "sensitive" else 0.0
+        return verdict.verdict != "sensitive", -abs(verdict.largest.estimate) if verdict.largest else 0.0
 
     arms = list(dict.fromkeys(other.arm for other in analysis.knobs))
-    ordered = sorted(analysis.knobs, key=lambda other: (arms.index(other.arm), -moved(other)))
+    ordered = sorted(analysis.knobs, key=lambda other: (arms.index(other.arm), *moved(other)))
     return next(place for place, other in enumerate(ordered) if other is knob)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 import uuid
@@ -94,7 +95,7 @@ class ProgramTrial:
         """Make the program's folder and the file of its parameters."""
         existing(self.folder.parent)  # missing storage must not be created below its mount point
         (self.own / "checkpoints").mkdir(parents=True, exist_ok=True)
-        self._results.unlink(missing_ok=True)  # of an earlier attempt
+        _remove(self._results)  # of an earlier attempt
         write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")
 
     @property
@@ -175,7 +176,15 @@ class ProgramTrial:
         if end.status == "finished" and figures:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
         for path in (self._log, self._results):
-            path.unlink(missing_ok=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file if it exists, or the folder that a program made in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _tail(output: Output) -> str:

@@ -185,7 +185,7 @@ class ProgramLog:
                     self._offset += len(line)
                     if line.strip():
                         yield line
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return
 
 
