@@ -32,6 +32,13 @@ def rows_of(*values):
     return [{"step": 100.0 * (i + 1), METRIC: value} for i, value in enumerate(values)]
 
 
+def test_a_sweep_that_raw_pixels_beat_is_advised_to_train_longer_and_not_to_confirm(results):
+    found = replace(with_floors(results, 99.0), provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
+    steps = [step for section in answers(analyse(found), traces=False) for step in section.steps]
+    assert "whether longer training beats raw pixels" in [step.settles for step in steps]
+    assert "confirm" not in " ".join(step.command for step in steps)
+
+
 def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)

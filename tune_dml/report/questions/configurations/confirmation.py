@@ -14,6 +14,7 @@ from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.naming import spaced
 from tune_dml.report.questions import question
+from tune_dml.report.questions.validity.caveats import unbeaten_floor
 from tune_dml.report.section import (
     Block,
     Card,
@@ -106,7 +107,7 @@ def confirmation(analysis: Analysis) -> Section | None:
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
-    if not best or analysis.results.incomplete or len(analysis.cells) < 2:
+    if not best or analysis.results.incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
         return ()
     values = analysis.table.values
     if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)) or (values == values[0]).all():

@@ -32,24 +32,31 @@ _R_AT_1 = "val/recall_at_1"
 _STEPS = "training.steps"
 
 
-@question(order=94)
-def below_floors(analysis: Analysis) -> Section | None:
-    """Warn if no cell beats the scores that are reached without training."""
-    scored = [cell for cell in analysis.cells if cell.values]
-    sign, floors = analysis.sign, floors_of(analysis.results)
+def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
+    """Return the score reached without training that no cell beats, with its name; None if one does."""
+    scored = [analysis.sign * cell.mean for cell in analysis.cells if cell.values]
+    floors = floors_of(analysis.results)
     if not scored or not floors:
         return None
-    best = max(scored, key=lambda cell: sign * cell.mean)
-    name, highest = max(floors.items(), key=lambda item: sign * item[1])
-    if sign * best.mean > sign * highest:
+    name, highest = max(floors.items(), key=lambda item: analysis.sign * item[1])
+    return None if max(scored) > analysis.sign * highest else (floor_name(name), highest)
+
+
+@question(order=94)
+def below_floors(analysis: Analysis) -> Section | None:
+    """Warn if no cell beats the scores that are reached without training; advise longer training."""
+    found = unbeaten_floor(analysis)
+    if found is None:
         return None
-    number = analysis.metric.number
-    untrained = "" if "untrained" in floor_name(name) else " without training"
+    best = max((cell for cell in analysis.cells if cell.values), key=lambda cell: analysis.sign * cell.mean)
+    (name, highest), number = found, analysis.metric.number
+    untrained = "" if "untrained" in name else " without training"
     sentence = (
-        f"No configuration beats {floor_name(name)}{untrained} ({number(highest)}): "
+        f"No configuration beats {name}{untrained} ({number(highest)}): "
         f"the best, {spaced(best.label)}, reaches {number(best.mean)}."
     )
-    return _said(sentence)
+    settles = f"whether longer training beats {name}"
+    return replace(_said(sentence), steps=train_longer(analysis.results, settles, _BEFORE_MORE_OF_THE_SAME))
 
 
 @question(order=93)
