@@ -40,7 +40,13 @@ class TestTheCommand:
 
     @pytest.mark.parametrize(
         ("command", "missing"),
-        [("t", "lr and seed"), ("t {lr}", "seed"), ("t {seed}", "lr"), ("t {lr} {seed}", ""), ("sh -c 't ${args}'", "")],
+        [
+            ("t", "lr and seed"),
+            ("t {lr}", "seed"),
+            ("t {seed}", "lr"),
+            ("t {lr} {seed}", ""),
+            ("sh -c 't ${args}'", ""),
+        ],
     )
     def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
         notes = Program(read_command(command), ".").notes(["lr"])

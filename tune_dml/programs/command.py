@@ -105,7 +105,10 @@ class Program:
         missing = [name for name in (*names, "seed") if name not in passed]
         text = "The command does not pass {}: the script must read {} from $TUNE_DML_KNOBS or the environment."
         same = f"{', '.join(shared)} have one environment variable: the script must read them from $TUNE_DML_KNOBS."
-        return (*((text.format(joined(missing), "them" if missing[1:] else "it"),) if missing else ()), *((same,) if shared else ()))
+        return (
+            *((text.format(joined(missing), "them" if missing[1:] else "it"),) if missing else ()),
+            *((same,) if shared else ()),
+        )
 
     def problems(self, names: Sequence[str], place: str) -> list[Problem]:
         """Return why the command cannot run, such as unknown placeholders. `names`: a trial's parameters."""

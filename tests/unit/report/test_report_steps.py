@@ -154,6 +154,13 @@ def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
     assert step.chance == pytest.approx(share, abs=0.08)
 
 
+def test_fresh_seeds_that_would_hardly_show_a_gain_are_not_advised_and_the_answer_says_so(tmp_path):
+    results = bare_sweep(tmp_path / "toy", means=dict.fromkeys(FLAT, 60.0), baseline=74.0, seeds=tuple(range(5)))
+    (hint,) = [section.hint for section in answers(analyse(results), traces=False) if "fresh" in section.hint]
+    assert re.fullmatch(r"Even with 12 .* showing that rho=[\d.]+ beats no SEC would be below 50%\.", hint)
+    assert "confirm" not in " ".join(step.command for step in _steps(answers(analyse(results), traces=False)))
+
+
 def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     results = write_sweep(tmp_path / "my_sweep", evidence=False)
     typed = [

@@ -76,7 +76,8 @@ def confirmation(analysis: Analysis) -> Section | None:
     """Compare selection and fresh scores; advise a confirmation if there is none."""
     if not analysis.results.confirmed:
         nothing: dict[str, object] = {"confirmation": None}
-        return Section("", "", "", steps=_steps(analysis), data=nothing)
+        steps, hint = _advice(analysis)
+        return Section("", "", "", steps=steps, hint=hint, data=nothing)
     cells = _cells(analysis)
     outcome = _judged(analysis, cells)
     body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(analysis, cells)]
@@ -105,24 +106,25 @@ def confirmation(analysis: Analysis) -> Section | None:
     )
 
 
-def _steps(analysis: Analysis) -> tuple[Step, ...]:
+def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
+    """Return the first confirmation, or why none is advised; neither if there is no choice to confirm."""
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
-        return ()
+        return (), ""
     values = analysis.table.values
     if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)) or (values == values[0]).all():
-        return ()  # there is nothing to choose
+        return (), ""  # there is nothing to choose
     winner, baseline = best[0].label, analysis.baseline
     ahead = _ahead(analysis, winner)
+    gain = f"that {winner} beats {baseline.label if baseline else ''}"
     if ahead is not None and not ahead.worth_it:
-        return ()
+        return (), f"Even with {ahead.seeds} fresh seeds, the chance of showing {gain} would be below 50%."
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
-    settles = f"whether {winner} holds up on fresh seeds"
-    if chance is not None and baseline is not None:
-        settles = f"that {winner} beats {baseline.label} on fresh seeds"
+    settles = f"whether {winner} holds up on fresh seeds" if chance is None else f"{gain} on fresh seeds"
     trials = seeds * (1 + (baseline is not None))
     change = f"--top 1 --seeds {seeds}"
-    return go_on(analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+    steps = go_on(analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+    return steps, ""
 
 
 def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
