@@ -56,7 +56,7 @@ def train(
     single = _single_trial(
         trial,
         settings=settings,
-        flags={"data.name": dataset, "data.root": data_root and str(absolute(data_root)), "seed": seed},
+        flags={"data.name": dataset, "data.root": str(absolute(data_root)) if data_root else None, "seed": seed},
         protocol=protocol,
         threads=threads,
         storage=storage.absolute(),
