@@ -103,8 +103,9 @@ class _Matrix:
 def _entry(results: Results, trial: TrialResult) -> Text:
     text: str = trial.status
     if trial.status == "finished":
-        value = trial.metrics.get(results.plan.metric)
-        text = "done" if value is None else number(value) if abs(value) < 1000 else value_text(value)
+        value, of_program = trial.metrics.get(results.plan.metric), results.plan.space.program is not None
+        short = value is None or of_program or abs(value) < 1000
+        text = number(value, of_program=of_program) or "done" if short else value_text(value)
     elif trial.status == "stopped":
         text = f"behind at {trial.step}"
     elif trial.status == "missing":

@@ -84,9 +84,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     return drawn
 
 
-def number(value: float | None) -> str:
-    """Format a number with two decimals; empty for None or NaN."""
-    return "" if value is None or math.isnan(value) else f"{value:.2f}"
+def number(value: float | None, *, of_program: bool = False) -> str:
+    """Format a metric with two decimals, one of a user's program with four digits; empty for None or NaN."""
+    if value is None or math.isnan(value):
+        return ""
+    return f"{value:#.4g}".rstrip(".") if of_program else f"{value:.2f}"
 
 
 @contextmanager

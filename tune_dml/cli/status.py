@@ -18,6 +18,7 @@ from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
+    from tune_dml.planning.plan import Plan
     from tune_dml.record.results import Results, TrialResult
     from tune_dml.record.state import TrialStatus
 
@@ -162,7 +163,7 @@ class _SweepStatus:
         if self.list_trials:
             metric = self.results.plan.metric
             columns = ("trial", "cell", "seed", "status", metric, "seconds", "MLflow run", "reason")
-            yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
+            yield table("", columns, (_row(trial, self.results.plan) for trial in self.results.trials))
         yield from self.results.notes
         yield from race_lines(self.results)
         jobs: list[str] = []
@@ -218,7 +219,7 @@ class _SweepStatus:
         return ["", text] if (text := unjudged(self.results)) else []
 
 
-def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:
+def _row(trial: TrialResult, plan: Plan) -> tuple[object, ...]:
     seconds = f"{trial.seconds:.0f}" if trial.seconds else ""
-    metric_text = number(trial.metrics.get(metric))
+    metric_text = number(trial.metrics.get(plan.metric), of_program=plan.space.program is not None)
     return trial.key, trial.cell.label, trial.seed, trial.status, metric_text, seconds, trial.run_id, trial.reason

@@ -141,7 +141,10 @@ WILD = {
     },
     "seed": {"parameters": {"seed": {"values": [1, 2, 3]}, "layers": {"values": [[64, 64], [128]]}}},
     "steps": {"method": "random", "parameters": {"width": {"distribution": "q_uniform", "q": 64, "min": 64, "max": 192}}},
-    "integers": {"method": "random", "parameters": {"depth": {"distribution": "int_uniform", "min": 3, "max": 20}}},
+    "integers": {
+        "controller": {"type": "local"}, "method": "random",
+        "parameters": {"depth": {"distribution": "int_uniform", "min": 3, "max": 20}},
+    },
 }  # fmt: skip
 """Shapes of W&B's files as public repositories have them."""
 EDITS = {

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tune_dml.cli._status_table import _CELLS_SHOWN, status_table
 from tune_dml.planning.study import Search
+from tune_dml.programs.command import Program
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
 from tune_dml.running.screen.progress import Progress, is_foreground
@@ -324,6 +325,13 @@ def test_the_status_table(tmp_path):
     assert "γ=1 failed failed ." in lines
     assert "failed: out of memory: CUDA [γ=1, seed 0 and 1 more]" in lines
     assert "diverged: no reason was recorded [γ=0, seed 2]" in lines
+
+
+def test_the_status_table_shows_four_digits_of_a_programs_metric(tmp_path):
+    results = results_with(make_plan(cells=1, seeds=2), {0: "finished"}, tmp_path)
+    first = replace(results.trials[0], metrics={METRIC: 0.60049})
+    plan = replace(results.plan, space=replace(results.plan.space, program=Program(("t",), ".")))
+    assert "γ=0 0.6005 ." in shown(replace(results, plan=plan, trials=(first, *results.trials[1:])))
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])

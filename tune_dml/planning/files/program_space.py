@@ -19,6 +19,7 @@ from tune_dml.text import is_number
 _UNUSED = {
     "project": "W&B's project is not used: MLflow's experiment is the sweep's name, or `--experiment`",
     "entity": "W&B's entity is not used",
+    "controller": "W&B's controller is not used",
 }
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 """W&B's default command."""
