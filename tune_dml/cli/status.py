@@ -30,6 +30,8 @@ tune-dml status rho1 --trials                         # every trial with its id
 """
 _POLL, _RESTART = 0.5, 5.0
 """Seconds between two checks of a sweep with --wait, and seconds that a lost driver may take to restart."""
+_START = 60.0
+"""Seconds that a sweep started in the background may take, with --wait, to store its plan."""
 _SLURM_POLL = 5.0
 """Seconds between two requests to SLURM, which serves many users."""
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "running", "stopped", "diverged", "failed", "missing")
@@ -64,6 +66,8 @@ def status(
         if _waits_for_slurm(folder):
             show(NotBegun(folder), as_json)
             raise typer.Exit(130 if wait else 0)
+    if wait:
+        _wait_for_plan(folder, timeout)
     state = load_state(storage.absolute(), sweep_name)
     if wait:
         _wait_for_end(state.folder, timeout)
@@ -88,6 +92,15 @@ def _has_jobs(folder: Path) -> bool:
     from tune_dml.running.slurm.jobs import open_jobs
 
     return (folder / "slurm").is_dir() and bool(open_jobs(folder))
+
+
+def _wait_for_plan(folder: Path, seconds: float | None) -> None:
+    """Wait until a sweep that has just been started has stored its plan, for at most `_START` seconds."""
+    from tune_dml.record.state import is_sweep
+
+    until = time.monotonic() + min(_START, math.inf if seconds is None else seconds)
+    while not is_sweep(folder) and time.monotonic() < until:
+        time.sleep(_POLL)
 
 
 def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
@@ -205,7 +218,7 @@ class _SweepStatus:
         if broken:
             retry = command(results, "resume", try_again(results))
             return f"{counted(broken, 'trial')} failed or diverged; to try again", retry
-        return "Complete", command(results, "report")
+        return "Complete; to write its report", command(results, "report")
 
     @property
     def _waits_for(self) -> str:

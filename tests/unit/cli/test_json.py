@@ -6,6 +6,7 @@ import math
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -130,6 +131,14 @@ class TestWaiting:
         assert code == 0
         assert json.loads(out)["state"] == "complete"
         assert any("rho" in sentence for sentence in json.loads(out)["answer"])
+
+    def test_a_sweep_that_was_just_started_may_store_its_plan_later(self, tmp_path, command_line):
+        assert command_line("status", "toy", "--storage", tmp_path, "--wait", "--timeout", "0.1")[0] == 1
+        starting = threading.Timer(0.6, write_sweep, [tmp_path / "new" / "toy"])
+        renamed = threading.Timer(0.0, lambda: (starting.join(), (tmp_path / "new" / "toy").rename(tmp_path / "toy")))
+        starting.start(), renamed.start()
+        assert command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")[0] == 0
+        renamed.join()
 
     def test_it_returns_when_the_sweep_ends_or_at_its_time_limit(self, tmp_path):
         driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
