@@ -52,6 +52,25 @@ class TestTheCommand:
         notes = Program(read_command(command), ".").notes(["lr"])
         assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
 
+    @pytest.mark.parametrize(
+        ("command", "label"),
+        [
+            ("${env} ${interpreter} runs/train ${args}", "train"),
+            ("${interpreter} -m pkg.train ${args}", "pkg.train"),
+            ("python -m pkg.train", "pkg.train"),
+            ("nice python sub/train.py", "train.py"),
+            ("bin/train {lr}", "train"),
+        ],
+    )
+    def test_its_name_is_that_of_what_it_runs(self, command, label):
+        assert Program(read_command(command), ".").label == label
+
+    def test_a_program_without_a_suffix_must_exist_too(self, tmp_path):
+        lacking = Program(read_command("${env} ${interpreter} nothere ${args}"), str(tmp_path))
+        assert "the script must be in" in str(lacking.missing("mine.yaml, program")[0])
+        (tmp_path / "nothere").write_text("")
+        assert not lacking.missing("mine.yaml, program")
+
     def test_a_note_names_settings_beside_the_command_that_it_does_not_pass(self):
         own = OwnCommand("true {lr} {seed}", {"lr": [1, 2]}, "acc", "maximize")
         (note,) = study_of(command_request(Request("", settings={"wd": 3}, margin=1.0), own)).space.notes

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from trainables.errors import Problem, nearest
@@ -27,6 +28,7 @@ _MACRO = re.compile(r"\$\{(?P<name>\w+)(?::(?P<argument>[^}]*))?\}")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
 _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_json_file")
 _MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
+_INTERPRETER = "${interpreter}"
 _OF_A_SHELL = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
@@ -61,9 +63,10 @@ class Program:
 
     @property
     def label(self) -> str:
-        """The name of the script, or else of the program."""
-        named = [Path(word).name for word in self.command if word.endswith((".py", ".sh"))]
-        return named[0] if named else Path(self.command[0]).name
+        """The name of the script, of the module behind `-m`, or else of the program."""
+        named = [word for word in self.command if word.endswith((".py", ".sh"))]
+        named += [word for before, word in pairwise(self.command) if before in {"-m", _INTERPRETER} and word != "-m"]
+        return Path((*named, self.command[0])[0]).name
 
     def words(self, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
         """Return the arguments of one trial's process."""
@@ -141,7 +144,12 @@ class Program:
                 shell = "python" if file.suffix == ".py" else "bash"
                 example = f"Write ./{first}" if os.access(file, os.X_OK) else f"Write {shell} {first}"
             return [Problem(place, "must begin with an executable program", first, f"{example}.")]
-        scripts = [word for word in self.command if word.endswith(".py") and not word.startswith("-")]
+        after = zip(self.command, (None, *self.command), strict=False)
+        scripts = [
+            word
+            for word, before in after
+            if (word.endswith(".py") or before == _INTERPRETER) and not word.startswith(("-", "${"))
+        ]
         absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
         beside = sorted(path.name for path in Path(self.folder).glob("*.py"))
         return [

@@ -299,7 +299,8 @@ def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Pro
     fixed = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters, [])
     problems += reserved_problems([*fixed, *(knob.path for knob in knobs)], str(path))
-    problems += program.problems([*fixed, *(knob.path for knob in knobs)], f"{path}, command")
+    place = f"{path}, command" if file.command else f"{path}, program"
+    problems += program.problems([*fixed, *(knob.path for knob in knobs)], place)
     given = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
     described = {"title": file.description} if file.description else {}
     labelled = {"default_dataset": file.dataset} if file.dataset else {}
