@@ -131,9 +131,11 @@ def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Pat
     assert "undecided where the optimum of lr lies: the size of its effect is undecided" in " ".join(
         found.files.summary.verdicts
     )
-    sure = "lr matters significantly most" in found.text
+    sure = "lr explains significantly more than any other knob" in found.text
     assert (
-        sure == (shares["lr"]["low"] > shares["m"]["high"]) != ("It is undecided which knob matters most" in found.text)
+        sure
+        == (shares["lr"]["low"] > shares["m"]["high"])
+        != ("It is undecided which knob explains most" in found.text)
     )
     assert "What each knob explains of" in found.text
     unlisted = judged(
@@ -214,8 +216,8 @@ def test_of_two_equal_knobs_none_matters_most(tmp_path: Path) -> None:
     found = judged(tmp_path, space=space, means=means, seeds=range(4))
     (importance,) = found.data["importance"]
     assert len(importance["shares"]) == 2
-    assert importance["sentence"].startswith("It is undecided which knob matters most. Shares of what")
-    assert "matters significantly most" not in found.text
+    assert importance["sentence"].startswith("It is undecided which knob explains most. Shares of what")
+    assert "explains significantly more than any other knob" not in found.text
 
 
 def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp_path: Path) -> None:

@@ -155,7 +155,9 @@ def _sentence(
     if judged.problem:
         return f"The importance of the knobs{where} is unknown: {judged.problem}."
     first = shares[0]
-    lead = f"{first.knob} matters significantly most" if _leads(shares) else "It is undecided which knob matters most"
+    lead = "It is undecided which knob explains most"
+    if _leads(shares):
+        lead = f"{first.knob} explains significantly more than any other knob"
     listed = ", ".join(f"{row.knob} {row.share:.0%} (from {row.low:.0%} to {row.high:.0%})" for row in shares)
     text = f"{lead}{where}. Shares of what the knobs explain of {analysis.metric.label}: {listed}"
     strongest = max(pairs, key=lambda pair: pair.share)
