@@ -107,6 +107,24 @@ PLANTED = [
     f"https://{SECRET}@host",
     f"MLFLOW_TRACKING_TOKEN={SECRET}",
     f'{{"api_key": "{SECRET}"}}',
+    rf"{{\"api_key\": \"{SECRET}\"}}",
+    *(f"password = {prefix}'{SECRET}'" for prefix in ("b", "f", "(\n    ", "\\\n    ", "r")),
+    *(f"{name} '{SECRET}'" for name in ("password: str =", "password: str | None =", "'password' =>", "password :=")),
+    *(f"{call}, '{SECRET}')" for call in ("setenv('HF_TOKEN'", "auth=('me'", "HTTPBasicAuth('me'", "smtp.login('me'")),
+    *(
+        f"{name} {SECRET}"
+        for name in ("setenv DB_PASSWORD", "configure set aws_secret_access_key", "keytool -storepass")
+    ),
+    *(f"{words} {SECRET}" for words in ("docker login -u me -p", "redis-cli -a", "wandb login", "ngrok authtoken")),
+    *(f"Authorization: {kind} {SECRET}" for kind in ("Token", 'Digest username="me", response=')),
+    *(f"{start}{SECRET}" for start in ("gldt-", "glrt-", "dckr_pat_", "glsa_", "GOCSPX-", "hvb.", "NRAK-", "sntrys_")),
+    f"Set-Cookie: a=b; sid={SECRET}",
+    f"X-Amz-Signature={SECRET}",
+    f"<password>{SECRET}</password>",
+    f'{{"name": "DB_PASSWORD", "value": "{SECRET}"}}',
+    f"add_argument('--password', default='{SECRET}')",
+    f"LICENSE_KEY={SECRET}",
+    f"bot123456789:AA{SECRET}{SECRET}",
 ]
 
 
@@ -136,6 +154,7 @@ def test_no_kind_of_secret_passes_the_mask(text):
         "--tokens 8",
         *("sqlite:////home/me@work/mlflow.db", "loss.gamma=0.5", "http://host:5000", "regularizer.eta = 1"),
         *("tokens per second", "val/recall_at_1=63.4", "model.key_dim=3"),
+        *("columns 'token', 'class'", "{'token', 'label'}", "login as -p", "signature of f(x)=3"),
     ],
 )
 def test_the_mask_leaves_other_words(text):
@@ -157,7 +176,7 @@ def test_a_command_with_a_secret_is_refused_and_not_repeated():
     assert not provenance.secret_problems("python train.py --token ${envvar:HF_TOKEN} --max-tokens 131072 --lr {lr}")
 
 
-@pytest.mark.parametrize("text", ["://" * 30_000, "-" * 100_000, "-a" * 50_000, "token " * 20_000])
+@pytest.mark.parametrize("text", ["://" * 30_000, "-" * 100_000, "-a" * 50_000, "token " * 20_000, "a" * 100_000])
 def test_the_mask_reads_a_long_text_in_seconds(text):
     began = time.monotonic()
     provenance.mask(text)

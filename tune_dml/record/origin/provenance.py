@@ -93,13 +93,21 @@ class Provenance(TypedDict, total=False):
 
 
 _WORD = (
-    r"(?:token(?!s)|passw(?:or)?d|passphrase|secret|api[_-]?key|credential|authorization|connection[_-]?string|cookie|x-auth"
-    r"|(?:access|account|private|signing|encryption|master|client|storage|ssh)[_-]?key)s?(?-i:(?![a-z]))[\w-]{0,40}"
+    r"(?:token(?!s)|passw(?:or)?d|passphrase|(?:store|key)pass|secret|api[_-]?key|credential|creds\b|authorization"
+    r"|connection[_-]?string|cookie|x-auth"
+    r"|(?:access|account|private|signing|encryption|master|client|storage|ssh|deploy|license)[_-]?key)s?(?-i:(?![a-z]))[\w-]{0,40}"
 )
 """A name with such a word is a secret's; `tokenizer` and `secretary` are none."""
 _SHORT = r"(?<![a-z])(?:passw?|pwd|pw|auth)\b"
-_VALUE = r"(?:'[^'\n]+'|\"[^\"\n]+\"|(?!(?:[\d.]{1,4}|\$\w+|\$?\{[\w.:]+\})(?:[\s'\"&;,\]})]|\Z))(?!\s)[^\s'\"&;,]+)"
+_QUOTED = r"[bfru]{0,2}\\*(?P<quote>'{3}|\"{3}|['\"])(?:(?!(?P=quote))[^\n])+(?P=quote)"
+"""A text in quotes, which a backslash may precede."""
+_VALUE = rf"(?:{_QUOTED}|(?!(?:[\d.]{{1,4}}|\$\w+|\$?\{{[\w.:]+\}})(?:[\s'\"&;,\]}})]|\Z))(?!\s)[^\s'\"&;,]+)"
 """A secret's value: no number of up to four characters, no variable and no placeholder."""
+_IS = (
+    r"\\*['\"]?\]?(?:[\s,]+['\"]?(?:value|default)(?=['\"]?[=:])['\"]?)?(?::\s*\w+(?:\s*\|\s*None)?(?=\s*=))?"
+    r"\s*(?::=|=>|[=:]|%3D)\s*(?:[>|][+-]?\s*\n\s+|[(\\]\s*)?"
+)
+"""What stands between name and value: an assignment, perhaps typed, of a program, YAML, JSON or a web address."""
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
     (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{STARS}@"),
@@ -112,25 +120,47 @@ _PATTERNS = (
         ),
         STARS,
     ),
-    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT})['\"]?\]?\s*[=:]\s*(?:[>|][+-]?\s*\n\s+)?){_VALUE}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
     (
-        re.compile(r"(?i)\b((?:password|passwd|passphrase|secret|api[_-]?key|token)\s+)(?=\S*\d)[^\s'\"]{8,}"),
+        re.compile(
+            r"(?i)(\b(?:authorization|(?:set-)?cookie)\\*['\"]?\s*:\s*\\*['\"]?)(?!\s)(?:digest\s[^\n]+|[^'\"\n]+)"
+        ),
+        rf"\1{STARS}",
+    ),
+    (re.compile(rf"(?i)((?:\bauth\s*=\s*|BasicAuth|\.login)\(\s*['\"][^'\"\n]*['\"]\s*,\s*){_QUOTED}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?:{_WORD})['\"]\s*,\s*)(?=['\"][^'\"\n]*\d){_QUOTED}(?!\s*:)"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT}){_IS}){_VALUE}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)(<(?:{_WORD}|{_SHORT})>)[^<\n]+"), rf"\1{STARS}"),
+    (
+        re.compile(
+            r"(?i)((?<![\w-])[\w-]{0,40}?(?:passw(?:or)?d|passphrase|secret|(?:api|access|signing)[_-]?key|token)\s+)"
+            r"(?=\S*\d)[^\s'\"]{8,}"
+        ),
         rf"\1{STARS}",
     ),
     (
-        re.compile(r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p)\S+"),
+        re.compile(
+            r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p|\bwandb\s+login\s+(?!-)"
+            r"|\blogin\s[^\n]{0,80}?(?<=\s)-p\s+|\bredis-cli\s[^\n]{0,80}?(?<=\s)-a\s+)\S+"
+        ),
         rf"\1{STARS}",
     ),
     (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{STARS}"),
-    (re.compile(r"(?i)([?&](?:key|sig|signature|code)=)[^\s&'\"]{8,}"), rf"\1{STARS}"),
+    (re.compile(r"(?i)((?:[?&](?:key|sig|code)|(?<![a-z])signature)=)[^\s&'\"]{8,}"), rf"\1{STARS}"),
+    (re.compile(r"((?<=['\"])key['\"]\s*:\s*['\"])[0-9a-f]{32}\b"), rf"\1{STARS}"),
     (re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+"), rf"\1{STARS}"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), STARS),
-    (re.compile(r"\b(?:SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{30,})\b"), STARS),
     (
         re.compile(
-            r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_"
-            r"|[rs]k_(?:live|test)_|ya29\.|hvs\.|lin_api_|gsk_|r8_|nvapi-|shpat_|AGE-SECRET-KEY-1)[\w.-]{12,}"
+            r"\bSK[0-9a-f]{32}\b|(?<!\d)\d{8,10}:AA[\w-]{30,}|\bpul-[0-9a-f]{40}\b|\b\w{14}\.atlasv1\.[\w-]{12,}"
+        ),
+        STARS,
+    ),
+    (
+        re.compile(
+            r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|cbt|soat|agent)-|GR1348941|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA"
+            r"|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_|[rs]k_(?:live|test)_|ya29\.|GOCSPX-|hv[bs]\.|lin_api_|gsk_|r8_"
+            r"|nvapi-|shpat_|dckr_pat_|glsa_|glc_|sntrys_|NRAK-|sq0[a-z]{3}-|AGE-SECRET-KEY-1)[\w.-]{12,}(?::[\w/+=]{30,})?"
         ),
         STARS,
     ),
