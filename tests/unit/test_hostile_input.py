@@ -15,12 +15,14 @@ from trainables.registries import source_digest
 from tune_dml.cli import _supervisor, application
 from tune_dml.planning.continuation import continuation_problems
 from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.request import Session
 from tune_dml.record.contradictions import contradictions, edited_code
 from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
 from tune_dml.space import Grid, Knob
+from tune_dml.tracking.sync_state import SyncState, with_last_store
 
 
 def run(*words):
@@ -77,6 +79,39 @@ def test_list_names_a_corrupt_plan_alone(tmp_path):
     assert "No sweep" not in done.output
 
 
+@pytest.mark.parametrize("damage", ["nested", "not a file"])
+def test_a_sweep_that_cannot_be_read_hides_no_other(tmp_path, plan, damage):
+    for name in ("bad", "good"):
+        (tmp_path / name).mkdir()
+        plan.save(tmp_path / name / "plan.json")
+    if damage == "nested":
+        (tmp_path / "bad" / "plan.json").write_text("[" * 100_000)
+    else:
+        (tmp_path / "bad" / "ledger.jsonl").mkdir()
+    done = run("list", "--storage", tmp_path)
+    assert isinstance(done.exception, ConfigError)
+    assert str(tmp_path / "bad") in str(done.exception)
+    assert "good" in done.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {}, "rows": {"a": "x"}}',
+        '{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {"a": "b"}, "rows": {"a": []}}',
+    ],
+    ids=range(3),
+)
+def test_spoilt_bookkeeping_of_mlflow_is_no_bookkeeping(tmp_path, plan, text):
+    """Half of it must not count: rows would be written twice."""
+    Driver(tmp_path, plan)
+    (tmp_path / "mlflow.json").write_text(text)
+    assert results_of(tmp_path).parent_run_id == ""
+    assert not SyncState(tmp_path, "sqlite:///x.db", "toy").runs
+    assert with_last_store(Session(), tmp_path).tracking_uri is None or "experiment" in text
+
+
 def test_modules_that_vanish_while_a_sweep_runs_are_said(monkeypatch):
     import tune_dml.cli
 
@@ -97,12 +132,13 @@ def plan():
     return plan_of(Knob("loss.margin", Grid((0.1, 1.0))))
 
 
+@pytest.mark.parametrize("value", [0.7, float("nan")])
 @pytest.mark.parametrize("what", ["settings", "knobs"])
-def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, plan, what, cache_dir):
+def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, plan, what, value, cache_dir):
     """Its other trials would be trained by other settings, under the names of these."""
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
-    body["cells"][1][what]["loss.margin"] = 0.7
+    body["cells"][1][what]["loss.margin"] = value
     (tmp_path / "plan.json").write_text(json.dumps(body))
     (said,) = results_of(tmp_path).notes
     assert "plan.json was changed since it was stored: loss.margin=1 has settings that do not match" in said

@@ -84,6 +84,7 @@ def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", whole)
     spoilt = [{"time": 1.0}, {"step": "x"}, {"step": None}, {"step": 15}, {"step": float("nan"), "time": 1.0}]
+    spoilt += [{"step": 10**400, "time": 1.0}, {"step": 15, "time": 1.0, METRIC: 10**400}]
     spoilt += [{"step": 15, "time": "now"}, {"step": 15, "time": 1.0, METRIC: None}, [15], "15"]
     with (tmp_path / "trials" / "k" / "history.jsonl").open("ab") as file:
         file.write(b"\x00" * 50 + b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in spoilt))
@@ -94,7 +95,7 @@ def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
     rows = read_history(tmp_path, "k")
     assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (15, 2.0), (20, 3.0)]
     (said,) = [event.body()["text"] for event in read_events(tmp_path)]
-    assert said == "trials/k/history.jsonl: 10 lines cannot be read and are skipped"
+    assert said == "trials/k/history.jsonl: 12 lines cannot be read and are skipped"
 
 
 def test_not_a_number_survives(tmp_path):
@@ -239,8 +240,11 @@ def test_a_torn_end_is_kept_aside_and_said(tmp_path):
         (b'{"kind": "ended", "time": 1.0, "key": "", "body": {"status": "finished"}}', "it names no trial"),
         (b'{"kind": "ended", "time": 1.0, "key": "a", "body": {"status": "grand"}}', "end.status: Input should be"),
         (b'{"kind": "started", "time": "late", "key": "a", "body": {}}', "time: Input should be a valid number"),
+        (b'{"kind": "session", "time": 1.0, "key": "", "body": {"provenance": {"argv": -1}}}', "provenance.argv"),
+        (b'{"kind": "session", "time": 1.0, "key": "", "body": {"provenance": {"argv": ["a", 1]}}}', "provenance.argv"),
+        (b'{"kind": "session", "time": 1.0, "key": "", "body": {"provenance": {"git": []}}}', "provenance.git"),
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
     with Ledger(tmp_path) as ledger:
@@ -255,6 +259,14 @@ def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
     (text,) = said
     assert text.startswith(f"ledger.jsonl: the {len(line) + 1} bytes from {start} cannot be read")
     assert why in text
+
+
+def test_half_a_character_is_replaced(tmp_path):
+    """No terminal, report or MLflow would take it."""
+    with Ledger(tmp_path) as ledger:
+        for text in ("pic\udcff.png", "\N{GRINNING FACE}"):
+            ledger.write(Note(text=text))
+    assert [event.text for event in read_events(tmp_path)] == ["pic?.png", "\N{GRINNING FACE}"]
 
 
 def test_every_kind_of_event_comes_back_as_it_was_written(tmp_path):

@@ -35,7 +35,7 @@ _NOTHING_KNOWN = {"last": "", "space": "", "dataset": "", "trials": 0, "finished
 @verb
 def list(*, storage: Path, as_json: Json = False) -> None:
     """List the stored sweeps, latest first: state, age and answer in one line."""
-    from trainables.errors import ConfigError, raise_if_any
+    from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.record.results import results_of
     from tune_dml.record.state import sweep_names
 
@@ -48,6 +48,9 @@ def list(*, storage: Path, as_json: Json = False) -> None:
             lines.append(_SweepLine.of(results_of(folder / name)))
         except ConfigError as error:
             unreadable[name] = error.problems
+        except OSError as error:  # of another user, or no file
+            rule = f"a sweep's files must be readable ({error.strerror})"
+            unreadable[name] = (Problem(str(error.filename or folder / name), rule),)
     if lines or not unreadable:
         latest = tuple(sorted(lines, key=lambda sweep: -sweep.updated))
         show(_Sweeps(folder, latest, {name: str(found[0]) for name, found in unreadable.items()}), as_json)

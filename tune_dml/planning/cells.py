@@ -51,7 +51,10 @@ class Cell:
     def is_whole(self) -> bool:
         """Whether settings and knobs match the digest; they do not if the stored file was edited."""
         alike = all(self.settings.get(path, value) == value for path, value in self.knobs.items())
-        return alike and settings_digest(self.settings) == self.digest
+        try:
+            return alike and settings_digest(self.settings) == self.digest
+        except ValueError:  # NaN or Infinity, which no setting has
+            return False
 
     def numbered(self, index: int) -> Cell:
         """Return this cell with another index."""

@@ -211,7 +211,7 @@ class Plan:
         """Read a plan of any version of `save`. Raise ConfigError if it is unreadable."""
         try:
             plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(_unreadable(path, error)) from error
         return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
 

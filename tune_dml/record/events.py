@@ -20,7 +20,7 @@ from tune_dml.record.judging.race import Over, RaceRule, SettledCell
 if TYPE_CHECKING:
     from tune_dml.record.origin.provenance import Provenance
 else:
-    Provenance = dict  # pydantic accepts any JSON object
+    Provenance = dict  # pydantic accepts any JSON object; `SessionStarted` checks what is read of it
 
 JsonRow = dict[str, Any]
 """A JSON object of one line."""
@@ -216,6 +216,12 @@ class SessionStarted(Event):
     """The cluster that the session was submitted to."""
     floors: Mapping[str, Figures] = field(default_factory=dict)
     """Floor -> validation figures reached without training."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("argv", list), ("methods", dict), ("git", dict), ("host", str)):
+            value = self.provenance.get(name, kind())
+            if not isinstance(value, kind) or not all(isinstance(word, str) for word in value):
+                raise ValueError(f"provenance.{name} has a wrong type")
 
 
 @dataclass(frozen=True, kw_only=True)

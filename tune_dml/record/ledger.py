@@ -17,7 +17,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import math
 import os
 import shlex
 import time
@@ -44,6 +43,8 @@ _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
 _UNREADABLE = "ledger.unreadable"
+_LARGE = 2**63
+"""No whole number of a row is as large."""
 
 HistoryRow = dict[str, float]
 """One evaluation of a trial: step, time and figures."""
@@ -105,6 +106,8 @@ def _row(line: bytes) -> JsonRow | None:
     for start in (0, line.rfind(b'{"kind"')):
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])
+            if isinstance(row, dict) and b"\\ud" in line.lower():  # half a character, which no terminal or file takes
+                row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
             if isinstance(row, dict):
                 return row
     return None
@@ -118,7 +121,11 @@ def history_file(sweep: Path, key: str) -> GrowingFile:
 def _is_evaluation(row: JsonRow) -> bool:
     """Whether a row has a step, a time and numbers only: a damaged row must not replace the whole one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
-    return all(isinstance(number, int | float) for number in numbers) and math.isfinite(row["step"])
+    return all(map(_is_number, numbers)) and abs(row["step"]) < _LARGE
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGE)
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:

@@ -285,6 +285,6 @@ def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
     try:
         synced = json.loads((folder / "mlflow.json").read_bytes())
         return dict(synced["runs"]), Store(synced["uri"], synced["experiment_id"]) if synced.get("uri") else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # missing or damaged: the next sync writes it again
         return {}, None

@@ -44,7 +44,7 @@ def with_last_store(session: Session, folder: Path) -> Session:
     try:
         raw = json.loads((folder / _FILE).read_text())
         uri, experiment = str(raw["uri"]), str(raw["experiment"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return session  # missing or damaged
     database = local_database(uri)
     if STARS in uri or (database is not None and not database.parent.is_dir()):
@@ -75,12 +75,17 @@ class SyncState:
             raw = json.loads(text)
             if any(raw.get(name) != value for name, value in self._store.items()):
                 return
-            self.experiment_id, self.sessions = str(raw["experiment_id"]), int(raw["sessions"])
-            self.runs, self.rows, self.ended = dict(raw["runs"]), dict(raw["rows"]), dict(raw["ended"])
-            self.evidence = dict(raw.get("evidence", {}))  # absent in older files
-            self.opened = dict(raw.get("opened", {}))  # absent too
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            runs = {str(key): str(run) for key, run in raw["runs"].items()}
+            rows = {str(key): int(count) for key, count in raw["rows"].items()}
+            ended, evidence, opened = (
+                {str(key): float(time) for key, time in times.items()}
+                for times in (raw["ended"], raw.get("evidence", {}), raw.get("opened", {}))  # absent in older files
+            )
+            experiment_id, sessions = str(raw["experiment_id"]), int(raw["sessions"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return  # missing or damaged: the runs are read from MLflow
+        self.experiment_id, self.sessions, self.runs, self.rows = experiment_id, sessions, runs, rows
+        self.ended, self.evidence, self.opened = ended, evidence, opened
         self._saved = text
 
     def save(self) -> None:
