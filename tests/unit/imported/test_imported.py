@@ -44,6 +44,13 @@ def test_semicolons_a_byte_order_mark_and_quoted_line_breaks_are_read(tmp_path):
     assert [row.settings["note"] for row in found.rows] == ["two lines", "a;b"]
 
 
+def test_seeds_of_64_bits_stay_apart_and_infinity_has_several_spellings(tmp_path):
+    rows = "1,9007199254740993,0.5\n1,9007199254740992,-Infinity\n1,3,1e999\n"
+    found = read_csv(table(tmp_path, "lr,seed,acc\n" + rows), ASKED)
+    assert [row.settings["seed"] for row in found.rows] == [9007199254740993, 9007199254740992, 3]
+    assert [row.metrics for row in found.rows] == [{"acc": 0.5}, {}, {}]
+
+
 def test_without_a_seed_repeats_are_numbered_and_said(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n1,0.51\n2,0.61\n"), ASKED))
     assert [trial.seed for trial in found.trials] == [0, 0, 1, 1]

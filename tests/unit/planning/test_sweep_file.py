@@ -146,6 +146,7 @@ def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, mon
             ["method", "'seeds'", "both `min` and `max`"],
         ),
         ("method: grid\nparameters: {a.b: {value: 1, values: [1]}}\n", ["either `values`, or `value`, or"]),
+        ("method: grid\nparameters: {a.b: {values: null}}\n", ["`values` must be a list"]),
         ("method: grid\nparameters: {a.b: {min: 2, max: 1, distribution: uniform}}\n", ["min < max"]),
         ("method: grid\nparameters: {a.b: {values: [1, 1]}}\n", ["must differ"]),
         ("method: grid\nparameters: {}\n", ["parameters"]),

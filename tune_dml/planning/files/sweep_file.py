@@ -96,6 +96,8 @@ class _Parameter(_Part):
         forms = ["values" in given, "value" in given, bool({"min", "max"} & given)]
         if sum(forms) != 1:
             raise ValueError("must have either `values`, or `value`, or `min` and `max`")
+        if forms[0] and self.values is None:
+            raise ValueError("`values` must be a list")
         if forms[2] and (self.min is None or self.max is None):
             raise ValueError("a range needs both `min` and `max`")
         if self.log is not None and not (forms[2] and self.distribution in {None, "int_uniform"}):

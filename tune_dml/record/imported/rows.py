@@ -94,7 +94,7 @@ def parsed(text: str) -> Value:
         return shortened(text, _LONGEST_NAME)
     if not math.isfinite(number):
         return shortened(text, _LONGEST_NAME)
-    return int(number) if text.lstrip("+-").isdigit() else number
+    return int(text) if text.lstrip("+-").isdigit() else number
 
 
 def plain_value(value: object) -> Value:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import math
 import re
 from pathlib import Path
 
@@ -82,6 +84,12 @@ def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
     return request.metric
 
 
+def _is_infinite(number: object) -> bool:
+    with contextlib.suppress(ValueError):
+        return math.isinf(float(str(number)))
+    return False
+
+
 def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[ImportedTraining, list[Problem]]:
     where, problems = f"{place}, line {line}", []
     number = parsed(fields.pop(metric))
@@ -90,7 +98,7 @@ def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Im
         rule = f"`status` must be one of {', '.join(sorted(filter(None, _STATUSES)))}"
         problems.append(Problem(where, rule, word))
     remedy = "Write a decimal point, and no separators or units." if _SEPARATED.fullmatch(str(number)) else ""
-    if number is not None and not is_measured(number) and str(number).lower() not in {"inf", "-inf", "+inf"}:
+    if number is not None and not is_measured(number) and not _is_infinite(number):
         problems.append(Problem(where, f"`{metric}` must be a number, or empty", number, remedy))
     seconds = parsed(fields.pop("seconds", ""))
     status = _STATUSES.get(word, "finished")
