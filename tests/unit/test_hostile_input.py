@@ -57,15 +57,24 @@ def test_an_alias_that_is_used_twice_is_read(tmp_path):
     assert read_mapping(tmp_path / "fine.yaml") == {"a": [1, 2], "b": [1, 2]}
 
 
-def test_a_linked_sweep_is_not_removed(tmp_path):
+@pytest.mark.parametrize("words", [("rm", "link", "--yes"), ("mv", "link", "new")], ids=["rm", "mv"])
+def test_a_linked_sweep_is_neither_removed_nor_renamed(tmp_path, words):
+    """Renamed, the link would give the sweep behind it another name."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "plan.json").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    done = run("rm", "link", "--yes", "--storage", tmp_path)
+    done = run(*words, "--storage", tmp_path)
     assert isinstance(done.exception, ConfigError)
     assert "is a link to" in str(done.exception)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there" / "plan.json").exists()
+
+
+def test_what_a_killed_removal_left_is_no_obstacle(tmp_path, plan):
+    Driver(tmp_path / "toy", plan)
+    (tmp_path / ".toy.removed" / "trials").mkdir(parents=True)
+    assert run("rm", "toy", "--yes", "--storage", tmp_path).exit_code == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_huge_field_of_a_table_is_named(tmp_path):

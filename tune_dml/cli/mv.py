@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tune_dml.cli._json import as_json as strict_json
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, raise_if_link, verb
 
 ORDER = 72
 EXAMPLES = """
@@ -34,6 +34,7 @@ def mv(
     from tune_dml.record.state import load_state
     from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
+    raise_if_link(storage.absolute() / sweep_name, "mv")
     state = load_state(storage.absolute(), sweep_name)
     raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1."))
     target = state.folder.with_name(new_name)

@@ -110,6 +110,15 @@ def confirm_or_abort(question: str, yes: bool) -> None:
         raise typer.Abort
 
 
+def raise_if_link(folder: Path, verb: str) -> None:
+    """Raise ConfigError if a sweep's folder is a link: what is meant, link or sweep, is not known."""
+    if folder.is_symlink():
+        there = folder.resolve()
+        rule = f"is a link to {there}; `tune-dml {verb}` takes only a sweep itself"
+        remedy = f"Use `{verb}` for the link, or `tune-dml {verb} {there.name} --storage {there.parent}` for the sweep."
+        raise ConfigError(Problem(str(folder), rule, None, remedy))
+
+
 def absolute(path: Path | None) -> Path | None:
     """Return the absolute path, with ~ expanded (a shell does not expand --root=~/x)."""
     return Path(os.path.abspath(expanded(path))) if path else None

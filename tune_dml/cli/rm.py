@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from tune_dml.cli._json import as_json as strict_json
-from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
+from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, raise_if_link, verb
 
 ORDER = 71
 EXAMPLES = """
@@ -20,18 +20,13 @@ tune-dml rm old --yes
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
     """Remove a sweep and all its files, also in object storage. Its MLflow runs stay. A running sweep is refused."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
     from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
-    folder = storage.absolute() / sweep_name
-    if folder.is_symlink():
-        rule = f"is a link to {folder.resolve()}; only a sweep itself can be removed"
-        remedy = f"Remove the link with `rm`, or the sweep with `tune-dml rm {folder.resolve().name} --storage DIR`."
-        raise ConfigError(Problem(str(folder), rule, None, remedy))
+    raise_if_link(storage.absolute() / sweep_name, "rm")
     state = load_state(storage.absolute(), sweep_name)
     results = Results.of(state)
     finished = results.count("finished")
@@ -40,6 +35,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     with Ledger(results.folder):  # fails while another process runs the sweep
         delete_remaining_files(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")
+        shutil.rmtree(gone, ignore_errors=True)  # of a removal that was killed
         results.folder.rename(gone)
     shutil.rmtree(gone)
     text = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
