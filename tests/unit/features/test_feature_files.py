@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import struct
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -131,6 +133,7 @@ def test_bfloat16_of_safetensors_is_widened(tmp_path):
         ("", "is empty"),
         ("id;class\n0;a\n", "separated by commas, but got 'id;class'"),
         ("\n".join(["id,class", *(f"{n},a" for n in range(8)), "0,b"]), "listed once, but 1 are"),
+        ("\n".join(["picture,class", *(f"{n},a" for n in range(8))]), "Call the column of ids index"),
         ("\n".join(["id,class", *(f"{n},{'' if n == 3 else 'a'}" for n in range(8))]), "row 3 has none"),
     ],
 )
@@ -140,6 +143,15 @@ def test_bad_tables_of_labels_are_refused_in_one_line(lines, message, tmp_path):
     with pytest.raises(DataError, match=message) as refused:
         import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "bad.csv")
     assert "\n" not in str(refused.value)
+
+
+def test_a_table_of_labels_with_a_byte_order_mark_is_joined_by_id(tmp_path):
+    """As Excel writes it; by order, every row would get another one's class."""
+    np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
+    lines = ["id,class", *(f"{n},{CLASSES[n]}" for n in reversed(range(8)))]
+    (tmp_path / "classes.csv").write_text("\ufeff" + "\n".join(lines))
+    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "classes.csv")
+    assert read_table(tmp_path / "f").classes.tolist() == list(CLASSES)
 
 
 class _Trap:
@@ -199,6 +211,35 @@ def _named_integers_beside_floats(folder):
     return folder / "x.npz"
 
 
+def _expanding(folder):
+    with (
+        zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("features.npy", "w") as file,
+    ):
+        for _ in range(17):
+            file.write(bytes(2**26))
+    return folder / "x.npz"
+
+
+def _header_alone(shape):
+    """Return the header of a .npy file."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+
+
+def _huge_in_npz(folder):
+    with zipfile.ZipFile(folder / "x.npz", "w") as archive:
+        archive.writestr("features.npy", _header_alone("(4000000000000, 8)"))
+    return folder / "x.npz"
+
+
+def _tensor_over_the_header(folder):
+    about = {"features": {"dtype": "F32", "shape": [2, 4], "data_offsets": [-32, 0]}}
+    text = json.dumps(about).encode()
+    (folder / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    return folder / "x.safetensors"
+
+
 WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
 
 
@@ -224,6 +265,11 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         (rows_and_table(ROWS.astype(complex), NUMBERS), "must be floats"),
         (_named_integers_beside_floats, "must have a float array (rows, dimension)"),
         (npz(embeddings=ROWS * 1e-9), "too small for float16"),
+        (_expanding, "expand to 1.1 GB"),
+        (_huge_in_npz, "must be readable as features"),
+        (content("x.npy", _header_alone("(-8, 4)")), "must be readable as features"),
+        (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
+        (_tensor_over_the_header, "does not fit the file"),
         (content("x.csv", b"1,2"), "must be a folder or one of"),
     ],
 )
@@ -235,6 +281,23 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "f").exists()
     assert not list(tmp_path.rglob("unpickled"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shape": (4, 8), "external": [("passwords", 0, 128)]}, "features lies in another file"),
+        ({"shape": (10**9, 8), "chunks": (1000, 8)}, "expand to 32.0 GB"),
+    ],
+    ids=["external", "expanding"],
+)
+def test_hdf5_is_read_within_one_file_and_no_larger_than_it_can_be(arguments, message, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "passwords").write_bytes(bytes(128))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("features", dtype="f4", **arguments)
+    with pytest.raises(DataError, match=message):
+        import_features(tmp_path / "x.h5", tmp_path / "f")
 
 
 def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path, monkeypatch):

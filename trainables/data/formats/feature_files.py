@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,10 @@ _SAFETENSOR_TYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
 }  # fmt: skip
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
-               zlib.error, struct.error)  # fmt: skip
+               zlib.error, struct.error, OverflowError, MemoryError)  # fmt: skip
 """Exceptions that readers raise for damaged files."""
+_EXPANDED, _RATIO = 2**30, 100
+"""Bytes to which any file may expand, and how many times its size a larger one may."""
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
@@ -91,7 +93,7 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         return _read_folder(source)
     readers: dict[str, Callable[[Path], Columns]] = {
         ".npy": lambda file: {"features": np.load(file, mmap_mode="r", allow_pickle=False)},
-        ".npz": lambda file: dict(np.load(file, allow_pickle=False)),
+        ".npz": _read_npz,
         ".h5": _read_hdf5,
         ".hdf5": _read_hdf5,
         ".safetensors": _read_safetensors,
@@ -129,6 +131,18 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     return features, {name: table[name].to_numpy() for name in table.column_names}
 
 
+def _require_plausible(source: Path, size: int) -> None:
+    """Raise ValueError for a small file that would fill the memory."""
+    if size > max(_EXPANDED, _RATIO * source.stat().st_size):
+        raise ValueError(f"it would expand to {size / 1e9:.1f} GB, more than {_RATIO} times its size")
+
+
+def _read_npz(source: Path) -> Columns:
+    with ZipFile(source) as archive:
+        _require_plausible(source, sum(part.file_size for part in archive.infolist()))
+    return dict(np.load(source, allow_pickle=False))
+
+
 def _read_hdf5(source: Path) -> Columns:
     try:
         import h5py
@@ -136,6 +150,10 @@ def _read_hdf5(source: Path) -> Columns:
         raise DataError(Problem(str(source), "HDF5 needs h5py", None, "Run `pip install h5py`.")) from None
     with h5py.File(source, "r") as file:
         found = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.shape}
+        for name, item in found.items():
+            if item.external or item.is_virtual or item.file.filename != file.filename:
+                raise ValueError(f"{name} lies in another file")
+        _require_plausible(source, sum(item.nbytes for item in found.values()))
         return {name: item.asstr()[:] if item.dtype.kind == "O" else item[:] for name, item in found.items()}
 
 
@@ -155,7 +173,7 @@ def _read_safetensors(source: Path) -> Columns:
             raise ValueError(f"tensor {name} has the type {about['dtype']}")
         kind = np.dtype(_SAFETENSOR_TYPES[about["dtype"]])
         begin, end = about["data_offsets"]
-        if end - begin != int(np.prod(about["shape"])) * kind.itemsize or 8 + length + end > size:
+        if end - begin != int(np.prod(about["shape"])) * kind.itemsize or begin < 0 or 8 + length + end > size:
             raise ValueError(f"tensor {name} does not fit the file")
         array = np.memmap(source, kind, "r", offset=8 + length + begin, shape=tuple(about["shape"]))
         widened = about["dtype"] == "BF16"  # the upper half of a float32
@@ -236,7 +254,7 @@ def _label_table(labels: Path) -> Columns:
 
             table = parquet.read_table(labels)
             return {name: table[name].to_numpy() for name in table.column_names}
-        with labels.open(newline="", encoding="utf-8") as file:
+        with labels.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(Problem(str(labels), f"must be a table of labels ({error})")) from error
@@ -253,6 +271,10 @@ def _label_table(labels: Path) -> Columns:
 def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
     """Put a table of labels in the order of the features, by id if both have ids."""
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
+    others = [name for name in table if name not in (*_LABEL_NAMES, "split")]
+    if own is not None and theirs is None and others:
+        rule = f"no column is called as the ids of the features are ({', '.join(_ID_NAMES[:3])} ...)"
+        raise DataError(Problem(str(labels), rule, others, f"Call the column of ids {own}."))
     if own is None or theirs is None:
         return {**columns, **table}
     listed = _words(table[theirs], f"{labels}, {theirs}")
