@@ -3,12 +3,15 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from helpers.clusters import all_pids, command_of
+from helpers.slurm import PROJECT
 from helpers.sweeps import outcome, table
 
 from tune_dml.record.state import read_state
@@ -40,9 +43,11 @@ def is_running(slurm, name):
     return "RUNNING" in slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%T", check=False)
 
 
-def local_table(slurm, place, seeds):
+def local_table(slurm, place, seeds, *steps):
     """The table of the same sweep on this machine, without SLURM."""
-    slurm.tune("sweep", "sec_rho", "--name", "local", "--seeds", seeds, *STEPS, cwd=place, check=False, timeout=900)
+    slurm.tune(
+        "sweep", "sec_rho", "--name", "local", "--seeds", seeds, *(steps or STEPS), cwd=place, check=False, timeout=900
+    )
     return table(place / "sweeps" / "local")
 
 
@@ -169,3 +174,40 @@ def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
     assert json.loads(slurm.tune("status", "page", "--json", cwd=place).stdout)["counts"]["finished"] == 12
     slurm.tune("submit", "slurm", "--", "report", "page", cwd=place)
     assert Path(folder / "report" / "report.html").exists()
+
+
+def _charliecloud(slurm, image):
+    """Make an image with nothing but mount points; return the profile's container line and a Python that only it has."""
+    for name in ("usr", "etc", "dev", "proc", "sys", "tmp", "var", "home", "mnt", "run"):
+        (image / name).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64", "sbin"):
+        (image / name).symlink_to(f"usr/{name}")
+    for name in ("passwd", "group", "hosts", "resolv.conf"):
+        (image / "etc" / name).touch()
+    bound = {"/usr": "/usr", sys.prefix: "/mnt/env", **{str(path): str(path) for path in (PROJECT, sys.base_prefix)}}
+    for place in bound.values():
+        (image / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    slurm.environment.setdefault("USER", "root")
+    binds = " ".join(f"--bind={source}:{place}" for source, place in bound.items())
+    return f"ch-run {binds} {image} --", "/mnt/env/bin/python"
+
+
+@pytest.mark.skipif(not shutil.which("ch-run"), reason="no Charliecloud: apt-get install charliecloud")
+@pytest.mark.parametrize("words", [("--nodes", 2), ("--array",)], ids=["ray", "array"])
+def test_trials_run_in_a_container(slurm, place, words):
+    container, python = _charliecloud(slurm, place / "image")
+    slurm.profile(PROFILE + f"container = '{container}'\npython = '{python}'\n")
+    checked = slurm.tune("doctor", "slurm", "--storage", place / "sweeps", cwd=place, check=False).stdout
+    assert "Ready for" in checked
+    name, folder = words[0].strip("-"), place / "sweeps" / words[0].strip("-")
+    steps = [*STEPS[:2], "--set", "training.steps=3000", "--set", "training.eval_every=100"]
+    slurm.tune("submit", "slurm", *words, "--", "sweep", "sec_rho", "--name", name, "--seeds", 2, *steps, cwd=place)
+    slurm.wait_for(lambda: len(list(folder.glob("trials/*/history.jsonl"))) >= 3 or ended(folder) >= 3, seconds=300)
+    slurm.tune("cancel", "slurm", name, cwd=place)  # the signal reaches the trials inside
+    slurm.wait_for(lambda: not jobs(slurm, name), seconds=120)
+    assert ended(folder) < 12
+    slurm.tune("submit", "slurm", *words, "--", "resume", name, cwd=place)
+    slurm.wait_for(lambda: ended(folder) == 12 and not jobs(slurm, name), seconds=400)
+    assert table(folder) == local_table(slurm, place, 2, *steps)
+    assert not Path(python).exists()
+    assert not [pid for pid in all_pids() if command_of(pid).startswith(python)]
