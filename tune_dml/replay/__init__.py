@@ -109,6 +109,9 @@ def read_table(path: Path | None) -> pd.DataFrame:
         raise ConfigError(Problem(place, "the table of an atlas cannot be read", str(error)[:80], remedy)) from None
     if missing := [name for name in _COLUMNS if name not in table.columns]:
         raise ConfigError(Problem(place, "the table of an atlas lacks columns", ", ".join(missing), remedy))
+    numbers = ("value", "default", "seed", _METRIC)
+    if wrong := [name for name in numbers if not pd.api.types.is_numeric_dtype(table[name])]:
+        raise ConfigError(Problem(place, "columns of an atlas must hold numbers", ", ".join(wrong), remedy))
     return table
 
 

@@ -217,6 +217,9 @@ def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_
     pd.DataFrame({"loss": ["triplet"]}).to_parquet(file)
     with pytest.raises(ConfigError, match="lacks columns"):
         replay.surfaces(file)
+    table({"margin": {0.1: 4.0}}).astype({"recall_at_1": str}).to_parquet(file)
+    with pytest.raises(ConfigError, match="must hold numbers"):
+        replay.surfaces(file)
     code, _, err = command_line("atlas")
     assert (code, "pass --table" in err) == (1, True)
 
