@@ -53,12 +53,27 @@ def test_a_wrong_profile_is_said_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text", ["nodes = " + "9" * 5000, "nodes = " + "[" * 5000, "nodes = 1\nnodes = 2"], ids=range(3)
+)
+def test_a_profile_that_is_no_toml_is_refused_in_a_line(tmp_path, text):
+    (tmp_path / "slurm.toml").write_text(text)
+    with pytest.raises(ConfigError, match="must be TOML"):
+        read_profile(tmp_path / "slurm.toml")
+
+
+def test_a_profile_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "slurm.toml").write_text("\ufeffnodes = 2\n")
+    assert read_profile(tmp_path / "slurm.toml").nodes == 2
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"time": "5"}, "must exceed warn_seconds"),
         ({"time": "tomorrow"}, "HH:MM:SS"),
         ({"nodes": 0}, "at least 1"),
         ({"partition": "a; rm -rf /"}, "without shell characters"),
+        ({"partition": "a\0"}, "without shell characters"),
         ({"sbatch": ["--signal=TERM@1"]}, "sets this option itself"),
         ({"sbatch": ["echo"]}, "must be an option of sbatch"),
         ({"temp": "/a-very-long-place-on-the-local-disk-of-this-node"}, "Ray's sockets"),

@@ -14,7 +14,7 @@ from typing import Any
 from trainables.errors import Problem, raise_if_any
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
-_PLAIN = re.compile(r"[^\s'\"`$\\;|&<>]+")
+_PLAIN = re.compile(r"[^\s\0'\"`$\\;|&<>]+")
 _SOCKET = 107
 """Bytes of the longest path of a Unix socket."""
 _RAYS_PART = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
@@ -145,8 +145,8 @@ def read_profile(path: Path) -> Profile:
     if not path.exists():
         return Profile()
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # also of numbers without end
         raise_if_any([Problem(str(path), f"must be TOML ({error})")])
     kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
     problems: list[Problem] = []
