@@ -88,6 +88,24 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"began": 5}, {"began": {"host": "n1"}}, {"began": {"host": None, "time": 1.0}}, {"rows": 5}, {"rows": [5]},
+        {"rows": [{"step": "x", "time": 1.0}]}, {"ended": []}, {"ended": {"status": "grand"}}, {"cut": "now"},
+        {"time": {}}, {"resumed": None}, {"began": []},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
+    """The collecting job would end, and no other would follow it."""
+    _, _, (one, _) = sweep
+    for message in (began(1.0), damaged, {"ended": {"status": "finished", "metrics": {METRIC: 0.5}}, "time": 2.0}):
+        one.write(message)
+    found, _ = collect(sweep)
+    assert found.end.metrics == {METRIC: 0.5}
+
+
 def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
     _, _, (one, two) = sweep
     for name, log in (("train/loss", one), (METRIC, two)):
@@ -154,7 +172,7 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
     now = time.time()
     for message in (began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100)):
         one.write(message)
-    for message in (began(now - 500), {"ended": {}, "time": now - 400}):
+    for message in (began(now - 500), {"ended": {"status": "finished"}, "time": now - 400}):
         two.write(message)
     groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
     round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
@@ -168,7 +186,9 @@ def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypat
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
     (ledger.sweep / "slurm" / "round.json").write_text(json.dumps(round_.to_json()))
-    monkeypatch.setattr(task, "_train", lambda folder, request, round_, log, budget: log.write({"ended": {}}))
+    monkeypatch.setattr(
+        task, "_train", lambda folder, request, round_, log, budget: log.write({"ended": {"status": "stopped"}})
+    )
     monkeypatch.setattr(task.signal, "signal", lambda number, handler: None)
     calls = iter([False, True])
 

@@ -115,10 +115,10 @@ def _row(line: bytes) -> JsonRow | None:
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """Return the file of a trial's evaluations, unread."""
-    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=is_evaluation)
 
 
-def _is_evaluation(row: JsonRow) -> bool:
+def is_evaluation(row: JsonRow) -> bool:
     """Whether a row has a step, a time and numbers only: a damaged row must not replace the whole one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
     return all(map(_is_number, numbers)) and abs(row["step"]) < _LARGE

@@ -18,8 +18,8 @@ from types import FrameType
 
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
-from tune_dml.record.events import JsonRow
-from tune_dml.record.ledger import append_rows, open_whole, trial_folder
+from tune_dml.record.events import JsonRow, TrialEnd
+from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_whole, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 _INTERRUPTED = 130
@@ -84,10 +84,8 @@ class TrialLog:
             self.write({**message, **({"rows": rows} if rows else {}), "time": time.time()})
 
     def read(self) -> Iterator[JsonRow]:
-        """Yield the complete messages."""
-        from tune_dml.record.ledger import GrowingFile
-
-        for _, message in GrowingFile(self.path).unread():
+        """Yield the complete messages; skip damaged ones."""
+        for _, message in GrowingFile(self.path, is_row=_is_message).unread():
             yield message
 
     def fresh(self) -> list[JsonRow]:
@@ -104,6 +102,19 @@ class TrialLog:
     def has_ended(self) -> bool:
         """Whether the trial has ended in this round."""
         return any("ended" in message for message in self.fresh())
+
+
+def _is_message(row: JsonRow) -> bool:
+    """Whether the collecting job can read a message: a damaged one must not end it."""
+    try:
+        began = row.get("began", {"host": "", "time": 0.0})
+        times = (began["time"], row.get("time", 0.0), row.get("cut", 0.0), row.get("resumed", 0))
+        if "ended" in row:
+            TrialEnd.from_json(row["ended"])
+        are_whole = all(is_evaluation(each) for each in row.get("rows", ()))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return False
+    return are_whole and isinstance(began["host"], str) and all(isinstance(time, int | float) for time in times)
 
 
 def attempts_of(messages: Iterable[JsonRow]) -> list[list[JsonRow]]:
