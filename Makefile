@@ -64,6 +64,8 @@ test-faults: $(VENV)/.dev
 test-slurm: $(VENV)/.dev
 	@command -v slurmctld slurmd sbatch srun > /dev/null || apt-get install -y -qq slurmctld slurmd slurm-client \
 	slurm-wlm-basic-plugins > /dev/null 2>&1 || { echo "SLURM is not installed and apt cannot install it."; exit 1; }
+	@command -v ch-run > /dev/null || apt-get install -y -qq charliecloud > /dev/null 2>&1 || \
+	echo "Charliecloud is not installed and apt cannot install it: the tests in a container are skipped."
 	rm -f build/slurm.jsonl && mkdir -p build
 	TUNE_DML_FAULTS=$(CURDIR)/build/slurm.jsonl $(BIN)/python -m pytest -m slurm tests/slurm
 	$(BIN)/python docs/reliability.py --add build/slurm.jsonl

@@ -3,12 +3,13 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, event_of, plan_of
 
 from trainables.errors import ConfigError
-from tune_dml.planning.request import Resources
+from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import TrialStarted
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.spending import hours_spent
@@ -17,6 +18,7 @@ from tune_dml.running.slurm import task
 from tune_dml.running.slurm.collecting import _lost, collect_array
 from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.profile import Profile
+from tune_dml.running.slurm.rounds import _Rounds
 from tune_dml.running.slurm.script import collect_script
 from tune_dml.running.slurm.task import Round, TrialLog, _Budget
 from tune_dml.space import Grid, Knob
@@ -201,6 +203,27 @@ def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypat
     assert task.run_task(ledger.sweep, 0) == 130
     assert (one.has_ended, two.has_ended) == (True, False)
     assert _lost(two.read()) == 0
+
+
+@pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
+def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sweep, monkeypatch, cache_dir):
+    """`None` was a folder of that name in the working directory."""
+    ledger, state, _ = sweep
+    (trial, *_), seen = state.plan.trials(), []
+    session = Session(cache_dir=cache_dir)
+    rounds = SimpleNamespace(
+        ledger=ledger, plan=state.plan, session=session, resources=Resources(), began=0.0,
+        proposals=SimpleNamespace(next_trial=iter([trial, None]).__next__),
+    )  # fmt: skip
+    monkeypatch.setattr("tune_dml.running.slurm.rounds.read_submission", lambda folder: SimpleNamespace(tasks=9))
+    monkeypatch.setattr("tune_dml.running.slurm.rounds.known_digests", lambda plan, cache: {})
+    assert _Rounds.prepare(rounds, 1) == 1
+    monkeypatch.setattr(
+        "tune_dml.running.trials.trial.run_request", lambda request, runtime, post: seen.append(runtime.cache_dir)
+    )
+    (request,) = Round.read(ledger.sweep).groups[0]
+    task._train(ledger.sweep, request, Round.read(ledger.sweep), TrialLog(ledger.sweep, trial.key), None)
+    assert seen == [session.cache]
 
 
 def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):

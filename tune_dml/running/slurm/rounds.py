@@ -98,7 +98,7 @@ class _Rounds:
         hours, time_budget = self.session.gpu_hours, self.session.time_budget
         round_ = Round(
             groups,
-            str(self.session.cache),
+            str(self.session.cache) if self.session.cache else None,
             self.resources.cpus_per_worker,
             self.resources.gpus_per_worker,
             self.resources.micro_batch,

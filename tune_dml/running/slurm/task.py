@@ -38,7 +38,8 @@ class Round:
     """The trials of one array."""
 
     groups: tuple[tuple[TrialRequest, ...], ...]
-    cache_dir: str
+    cache_dir: str | None
+    """`--cache-dir`; None means each node's own default."""
     cpus: int
     gpus: float | None
     """GPUs per worker; None means one if SLURM allocated any."""
@@ -216,7 +217,7 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, bu
         folder,
         folder / "trials",
         Resources(cpus_per_worker=round_.cpus, gpus_per_worker=gpus, micro_batch=round_.micro_batch),
-        Path(round_.cache_dir),
+        Path(round_.cache_dir) if round_.cache_dir else None,
         digests=round_.digests,
         program=round_.program,
         metric=round_.metric,
