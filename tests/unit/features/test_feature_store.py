@@ -166,6 +166,15 @@ def _no_json(root):
     (root / "digest.json").write_text("{]")
 
 
+def _nested(root):
+    (root / "digest.json").write_text("[" * 100_000)
+
+
+def _no_origin(root):
+    content = json.loads((root / "digest.json").read_text())
+    (root / "digest.json").write_text(json.dumps({**content, "origin": {"settings": 5}}))
+
+
 def _other_table(root):
     (root / METADATA).write_bytes(b"PAR1")
 
@@ -180,6 +189,8 @@ def _other_table(root):
         (_no_digest, "no digest.json"),
         (_other_shape, "rows of 5 float16"),
         (_no_json, "must be the digest"),
+        (_nested, "must be the digest"),
+        (_no_origin, "must be the digest"),
     ],
 )
 def test_a_damaged_folder_is_refused_in_one_line(damage, message, tmp_path):

@@ -75,6 +75,8 @@ class StoreDigest:
             shape = (digest.rows, digest.dimension, digest.views)
             if not all(type(n) is int and n > 0 for n in shape) or digest.rows % digest.views:
                 raise ValueError(f"rows, dimension, views: {shape}")
+            if not isinstance(digest.origin, dict) or not isinstance(digest.origin.get("settings", {}), dict):
+                raise TypeError("origin")
             for name in (FEATURES, METADATA):
                 about = digest.files[name]
                 if not (isinstance(about["sha256"], str) and isinstance(about["bytes"], int)):
@@ -82,7 +84,7 @@ class StoreDigest:
         except FileNotFoundError:
             rule = "the folder has no digest.json: it is no folder of features, or `tune-dml features` was interrupted"
             raise DataError(Problem(str(folder), rule, None, "Run the same `tune-dml features` again.")) from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             rule = f"must be the digest of a folder of features ({type(error).__name__}: {error})"
             raise DataError(Problem(str(file), rule, None, _REMAKE)) from error
         return digest
