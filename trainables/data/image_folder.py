@@ -216,7 +216,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets begin with a mark
         is_json = path.suffix.lower() == ".json"
         parts = json.loads(text, object_pairs_hook=_parts) if is_json else _split_lines(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         remedy = "Restore it, or put a copy into the folder of the pictures." if not path.exists() else ""
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error), remedy)]
     if not isinstance(parts, dict):

@@ -11,10 +11,12 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from trainables.files import write_whole
 from tune_dml.record.ledger import LEDGER
@@ -58,27 +60,48 @@ class SweepAnswer:
             yield from (f"{label:<8} {text}" for label, text in zip(("Next:", ""), self.step, strict=False))
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """The content of a sweep's file."""
+
+    digest: str
+    headline: str | None = None
+    answer: SweepAnswer | None = None
+
+
 def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> SweepAnswer:
     """Return the answer of a sweep, from its file while that is current."""
-    return SweepAnswer(**_stored(results, "answer", lambda: asdict(compute())))
+    stored = _read(results)
+    if stored.answer is not None:
+        return stored.answer
+    answer = compute()
+    _write(results, replace(stored, answer=answer))
+    return answer
 
 
 def stored_headline(results: Results, compute: Callable[[], str]) -> str:
     """Return the first sentence of the answer, from its file while that is current."""
-    return str(_stored(results, "headline", compute))
+    stored = _read(results)
+    if stored.headline is not None:
+        return stored.headline
+    headline = compute()
+    _write(results, replace(stored, headline=headline))
+    return headline
 
 
-def _stored(results: Results, kind: str, compute: Callable[[], Any]) -> Any:
-    path, digest = results.folder / _FILE, _digest(results)
-    stored: dict[str, Any] = {}
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        read = json.loads(path.read_text(encoding="utf-8"))
-        stored = read["stored"] if read["digest"] == digest else {}
-    if kind not in stored:
-        stored[kind] = compute()
-        with suppress(OSError):  # a read-only folder
-            write_whole(path, json.dumps({"digest": digest, "stored": stored}))
-    return stored[kind]
+def _read(results: Results) -> _Stored:
+    """Return what is stored; nothing if the file is missing, damaged or not current."""
+    digest = _digest(results)
+    with suppress(OSError, ValueError):
+        stored: _Stored = TypeAdapter(_Stored).validate_json((results.folder / _FILE).read_bytes())
+        if stored.digest == digest:
+            return stored
+    return _Stored(digest)
+
+
+def _write(results: Results, stored: _Stored) -> None:
+    with suppress(OSError):  # a read-only folder
+        write_whole(results.folder / _FILE, json.dumps(asdict(stored)))
 
 
 def _digest(results: Results) -> str:

@@ -193,10 +193,10 @@ def test_an_answer_is_computed_again_when_the_ledger_grows_or_its_file_is_damage
     answer = answer_of(results)
     stored = json.loads(path.read_text())
     other = dataclasses.replace(answer, sentences=["another answer"])
-    stored["stored"]["answer"] = dataclasses.asdict(other)
+    stored["answer"] = dataclasses.asdict(other)
     path.write_text(json.dumps(stored))
     assert answer_of(results) == other
-    for damaged in ("[", "5", "{}"):
+    for damaged in ("[", "[" * 100_000, "5", "[]", "{}", json.dumps({**stored, "answer": 5})):
         path.write_text(damaged)
         assert answer_of(results) == answer
     path.write_text(json.dumps(stored))

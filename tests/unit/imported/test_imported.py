@@ -183,6 +183,23 @@ def test_a_ray_folder_is_read_without_ray(tmp_path):
         read_ray(tmp_path / "exp", ImportRequest("x"))
 
 
+@pytest.mark.parametrize("text", ["[]", "5", "[" * 100_000], ids=["list", "number", "nested"])
+def test_parameters_of_a_ray_trial_that_are_no_object_are_refused(tmp_path, text):
+    (tmp_path / "run" / "trial").mkdir(parents=True)
+    (tmp_path / "run" / "trial" / "params.json").write_text(text)
+    with pytest.raises(ConfigError, match="must be a readable JSON object"):
+        read_ray(tmp_path / "run", ASKED)
+
+
+def test_results_of_a_ray_trial_of_other_types_are_passed_over(tmp_path):
+    (tmp_path / "run" / "trial").mkdir(parents=True)
+    (tmp_path / "run" / "trial" / "params.json").write_text('{"lr": 1}')
+    lines = ['{"acc": 0.5, "training_iteration": "x", "time_total_s": null}', "[" * 100_000]
+    (tmp_path / "run" / "trial" / "result.json").write_text("\n".join(lines))
+    (row,) = read_ray(tmp_path / "run", ASKED).rows
+    assert (row.metrics, row.seconds, row.history[0]["step"]) == ({"acc": 0.5}, 0.0, 1)
+
+
 def test_an_optuna_study_is_read_with_its_goal(tmp_path):
     import optuna
 

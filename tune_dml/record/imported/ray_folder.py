@@ -44,13 +44,17 @@ def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
 def _row(trial: Path, place: str) -> ImportedTraining:
     try:
         params = json.loads((trial / "params.json").read_text())
-    except (OSError, ValueError) as error:
-        rule = "params.json must be readable JSON"
+        if not isinstance(params, dict):
+            raise TypeError(f"it holds {type(params).__name__}")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        rule = "params.json must be a readable JSON object"
         raise ConfigError(Problem(f"{place}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
     settings = {name: plain_value(value) for name, value in _flat(params, ".")}
     reported = list(_results(trial / "result.json"))
-    history = [{"step": int(row.get("training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(reported)]
-    seconds = float(reported[-1].get("time_total_s", 0.0)) if reported else 0.0
+    history = [
+        {"step": int(_number(row, "training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(reported)
+    ]
+    seconds = _number(reported[-1], "time_total_s", 0.0) if reported else 0.0
     if (trial / "error.txt").exists():
         lines = (trial / "error.txt").read_text(errors="replace").strip().splitlines()
         reason = shortened(one_line(lines[-1]), 200) if lines else "an error that left no text"
@@ -71,10 +75,15 @@ def _results(path: Path) -> Iterator[JsonRow]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row
+
+
+def _number(row: JsonRow, name: str, otherwise: float) -> float:
+    value = row.get(name)
+    return float(value) if is_measured(value) else otherwise
 
 
 def _numbers(row: JsonRow) -> dict[str, float]:
