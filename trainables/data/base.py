@@ -326,9 +326,9 @@ def _is_whole(directory: Path, digest: str) -> bool:
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
         known = about.get("fingerprints", {})  # caches of older versions have none
         same = all(cache.fingerprint(directory / name) == known[name] for name in known)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
-    return bool(about["digest"] == digest and sizes == about["bytes"] and same)
+    return bool(about.get("digest") == digest and sizes == about["bytes"] and same)
 
 
 def open_pictures(directory: Path) -> Pictures:

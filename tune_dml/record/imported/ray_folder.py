@@ -82,7 +82,7 @@ def _results(path: Path) -> Iterator[JsonRow]:
 
 
 def _number(row: JsonRow, name: str, otherwise: float) -> float:
-    value = row.get(name)
+    value: Any = row.get(name)
     return float(value) if is_measured(value) else otherwise
 
 
