@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
 
+from trainables.errors import DataError, Problem
 from trainables.files import patiently
 from trainables.trial_files import TrialFiles, files_at
 
@@ -112,11 +113,17 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def read_sealed(folder: Path) -> Row:
-    """Return the sealed test figures in a trial's folder; empty if there are none."""
+    """Return the sealed test figures in a trial's folder; empty if there are none. Raise DataError if they are damaged."""
+    file = folder / SEALED
     try:
-        figures: Row = json.loads((folder / SEALED).read_text())
+        figures: Row = json.loads(file.read_text())
+        if not all(isinstance(number, int | float) for number in figures.values()):
+            raise TypeError("a value is no number")
     except FileNotFoundError:
         return {}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        rule = f"the test figures of a trial must be readable as they were sealed ({error})"
+        raise DataError(Problem(str(file), rule, None, "Restore the file from a copy.")) from error
     return figures
 
 

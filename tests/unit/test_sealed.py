@@ -14,7 +14,7 @@ from helpers.toys import METRIC, SETTINGS, Driver, event_of, plan_of, rho_space,
 from helpers.trials import TASKS, config_of
 
 import tune_dml
-from trainables.context import SEALED
+from trainables.context import SEALED, read_sealed
 from trainables.errors import ConfigError
 from tune_dml import operations
 from tune_dml.planning.request import Session
@@ -147,6 +147,13 @@ def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     assert away.tracking.error
     track(sweep)
     assert all(TEST in run.data.metrics for run in stored(sweep).children)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"test/x": "1"}', "[" * 100_000], ids=range(4))
+def test_damaged_test_figures_are_named(tmp_path, text):
+    (tmp_path / SEALED).write_text(text)
+    with pytest.raises(ConfigError, match=rf"{SEALED}: the test figures of a trial must be readable"):
+        read_sealed(tmp_path)
 
 
 def test_opening_twice_changes_nothing(sweep):
