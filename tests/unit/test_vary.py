@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -143,7 +144,11 @@ def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
 def test_the_seeds_that_are_held_are_named(tmp_path, held, sentence):
     """Of a sweep that an earlier version planned, nothing else can hold all three."""
     settings = {f"seeds.{name}": seed for name, seed in held.items()}
-    results = write_sweep(tmp_path, seeds=(0, 1, 2), cell_settings=settings, evidence=False)
+    results = write_sweep(tmp_path / "held", seeds=(0, 1, 2), cell_settings=settings, evidence=False)
+    damaged = json.loads((results.folder / "plan.json").read_text())
+    damaged["cells"][0]["settings"]["loss.margin"] = math.nan
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "plan.json").write_text(json.dumps(damaged))
     (said,) = [verdict for verdict in summary(results).verdicts if "A seed of this sweep" in verdict]
     assert said.startswith(f"A seed of this sweep {sentence}")
     assert said.endswith("the batch order of seed 5.")

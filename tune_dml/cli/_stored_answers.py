@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
-
 from trainables.files import write_whole
 from tune_dml.record.ledger import LEDGER
 
@@ -91,6 +89,8 @@ def stored_headline(results: Results, compute: Callable[[], str]) -> str:
 
 def _read(results: Results) -> _Stored:
     """Return what is stored; nothing if the file is missing, damaged or not current."""
+    from pydantic import TypeAdapter
+
     digest = _digest(results)
     with suppress(OSError, ValueError):
         stored: _Stored = TypeAdapter(_Stored).validate_json((results.folder / _FILE).read_bytes())

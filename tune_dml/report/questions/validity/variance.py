@@ -77,10 +77,10 @@ def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         try:
             plan = Plan.load(path)
-        except ConfigError:  # reported when that sweep is opened
+            common, source = len(mine & _kinds(plan)), _varied(plan)
+        except (ConfigError, ValueError):  # damaged; reported when that sweep is opened
             continue
         alike = all(getattr(plan, part) == getattr(results.plan, part) for part in _FRAME)
-        common, source = len(mine & _kinds(plan)), _varied(plan)
         if alike and common and source != own and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]:
             found[source] = common, len(plan.seeds), path.parent
     beside = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
