@@ -254,6 +254,18 @@ def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():
     assert not idle_value_notes(make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1))))
 
 
+@pytest.mark.parametrize("settings", [{}, {"optim.freeze_backbone_epochs": 1.0}, {"optim.freeze_backbone_steps": 25}])
+def test_proxies_that_move_a_pretrained_network_at_once_are_noted(settings):
+    """The whole network on objects, seed 0: without the epoch the embeddings of MPA with 8 proxies nearly collapse."""
+    network = {"model.backbone": "resnet18", "model.weights": "imagenet.pth"}
+    plan = make_plan(study_of(Request("mpa_family", "glyphs", seeds=1, settings={**network, **settings})))
+    notes = [note for note in idle_value_notes(plan) if "collapse a pretrained network" in note]
+    assert len(notes) == (not settings)
+    assert all("ProxyAnchor (our)" in note and "MPA-DW" in note for note in notes)
+    loss = Request("sec_eta", "glyphs", seeds=1, settings=network)
+    assert not [note for note in idle_value_notes(make_plan(study_of(loss))) if "pretrained" in note]
+
+
 def test_a_loss_of_pairs_without_pairs_is_named():
     asked = Request("npair_scale", "glyphs", seeds=1, settings={"batch.sampler": "random"})
     (note,) = [note for note in idle_value_notes(make_plan(study_of(asked))) if note.startswith("NormalizedNPair")]

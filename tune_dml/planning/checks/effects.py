@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from trainables.config import Settings, canonical
 from trainables.errors import Problem
 from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
+from tune_dml.papers.paper import Recipe
 from tune_dml.planning.arms.pair_counts import positive_pairs
-from tune_dml.planning.cells import Cell
+from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
 from tune_dml.text import joined
@@ -66,20 +67,18 @@ def idle_value_notes(plan: Plan) -> list[str]:
         if len(cells) > 1:
             names = joined([cell.label for cell in cells])
             notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
-    return notes + _rate_notes(plan) + _pair_notes(plan)
+    return notes + _rate_notes(plan) + _warm_up_notes(plan) + _pair_notes(plan)
 
 
 def _rate_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies learn at another rate than their recipe's."""
     notes = []
-    for arm in plan.arms:
+    for arm, recipe in _arms_with_proxies(plan):
         settings = arm.base_settings
-        recipe = recipes().get(str(settings.get("loss.name")))
-        if recipe is None or recipe.loss_lr is None or (arm.protocol and arm.protocol.origin == "paper"):
-            continue
         if not {"optim.lr", "optim.loss_lr_multiplier"} <= settings.keys():
             continue
         rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
+        assert recipe.loss_lr is not None  # noqa: S101 - an arm with proxies has it
         if not recipe.loss_lr / _FAR < rate < recipe.loss_lr * _FAR:
             ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{recipe.loss_lr / settings['optim.lr']:g}"})
             notes.append(
@@ -87,6 +86,31 @@ def _rate_notes(plan: Plan) -> list[str]:
                 f"{recipe.stated.source}; {ratio} is that"
             )
     return notes
+
+
+def _warm_up_notes(plan: Plan) -> list[str]:
+    """Note arms of our protocols whose proxies move a pretrained network from the first step on."""
+    fix = spelled("settings", {"optim.freeze_backbone_epochs": 1})
+    names = []
+    for arm, _ in _arms_with_proxies(plan):
+        settings = arm.base_settings
+        held = any(settings.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
+        if settings.get("model.weights") is not None and not held:
+            names.append(arm.name or plan.space.name)
+    if not names:
+        return []
+    return [
+        f"{joined(names)}: the first steps of untrained proxies may collapse a pretrained network; Proxy-Anchor's code "
+        f"trains head and proxies alone for an epoch, as {fix} does"
+    ]
+
+
+def _arms_with_proxies(plan: Plan) -> Iterator[tuple[PlannedArm, Recipe]]:
+    """Yield the arms of our protocols whose loss has proxies, with the recipe of the loss."""
+    for arm in plan.arms:
+        recipe = recipes().get(str(arm.base_settings.get("loss.name")))
+        if recipe and recipe.loss_lr is not None and not (arm.protocol and arm.protocol.origin == "paper"):
+            yield arm, recipe
 
 
 def _pair_notes(plan: Plan) -> list[str]:
