@@ -18,7 +18,7 @@ WITHOUT_DOCSTRING = {
     "deploy/slurm": "the scripts that `tune-dml submit slurm` writes, and the profile of a site",
     "docs": "the documentation and its generators",
     "docs/adr": "architecture decision records",
-    "docs/results": "studies run on glyphs: tables, verdicts, pictures",
+    "docs/results": "studies run on glyphs and objects: tables, verdicts, pictures",
     "tests": "oracles, contracts, whole sweeps, faults",
     "tests/agents": "tasks of coding agents, with the calls that solve them",
     "tests/browser": "the report in Chromium",
