@@ -115,6 +115,13 @@ def test_secs_protocols_hold_the_printed_numbers(dataset):
     assert config.model.freeze_bn_affine
 
 
+def test_proxies_on_objects_start_as_in_their_papers():
+    """Without it the embeddings of MPA with eight proxies nearly collapse (docs/log.md)."""
+    ours, mpa = (protocols()[name].settings for name in ("objects/proxy", "mpa/cub200"))
+    for path in ("optim.freeze_backbone_epochs", "optim.clip_value"):
+        assert ours[path] == mpa[path]
+
+
 def test_default_protocols_are_unique_and_spaces_fall_back_on_them():
     chosen = [protocol.dataset for protocol in protocols().values() if protocol.default]
     assert len(chosen) == len(set(chosen))
