@@ -53,9 +53,13 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
+    from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
 
+    if timeout is not None and not wait:
+        rule, remedy = "limits the wait for the sweep's end, which was not requested", "Add --wait, or leave it out."
+        raise ConfigError(Problem("--timeout", rule, timeout, remedy))
     folder = storage.absolute() / sweep_name
     if _waits_for_slurm(folder):
         from tune_dml.cli._slurm import NotBegun

@@ -91,6 +91,7 @@ sweep sec_rho --storage file
 sweep sec_rho --time-budget 0 --max-concurrent 0
 sweep sec_rho --dataset digits --name toy --seeds 5
 status tyo
+status toy --timeout 5
 report toy --margin 0 -o file
 extend toy
 extend toy --add margin=0.3
