@@ -63,27 +63,23 @@ class _Stored:
     """The content of a sweep's file."""
 
     digest: str
-    headline: str | None = None
+    headline: str = ""
     answer: SweepAnswer | None = None
 
 
 def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> SweepAnswer:
     """Return the answer of a sweep, from its file while that is current."""
     stored = _read(results)
-    if stored.answer is not None:
-        return stored.answer
-    answer = compute()
-    _write(results, replace(stored, answer=answer))
+    answer = stored.answer or compute()
+    _update(results, stored, replace(stored, answer=answer))
     return answer
 
 
 def stored_headline(results: Results, compute: Callable[[], str]) -> str:
     """Return the first sentence of the answer, from its file while that is current."""
     stored = _read(results)
-    if stored.headline is not None:
-        return stored.headline
-    headline = compute()
-    _write(results, replace(stored, headline=headline))
+    headline = stored.headline or compute()
+    _update(results, stored, replace(stored, headline=headline))
     return headline
 
 
@@ -99,9 +95,10 @@ def _read(results: Results) -> _Stored:
     return _Stored(digest)
 
 
-def _write(results: Results, stored: _Stored) -> None:
-    with suppress(OSError):  # a read-only folder
-        write_whole(results.folder / _FILE, json.dumps(asdict(stored)))
+def _update(results: Results, before: _Stored, now: _Stored) -> None:
+    if now != before:
+        with suppress(OSError):  # a read-only folder
+            write_whole(results.folder / _FILE, json.dumps(asdict(now)))
 
 
 def _digest(results: Results) -> str:

@@ -8,7 +8,6 @@ from trainables.config import Settings, canonical
 from trainables.errors import Problem
 from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
-from tune_dml.papers.paper import Recipe
 from tune_dml.planning.arms.pair_counts import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
@@ -73,17 +72,16 @@ def idle_value_notes(plan: Plan) -> list[str]:
 def _rate_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies learn at another rate than their recipe's."""
     notes = []
-    for arm, recipe in _arms_with_proxies(plan):
+    for arm, usual, source in _arms_with_proxies(plan):
         settings = arm.base_settings
         if not {"optim.lr", "optim.loss_lr_multiplier"} <= settings.keys():
             continue
         rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
-        assert recipe.loss_lr is not None  # noqa: S101 - an arm with proxies has it
-        if not recipe.loss_lr / _FAR < rate < recipe.loss_lr * _FAR:
-            ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{recipe.loss_lr / settings['optim.lr']:g}"})
+        if not usual / _FAR < rate < usual * _FAR:
+            ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
             notes.append(
-                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {recipe.loss_lr:g} in "
-                f"{recipe.stated.source}; {ratio} is that"
+                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {usual:g} in {source}; "
+                f"{ratio} is that"
             )
     return notes
 
@@ -92,7 +90,7 @@ def _warm_up_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies move a pretrained network from the first step on."""
     fix = spelled("settings", {"optim.freeze_backbone_epochs": 1})
     names = []
-    for arm, _ in _arms_with_proxies(plan):
+    for arm, *_ in _arms_with_proxies(plan):
         settings = arm.base_settings
         held = any(settings.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
         if settings.get("model.weights") is not None and not held:
@@ -105,12 +103,12 @@ def _warm_up_notes(plan: Plan) -> list[str]:
     ]
 
 
-def _arms_with_proxies(plan: Plan) -> Iterator[tuple[PlannedArm, Recipe]]:
-    """Yield the arms of our protocols whose loss has proxies, with the recipe of the loss."""
+def _arms_with_proxies(plan: Plan) -> Iterator[tuple[PlannedArm, float, str]]:
+    """Yield the arms of our protocols whose loss has proxies, with the proxies' usual rate and its source."""
     for arm in plan.arms:
         recipe = recipes().get(str(arm.base_settings.get("loss.name")))
         if recipe and recipe.loss_lr is not None and not (arm.protocol and arm.protocol.origin == "paper"):
-            yield arm, recipe
+            yield arm, recipe.loss_lr, recipe.stated.source
 
 
 def _pair_notes(plan: Plan) -> list[str]:
