@@ -54,11 +54,11 @@ def truth(knobs: Mapping[str, Value]) -> float:
 ENOUGH = max(truth(dict(zip(GRID, point, strict=True))) for point in product(*GRID.values())) - NOISE / math.sqrt(SEEDS)
 
 
-def trials_until_settled(recommendations: Iterator[tuple[int, float]], most: int) -> float:
+def trials_until_settled(recommendations: Iterator[tuple[int, float]], max_trials: int) -> float:
     """Return the trials after which the recommendation stays within noise of the grid's best; infinite if never."""
     since = math.inf
     for trials, true in recommendations:
-        if trials > most:
+        if trials > max_trials:
             break
         if true < ENOUGH:
             since = math.inf
@@ -68,7 +68,7 @@ def trials_until_settled(recommendations: Iterator[tuple[int, float]], most: int
 
 
 def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "triplet") -> Plan:
-    """Return a plan on the digits, of which only the cells are used."""
+    """Return a plan on the digits; only its cells are used."""
     example = methods_of("loss")[loss].example  # type: ignore[attr-defined]
     needed = {f"loss.{name}": value for name, value in example.items()}
     fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
@@ -76,7 +76,7 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
     seeds = tuple(range(SEEDS))
     study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
-    arms = tuple(study.decided(arm, None) for arm in space.every_arm)
+    arms = tuple(study.make_arm(arm, None) for arm in space.every_arm)
     return make_plan(replace(study, arms=arms), "d" * 64)
 
 
@@ -109,7 +109,7 @@ def our_search(method: str, number: int, cells: int) -> Iterator[tuple[int, floa
     )
 
 
-def optuna_search(number: int, most: int) -> Iterator[tuple[int, float]]:
+def optuna_search(number: int, max_trials: int) -> Iterator[tuple[int, float]]:
     """Search the surface with Ray Tune's OptunaSearch, one seed per trial."""
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch
@@ -119,7 +119,7 @@ def optuna_search(number: int, most: int) -> Iterator[tuple[int, float]]:
     space = {LR: tune.loguniform(1e-5, 1e-1), MARGIN: tune.uniform(0.05, 0.45), RHO: tune.loguniform(0.01, 1.0)}
     searcher = OptunaSearch(space=space, metric="value", mode="max", seed=number)
     best, true = -math.inf, math.nan
-    for trials in range(1, most + 1):
+    for trials in range(1, max_trials + 1):
         knobs = searcher.suggest(str(trials))
         value = truth(knobs) + rng.standard_normal() + NOISE * rng.standard_normal()
         searcher.on_trial_complete(str(trials), {"value": float(value)})
@@ -165,13 +165,18 @@ def replay_regrets(surface: Surface, method: str, number: int) -> list[float]:
 
 def atlas_regret(searches: int, table: Path) -> Iterable[str]:
     """Print mean regret and interval over the losses of an atlas that have several knobs."""
-    chosen = {key: one for key, one in surfaces(table).items() if sum(k.is_log for k in one.knobs.values()) > 1}
+    chosen = {
+        key: surface for key, surface in surfaces(table).items() if sum(k.is_log for k in surface.knobs.values()) > 1
+    }
     after = ", ".join(str(SEEDS * cells) for cells in SHOWN)
     yield f"Regret in points of R@1 after {after} trials, {len(chosen)} losses of the atlas"
     for method in METHODS:
         repeats = range(max(1, searches // 5))
         means = np.array(
-            [np.mean([replay_regrets(one, method, n) for n in repeats], axis=0) for one in chosen.values()]
+            [
+                np.mean([replay_regrets(surface, method, number) for number in repeats], axis=0)
+                for surface in chosen.values()
+            ]
         )
         half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
         points = [f"{means.mean(axis=0)[cells - 1]:5.2f} +- {half[cells - 1]:.2f}" for cells in SHOWN]
@@ -235,9 +240,9 @@ def planning_time(searches: int) -> Iterable[str]:
     start = time.process_time()
     plan = plan_of(knobs)
     yield f"A grid of {len(plan.cells):,} cells is planned in {time.process_time() - start:.1f} s (goal 3)"
-    known = {plan.trial(cell, seed).key: 1.0 for cell in plan.cells[::2] for seed in range(SEEDS)}
+    results = {plan.trial(cell, seed).key: 1.0 for cell in plan.cells[::2] for seed in range(SEEDS)}
     start = time.process_time()
-    proposals = Proposals(plan, known=known)
+    proposals = Proposals(plan, known=results)
     proposals.next_trial()
     spent = time.process_time() - start
     yield f"and, half done, resumed in {spent:.1f} s (goal 10), {len(proposals.waiting) + 1:,} trials left"

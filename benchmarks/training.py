@@ -6,7 +6,7 @@
     share of a trial spent on evidence                   snapshots of watched pictures, histogram, sheet; goal < 0.03
     two workers over one worker of two threads           elapsed time of the same steps; above 1 two workers are faster
 
-CPU times are processor time of this process, which other load affects least.
+Times on the CPU are processor times of this process, which other load hardly affects.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def take_steps(run: training.Run, count: int) -> None:
 
 
 def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> Callable[[int], None]:
-    """Return a plain PyTorch loop with the same steps: batches drawn before, pictures in memory as one tensor."""
+    """Return a plain PyTorch loop with the same steps; batches are drawn before, pictures are in memory."""
     learner = build_learner(config, run.context)
     network, loss, regularizer = learner.network, learner.loss, learner.regularizer
     optimizer = build_optimizer(config.optim, network, loss)
@@ -85,8 +85,8 @@ def loop_overhead(device: torch.device, rounds: int) -> None:
         run = start_run(config, FolderContext(Path(folder), device))
         bare = bare_loop(config, run, device)
         # Many short blocks, so that other load affects both alike.
-        taken = medians({"ours": lambda: take_steps(run, 5), "bare": lambda: bare(5)}, 8 * rounds, device)
-    rate, ratio = 5 * config.batch.batch_size / taken["ours"], taken["bare"] / taken["ours"]
+        times = medians({"ours": lambda: take_steps(run, 5), "bare": lambda: bare(5)}, 8 * rounds, device)
+    rate, ratio = 5 * config.batch.batch_size / times["ours"], times["bare"] / times["ours"]
     print(f"loop over bare loop, {device.type}: {ratio:.3f}  ({rate:,.0f} images/s; goal >= 0.97)")
 
 
@@ -109,7 +109,7 @@ def encode(picture: Image.Image) -> bytes:
 
 
 def cache_gain(rounds: int) -> None:
-    """Compare random crops of 227 from pictures of 500 x 375, and squares of 64 without augmentation."""
+    """Compare cached with decoded pictures: crops of 227 from 500 x 375, and squares of 64 without augmentation."""
     pictures, device = photographs(64, 500, 375), torch.device("cpu")
     encoded = [encode(picture) for picture in pictures]
     augmentation = build_augmentation("crop_flip")
@@ -139,7 +139,7 @@ def cache_gain(rounds: int) -> None:
             ragged[i][:] = pixels
         crops = Views(ragged, augmentation, seed=0)
         squares = Views(np.stack([np.asarray(p.resize((64, 64))) for p in pictures]), None, seed=0)
-        taken = medians(
+        times = medians(
             {
                 "cached crops": lambda: crops.train(batch, step=0),
                 "decoded crops": decode_crops,
@@ -149,9 +149,9 @@ def cache_gain(rounds: int) -> None:
             rounds,
             device,
         )
-    gain = taken["decoded crops"] / taken["cached crops"]
+    gain = times["decoded crops"] / times["cached crops"]
     print(f"cache over decoding JPEG, crops of 227: {gain:.1f}  (goal >= 5)")
-    print(f"cache over decoding JPEG, squares of 64: {20 * taken['decoded squares'] / taken['cached squares']:.0f}")
+    print(f"cache over decoding JPEG, squares of 64: {20 * times['decoded squares'] / times['cached squares']:.0f}")
 
 
 def evaluation_share() -> None:
@@ -177,10 +177,10 @@ def evidence_share(rounds: int) -> None:
         embeddings, _ = learner.embed(part)
         evidence = learner.validate().evidence
         interval = directions.interval(total, training.LOG_EVERY)
-        taken = medians(
+        times = medians(
             {
                 "ten steps": lambda: take_steps(run, 10),
-                "snapshot": learner.watched,
+                "snapshot": learner.embed_watched,
                 "evidence": lambda: evidence_of(
                     learner.split,
                     embeddings,
@@ -192,9 +192,9 @@ def evidence_share(rounds: int) -> None:
             device,
         )
     evaluations = -(-total // config.training.eval_every)
-    extra = (1 + total // interval) * taken["snapshot"] + evaluations * taken["evidence"] + taken["files"]
-    steps = total / 10 * taken["ten steps"]
-    per_thousand = taken["snapshot"] / (100 * taken["ten steps"])
+    extra = (1 + total // interval) * times["snapshot"] + evaluations * times["evidence"] + times["files"]
+    steps = total / 10 * times["ten steps"]
+    per_thousand = times["snapshot"] / (100 * times["ten steps"])
     print(f"evidence's share of a trial of {total} steps: {extra / (steps + extra):.3f}  (goal < 0.03)")
     print(f"one snapshot over 1000 steps: {per_thousand:.4f}")
 
@@ -216,13 +216,13 @@ def worker(rank: int, world_size: int, folder: str, count: int) -> None:
 
 
 def parallel_gain(rounds: int) -> None:
-    taken: dict[int, list[float]] = {1: [], 2: []}
+    times: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(rounds):
-        for world_size, found in taken.items():
+        for world_size, found in times.items():
             with tempfile.TemporaryDirectory() as folder:
                 mp.spawn(worker, (world_size, folder, 60), nprocs=world_size)
                 found.append(float((Path(folder) / f"seconds-{world_size}").read_text()))
-    print(f"two workers over one with two threads: {median(taken[1]) / median(taken[2]):.2f}")
+    print(f"two workers over one with two threads: {median(times[1]) / median(times[2]):.2f}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Arithmetic of torch: determinism, precision, and optimizers that do not load its compiler (a second of CPU time)."""
+"""Configure torch's arithmetic: determinism, precision, and optimizers that do not load its compiler (a second)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 
-_MARKED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+_DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 @cache
-def uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
+def without_compiler(kind: type[torch.optim.Optimizer]) -> type[Any]:
     """Return the optimizer class without the decorators that load torch's compiler.
 
-    `training.compile` compiles the network alone.
+    `training.compile` compiles only the network.
     """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _MARKED}
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _DECORATED}
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
-    """Choose deterministic kernels and reset torch's global defaults, whatever a method's module has set.
+    """Choose deterministic kernels and reset torch's global defaults, which the module of a method may have changed.
 
     cuDNN's deterministic convolutions make a trial on CUDA repeat to the bit at no measured cost (docs/log.md). torch's
     own switch would refuse more operations, so only the CPU uses it.

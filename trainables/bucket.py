@@ -1,9 +1,9 @@
-"""Trial files as objects in S3 or a compatible store (MinIO, Ceph, R2, Google's interoperable API), through pyarrow.
+"""Store trial files as objects in S3 or a compatible store (MinIO, Ceph, R2, Google's interoperable API), with pyarrow.
 
     s3://BUCKET/PREFIX?endpoint_override=http://HOST:PORT&region=REGION         AWS needs no query
 
-Addresses never hold credentials: each process reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or its
-machine's role. Objects appear whole; an interrupted upload leaves none.
+Addresses never contain credentials. Each process reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or its
+machine's role. An object appears only when it is complete; an interrupted upload leaves none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "Example: s3://my-bucket/sweeps."
 _QUERY = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_REFUSALS = {  # by pyarrow's names of S3's errors; any other error counts as an outage
+_REFUSALS = {  # pyarrow's names of S3's errors; any other error counts as an outage
     **dict.fromkeys(("NO_SUCH_BUCKET", "404"), ("the bucket must exist", "Create it, or correct the address.")),
     "ACCESS_DENIED": (
         "access must allow to put, get, list and delete objects",
@@ -48,7 +48,7 @@ _OUTAGES = {  # a running sweep waits for these to be fixed
     "ExpiredToken": "Renew the credentials: they have expired.",
     "REQUEST_TIME_TOO_SKEWED": "Set this machine's clock: it is minutes off.",
 }
-_AWAY = "Start the store, or correct the address or AWS_ENDPOINT_URL."
+_UNREACHABLE = "Start the store, or correct the address or AWS_ENDPOINT_URL."
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,17 @@ class Address:
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """Parse an address and add the environment's endpoint; raises ConfigError for an invalid one."""
+        """Parse an address and add the environment's endpoint. Raise ConfigError for an invalid one."""
         parts = urlsplit(text)
         if parts.scheme != "s3":
             raise ConfigError(
-                option_problem("trial_files", "must be an address that begins with s3://", _shown(text), _EXAMPLE)
+                option_problem(
+                    "trial_files", "must be an address that begins with s3://", _mask_credentials(text), _EXAMPLE
+                )
             )
         if "@" in parts.netloc:
             rule, remedy = "no credentials may stand in an address", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _shown(text), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _mask_credentials(text), remedy))
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
             rule = "a bucket's name has 3 to 63 small letters, digits, dots and hyphens"
             raise ConfigError(option_problem("trial_files", rule, parts.netloc, _EXAMPLE))
@@ -85,7 +87,7 @@ class Address:
             query |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or query.get("scheme", "https")}
         if "@" in endpoint:
             rule, remedy = "no credentials may stand in an endpoint", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _shown(endpoint), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _mask_credentials(endpoint), remedy))
         return cls(parts.netloc, parts.path.strip("/"), urlencode(sorted(query.items()), safe=":/"))
 
     def __truediv__(self, name: str) -> Address:
@@ -100,7 +102,7 @@ class Address:
         return f"s3://{self.bucket}/{self.path}" + (f"?{self.query}" if self.query else "")
 
 
-def _shown(text: str) -> str:
+def _mask_credentials(text: str) -> str:
     """Return the address with its credentials masked."""
     return re.sub(r"[^/]*@", "***@", text)
 
@@ -110,23 +112,23 @@ class BucketFiles:
 
     def __init__(self, address: str) -> None:
         self._address = Address.read(address)
-        self._below = f"{self._address.bucket}/{self._address.path}".rstrip("/")
+        self._prefix = f"{self._address.bucket}/{self._address.path}".rstrip("/")
 
     @property
     def storage(self) -> str:
         """The address without its query."""
-        return f"s3://{self._below}"
+        return f"s3://{self._prefix}"
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
         """Write an object: one request, or parts of 10 MB; the bucket's policy decides who may read."""
-        with self._store() as store, store.open_output_stream(f"{self._below}/{name}") as stream:
+        with self._store() as store, store.open_output_stream(f"{self._prefix}/{name}") as stream:
             stream.write(content)
 
     def get(self, name: str) -> bytes | None:
-        """Return an object's content, or None; two requests of any size."""
+        """Return an object's content, or None if there is none; two requests."""
         with self._store() as store:
             try:
-                with store.open_input_file(f"{self._below}/{name}") as file:
+                with store.open_input_file(f"{self._prefix}/{name}") as file:
                     return bytes(file.read())
             except FileNotFoundError:
                 return None
@@ -136,32 +138,32 @@ class BucketFiles:
         from pyarrow.fs import FileSelector, FileType
 
         with self._store() as store:
-            found = store.get_file_info(FileSelector(self._below, allow_not_found=True, recursive=True))
-        return sorted(info.path[len(self._below) + 1 :] for info in found if info.type is FileType.File)
+            found = store.get_file_info(FileSelector(self._prefix, allow_not_found=True, recursive=True))
+        return sorted(info.path[len(self._prefix) + 1 :] for info in found if info.type is FileType.File)
 
     def delete(self, name: str) -> None:
         """Delete an object; three requests, since pyarrow checks first and leaves an empty folder object."""
         with self._store() as store, contextlib.suppress(FileNotFoundError):
-            store.delete_file(f"{self._below}/{name}")
+            store.delete_file(f"{self._prefix}/{name}")
 
     def clear(self) -> None:
         """Delete everything, a thousand objects at a time."""
         with self._store() as store, contextlib.suppress(FileNotFoundError):
-            store.delete_dir(self._below)
+            store.delete_dir(self._prefix)
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[FileSystem]:
-        """Yield the client; raises ConnectionError for outages and ConfigError for refusals."""
+        """Yield the client. Raise ConnectionError for outages and ConfigError for refusals."""
         try:
-            yield _connected(self._address.bucket, self._address.query)
+            yield _client(self._address.bucket, self._address.query)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _in_words(str(error), self.storage) from error
+            raise _translate_error(str(error), self.storage) from error
 
 
 @lru_cache(maxsize=8)
-def _connected(bucket: str, query: str) -> Any:
+def _client(bucket: str, query: str) -> Any:
     """Return the process's client, which keeps connections and renews credentials."""
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
 
@@ -172,16 +174,16 @@ def _connected(bucket: str, query: str) -> Any:
     return S3FileSystem(**options, allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3))
 
 
-def _in_words(text: str, place: str) -> Exception:
+def _translate_error(text: str, address: str) -> Exception:
     """Translate pyarrow's error: ConnectionError for an outage, ConfigError for a refusal."""
-    found = re.search(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))?", text)
-    code, status = found.groups(default="") if found else ("", "")
+    match = re.search(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))?", text)
+    code, status = match.groups(default="") if match else ("", "")
     if refusal := _REFUSALS.get(code) or _REFUSALS.get(status):
         rule, remedy = refusal
-        return ConfigError(option_problem("trial_files", rule, place, remedy))
-    words = text.partition("AWS Error ")[2] or text
-    words = re.split(r"; Details|\(Request ID", words)[0].strip()
-    return ConnectionError(errno.EHOSTDOWN, f"object storage fails ({words})")
+        return ConfigError(option_problem("trial_files", rule, address, remedy))
+    message = text.partition("AWS Error ")[2] or text
+    message = re.split(r"; Details|\(Request ID", message)[0].strip()
+    return ConnectionError(errno.EHOSTDOWN, f"object storage fails ({message})")
 
 
 def bucket_problems(text: str | None) -> list[Problem]:
@@ -192,16 +194,18 @@ def bucket_problems(text: str | None) -> list[Problem]:
         probe = BucketFiles(str(Address.read(text) / f".tune-dml-{uuid.uuid4().hex}"))
         probe.put("probe", b"tune-dml")
         try:
-            whole = (probe.names(), probe.get("probe")) == (["probe"], b"tune-dml")
+            is_consistent = (probe.names(), probe.get("probe")) == (["probe"], b"tune-dml")
         finally:
             probe.clear()
     except ConfigError as error:
         return list(error.problems)
     except OSError as error:
         rule = f"the store must answer: {error.strerror}"
-        remedy = next((remedy for word, remedy in _OUTAGES.items() if word in rule), _AWAY)
-        return [option_problem("trial_files", rule, _shown(text), remedy)]
-    if not whole:
+        remedy = next((remedy for code, remedy in _OUTAGES.items() if code in rule), _UNREACHABLE)
+        return [option_problem("trial_files", rule, _mask_credentials(text), remedy)]
+    if not is_consistent:
         rule = "an uploaded object must be listed and read at once"
-        return [option_problem("trial_files", rule, _shown(text), "Choose a store that is consistent, as S3 is.")]
+        return [
+            option_problem("trial_files", rule, _mask_credentials(text), "Choose a store that is consistent, as S3 is.")
+        ]
     return []

@@ -1,8 +1,8 @@
-"""A trial's configuration as one frozen object: every setting that can change its numbers.
+"""Define a trial's configuration as one frozen object, with every setting that can change its numbers.
 
 A section that names methods (`loss.name`, `model.backbone`) holds the knobs that each method declares in its
-constructor; in the flat form they stand beside the section's own fields (`loss.margin`, `model.weights`). Imports
-pydantic alone. `trainables.resolve` turns layers of settings into a checked `TrialConfig`.
+constructor; in the flat form they stand beside the section's own fields (`loss.margin`, `model.weights`). The module
+imports only pydantic. `trainables.resolve` turns layers of settings into a checked `TrialConfig`.
 
     config.settings()        the flat dotted form, with defaults
     config.digest()          the identity of a cell (without the seed)
@@ -36,14 +36,14 @@ _NOT_IDENTITY = frozenset(
     }
 )
 
-# Sources of randomness that can have their own seed; null follows the trial's.
+# Sources of randomness that can have their own seed; null means the trial's seed.
 Source = Literal["init", "order", "split"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 SEED_LIMIT = 2**63  # torch takes seeds below it
 FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
-# Later settings with their neutral values, which a cell's identity leaves out, so that older cells keep theirs.
-_CAME_LATER: Mapping[str, object] = {
+# Settings added later, with neutral values. A cell's identity omits neutral settings, so that older cells keep theirs.
+_LATER_SETTINGS: Mapping[str, object] = {
     "data.label_noise": 0.0,
     "data.pictures_per_class": None,
     "data.long_tail": None,
@@ -82,7 +82,7 @@ class ConfigSection(NoBooleanNumbers):
     @cached_property
     def flat(self) -> dict[str, Value]:
         """The section's settings by name."""
-        return {name: _plain(getattr(self, name)) for name in self.own_fields()}
+        return {name: _tuple_to_list(getattr(self, name)) for name in self.own_fields()}
 
 
 class MethodSection(ConfigSection):
@@ -99,7 +99,9 @@ class MethodSection(ConfigSection):
     def flat(self) -> dict[str, Value]:
         """The section's settings and its methods' knobs by name."""
         names = flat_names(type(self), self.parameters)
-        return super().flat | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
+        return super().flat | {
+            name: _tuple_to_list(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()
+        }
 
 
 def flat_names(section: type[MethodSection], knobs: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
@@ -108,11 +110,11 @@ def flat_names(section: type[MethodSection], knobs: Mapping[str, Iterable[str]])
     The name is the knob's own (`weights`), or field and knob (`pooling.p`) if several settings of the section share it.
     """
     pairs = [(chooser, knob) for chooser, own in knobs.items() for knob in own]
-    taken = [*section.own_fields(), *(knob for _, knob in pairs)]
-    return {(chooser, knob): knob if taken.count(knob) == 1 else f"{chooser}.{knob}" for chooser, knob in pairs}
+    names = [*section.own_fields(), *(knob for _, knob in pairs)]
+    return {(chooser, knob): knob if names.count(knob) == 1 else f"{chooser}.{knob}" for chooser, knob in pairs}
 
 
-def _plain(value: Any) -> Any:
+def _tuple_to_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -340,7 +342,7 @@ class TrialConfig(ConfigSection):
     seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
 
     def seed_of(self, source: Source) -> int:
-        """Return the seed of one source of randomness: its own, else the trial's."""
+        """Return the seed of a source of randomness: its own if set, else the trial's."""
         own: int | None = getattr(self.seeds, source)
         return self.seed if own is None else own
 
@@ -365,18 +367,18 @@ SECTIONS: dict[str, type[ConfigSection]] = {
 }
 
 
-def identifying(settings: Mapping[str, Value], left_out: Set[str] = _NOT_IDENTITY) -> dict[str, Value]:
-    """Return the settings that identify a cell; later settings at their default are left out."""
+def identity_settings(settings: Mapping[str, Value], left_out: Set[str] = _NOT_IDENTITY) -> dict[str, Value]:
+    """Return the settings that identify a cell; omit later settings at their default."""
     return {
         path: value
         for path, value in settings.items()
-        if path not in left_out and not (path in _CAME_LATER and value == _CAME_LATER[path])
+        if path not in left_out and not (path in _LATER_SETTINGS and value == _LATER_SETTINGS[path])
     }
 
 
 def settings_digest(settings: Mapping[str, Value]) -> str:
     """Return the identity of the cell with these resolved settings."""
-    return hashlib.sha256(canonical(identifying(settings)).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical(identity_settings(settings)).encode()).hexdigest()[:16]
 
 
 def canonical(value: object) -> str:

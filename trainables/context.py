@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
 
 from trainables.errors import DataError, Problem
-from trainables.files import patiently
+from trainables.files import retry_storage
 from trainables.trial_files import TrialFiles, files_at
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
-"""Written in turn, so that the earlier state survives a damaged file; their steps tell which is later."""
+"""Checkpoints, written alternately so that one survives damage to the other; the larger step is the later one."""
 NETWORK = "network.pt2"
 """The network of the selected evaluation, if the trial stores it."""
 EVIDENCE = "evidence"
@@ -72,7 +72,7 @@ class TrialContext(Protocol):
     until: int | None
     """Step of an evaluation at which to pause, to continue from its checkpoint; None trains to the end."""
     digests: Mapping[str, str]
-    """Data set -> digest of the data to read, as far as known."""
+    """Data set -> digest of the data to read, if known."""
     defers_test: bool
     """Whether a small head may be stored instead of evaluating it on the test half; see `late_evaluation`."""
 
@@ -98,7 +98,7 @@ class TrialContext(Protocol):
 def is_cut_off(context: TrialContext) -> bool:
     """Return whether the trial's process group is gone, as when Ray Train drains a node during training.
 
-    Exchanges then fail or return a rank's own data, so no result or error of this rank counts.
+    Collective operations then fail or return a rank's own data, so this rank's results and errors do not count.
     """
     if context.world_size == 1:
         return False
@@ -156,21 +156,21 @@ class FolderContext:
         self._files = files_at(self.folder)
 
     def heartbeat(self) -> None:
-        """Call `at_work` on rank 0; raises ConnectionError if the other ranks are gone."""
+        """Call `at_work` on rank 0. Raise ConnectionError if the other ranks are gone."""
         self._require_group()
         if self.rank == 0:
             self.at_work()
 
     def report(self, row: Row, state: Checkpoint | None = None) -> None:
-        """Save the state, then report: no row is known without its checkpoint."""
+        """Save the state, then report, so that every reported row has its checkpoint."""
         self._require_group()
         if state is not None and self.rank == 0:
             import torch
 
             content = io.BytesIO()  # torch reports a full disk as a broken file
             torch.save(dict(state), content)
-            self._put(self._next_checkpoint, content.getvalue())
-            self._next_checkpoint = _other(self._next_checkpoint)
+            self._write(self._next_checkpoint, content.getvalue())
+            self._next_checkpoint = _alternate(self._next_checkpoint)
         self.sink(row)
 
     def _require_group(self) -> None:
@@ -178,70 +178,72 @@ class FolderContext:
         if is_cut_off(self):
             raise ConnectionError("the process group of this trial's ranks is gone")
 
-    def _put(self, name: str, content: bytes, *, private: bool = False) -> None:
+    def _write(self, name: str, content: bytes, *, private: bool = False) -> None:
         self._require_group()
-        self._patiently(lambda: self._files.put(name, content, private=private))
+        self._retry_storage(lambda: self._files.put(name, content, private=private))
 
-    def _patiently(self, act: Callable[[], _Result]) -> _Result:
-        return patiently(act, self._files.storage, self.say, self.heartbeat)  # waiting is not a stall
+    def _retry_storage(self, act: Callable[[], _Result]) -> _Result:
+        return retry_storage(
+            act, self._files.storage, self.say, self.heartbeat
+        )  # heartbeats while waiting, so that the trial does not count as stalled
 
     def seal(self, figures: Row) -> None:
         """Write the sealed file."""
         if self.rank == 0:
-            self._put(SEALED, f"{json.dumps(figures)}\n".encode(), private=True)
+            self._write(SEALED, f"{json.dumps(figures)}\n".encode(), private=True)
 
     def store(self, name: str, data: bytes) -> None:
         """Write a private file beside the sealed one."""
         if self.rank == 0:
-            self._put(name, data, private=True)
+            self._write(name, data, private=True)
 
     def replace_evidence(self, files: Mapping[str, bytes]) -> None:
         """Write the evidence files, then delete those that are no longer among them."""
         if self.rank != 0:
             return
         for name, data in files.items():
-            self._put(f"{EVIDENCE}/{name}", data)
-        for name in self._patiently(self._files.names):
+            self._write(f"{EVIDENCE}/{name}", data)
+        for name in self._retry_storage(self._files.names):
             if name.startswith(f"{EVIDENCE}/") and name.removeprefix(f"{EVIDENCE}/") not in files:
-                self._patiently(lambda old=name: self._files.delete(old))  # type: ignore[misc]
+                self._retry_storage(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
     def latest_checkpoint(self) -> Checkpoint | None:
         """Load the last readable state to this context's device, without executing anything it contains.
 
-        If a checkpoint is damaged, say so and load the one before.
+        If a checkpoint is damaged, report it and load the earlier one.
         """
         import torch
 
         found: dict[int, tuple[str, bytes]] = {}
-        for name in filter(_is_checkpoint, self._patiently(self._files.names)):
-            content = self._patiently(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
+        for name in filter(_is_checkpoint, self._retry_storage(self._files.names)):
+            content = self._retry_storage(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
             why = "damaged"
             try:
-                if _is_whole(content):
+                if _is_intact(content):
                     step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
                     found[step] = (name, content)
                     continue
-            except pickle.UnpicklingError:  # torch advises to load it nevertheless
+            except pickle.UnpicklingError:  # torch's message would advise to load it without checks
                 why = "not a checkpoint of ours: it holds code"
-            except (RuntimeError, KeyError, TypeError):  # a whole archive of something else
+            except (RuntimeError, KeyError, TypeError):  # an intact archive of other content
                 why = "not a checkpoint of ours"
             if self.rank == 0:
                 self.say(f"{name} cannot be read ({len(content)} bytes, {why}) and is skipped")
         if not found:
             return None
         last, content = found[max(found)]
-        self._next_checkpoint = _other(last)
+        self._next_checkpoint = _alternate(last)
         if self.rank == 0:
             self.on_resume(max(found))
         state: Checkpoint = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
         return state
 
 
-def _other(checkpoint: str) -> str:
+def _alternate(checkpoint: str) -> str:
     return _CHECKPOINTS[checkpoint == _CHECKPOINTS[0]]
 
 
-def _is_whole(content: bytes) -> bool:
+def _is_intact(content: bytes) -> bool:
     """Return whether every part of a checkpoint matches its checksum, which torch does not verify."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

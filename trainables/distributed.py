@@ -14,7 +14,7 @@ A training step:
     value.backward()
     average_gradients([*network.parameters(), *loss.parameters()])         # or data_parallel(network)
 
-Without a process group of several, every function is the identity. Works with gloo (CPU) and nccl.
+Without a process group of several processes, every function is the identity. gloo (CPU) and nccl work.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _stores: list[Any] = []
 
 
 def is_distributed() -> bool:
-    """Return True inside a process group of several processes.
+    """Return whether this process is in a process group of several.
 
-    Ray Train makes a group for a single worker too. It exchanges nothing: NCCL's watchdog could end the process on a
-    device error before the trial reports its failure.
+    Ray Train makes a group for a single worker too. Such a group exchanges nothing, because NCCL's watchdog could end
+    the process on a device error before the trial reports its failure.
     """
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
@@ -82,14 +82,14 @@ def process_group(
 
 
 def open_store(address: str) -> int:
-    """Listen for `join` at this address alone and return the port, which is bound from the start.
+    """Listen for `join` at only this address; return the port, which stays bound.
 
-    torch's own functions pick a port that may be taken meanwhile, and listen on all addresses of the machine.
+    torch's own functions pick a port that another process may take before use, and listen on all addresses.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family)
-    except OSError:  # the node's public address is not its own
+    except OSError:  # the node cannot bind its public address
         listener = socket.create_server(("", 0), family=family)
         address = "localhost"
     port = int(listener.getsockname()[1])
@@ -127,14 +127,14 @@ class _AllReduceSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return _summed(tensor)
+        return _sum_over_ranks(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _summed(gradient)
+        return _sum_over_ranks(gradient)
 
 
-def _summed(tensor: Tensor) -> Tensor:
+def _sum_over_ranks(tensor: Tensor) -> Tensor:
     total = tensor.detach().clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     return total
@@ -155,7 +155,7 @@ def _all_gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.cat([gathered[r * largest : r * largest + size] for r, size in enumerate(sizes)])
 
 
-def _sizes(rows: Tensor) -> list[int]:
+def _gather_sizes(rows: Tensor) -> list[int]:
     local = torch.tensor([len(rows)], device=rows.device)
     everyone = local.new_empty(world_size())
     _all_gather_equal(everyone, local)
@@ -172,18 +172,18 @@ def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None
     Args:
         embeddings: this rank's rows; B_r may differ between ranks and may be 0.
         labels: this rank's labels.
-        sizes: all B_r if known; saves one exchange and, on CUDA, one synchronization.
+        sizes: all B_r if known; this saves one exchange and, on CUDA, one synchronization.
     """
     if not is_distributed():
         return embeddings, labels
-    known = list(sizes) if sizes is not None else _sizes(embeddings)
-    everyone: Tensor = _GatherRows.apply(embeddings, known)  # type: ignore[no-untyped-call]
-    return everyone, _all_gather(labels.to(embeddings.device), known)
+    row_counts = list(sizes) if sizes is not None else _gather_sizes(embeddings)
+    everyone: Tensor = _GatherRows.apply(embeddings, row_counts)  # type: ignore[no-untyped-call]
+    return everyone, _all_gather(labels.to(embeddings.device), row_counts)
 
 
 def gather_rows(rows: Tensor) -> Tensor:
     """Return all ranks' rows in rank order, without gradient; their numbers may differ."""
-    return _all_gather(rows, _sizes(rows)) if is_distributed() else rows.detach()
+    return _all_gather(rows, _gather_sizes(rows)) if is_distributed() else rows.detach()
 
 
 def all_reduce_sum(tensor: Tensor) -> Tensor:

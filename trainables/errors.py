@@ -1,7 +1,7 @@
-"""Errors of inputs, reported completely.
+"""Define the errors of inputs, which are reported all at once.
 
-A `Problem` has the rule, the offending value, its place and the remedy. Checks collect problems; a `ConfigError`
-shows all of them before any worker starts.
+A `Problem` has the broken rule, the offending value, its place and the remedy. Checks collect problems, and a
+`ConfigError` shows all of them before any worker starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Problem:
     rule: str
     """The rule as a sentence without full stop, or `unknown data set` for an unknown name."""
     value: object = None
-    """The offending value; None shows none."""
+    """The offending value; None if the message shows no value."""
     remedy: str = ""
     """How to fix it, as a sentence."""
 
@@ -32,10 +32,10 @@ class Problem:
 
     def __str__(self) -> str:
         remedy = f" {self.remedy}" if self.remedy else ""
-        return f"{self.place}: {self.rule}{self._got}.{remedy}"
+        return f"{self.place}: {self.rule}{self._value_text}.{remedy}"
 
     @property
-    def _got(self) -> str:
+    def _value_text(self) -> str:
         """The value, worded to follow the rule."""
         if self.value is None:
             return ""
@@ -66,7 +66,7 @@ class DataError(ConfigError):
 
 
 class Diverged(TrialError):
-    """Training gave numbers that are not finite, or collapsed; has the step and its statistics."""
+    """Training gave numbers that are not finite, or collapsed; holds the step and its statistics."""
 
     def __init__(self, message: str, step: int, statistics: dict[str, float] | None = None):
         super().__init__(message)
@@ -79,7 +79,7 @@ class Diverged(TrialError):
 
 
 def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool = False) -> str:
-    """Return a remedy for an unknown name: the nearest known one, else a list.
+    """Return a remedy for an unknown name: the nearest known name, or a list of names.
 
     In `dotted` names the last part counts first: `rho` means `regularizer.rho`, `optim.lrr` means `optim.lr`.
 
@@ -87,32 +87,32 @@ def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool
         >>> nearest("tripet", ["triplet", "npair"])
         "Did you mean 'triplet'?"
     """
-    others = list(dict.fromkeys(item for item in known if item and item != name))
-    if not others:
+    candidates = list(dict.fromkeys(item for item in known if item and item != name))
+    if not candidates:
         return f"There is no {what} to choose from."
-    if meant := _meant(name, others) if dotted else _similar(name, others):
-        return f"Did you mean {' or '.join(map(repr, meant))}?"
-    more = f" ... ({len(others)} in all)" if len(others) > _LISTED else ""
-    return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(others)[:_LISTED])}{more}."
+    if matches := _similar_dotted(name, candidates) if dotted else _similar(name, candidates):
+        return f"Did you mean {' or '.join(map(repr, matches))}?"
+    more = f" ... ({len(candidates)} in all)" if len(candidates) > _LISTED else ""
+    return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(candidates)[:_LISTED])}{more}."
 
 
 def _similar(name: str, known: Sequence[str]) -> list[str]:
-    """Return the most similar name, upper case or lower case, or none."""
+    """Return the most similar name, ignoring case, or no name."""
     lowered = {item.lower(): item for item in reversed(known)}
     return [lowered[close] for close in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.65)]
 
 
-def _meant(name: str, known: Sequence[str]) -> list[str]:
-    """Return a similar name, several with the same last part, or none."""
-    before, dot, last = name.rpartition(".")
+def _similar_dotted(name: str, known: Sequence[str]) -> list[str]:
+    """Return a similar name, names with the same last part, or no name."""
+    prefix, dot, last = name.rpartition(".")
     lasts = {item: item.rpartition(".")[2] for item in known}
-    same = [item for item in known if lasts[item] == last]
-    if 0 < len(same) <= 4:
-        return same
-    if before in known:
-        return [before]
-    beside = [item for item in known if dot and item.startswith(before + dot)]
-    for candidates in (beside, known):
+    same_end = [item for item in known if lasts[item] == last]
+    if 0 < len(same_end) <= 4:
+        return same_end
+    if prefix in known:
+        return [prefix]
+    siblings = [item for item in known if dot and item.startswith(prefix + dot)]
+    for candidates in (siblings, known):
         close = difflib.get_close_matches(last, [lasts[item] for item in candidates], n=1, cutoff=0.6)
         if close:
             return [next(item for item in candidates if lasts[item] == close[0])]

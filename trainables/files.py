@@ -1,4 +1,4 @@
-"""Atomic file writes, and retries while storage fails temporarily."""
+"""Write files atomically, and retry while storage fails temporarily."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-def patiently(
+def retry_storage(
     write: Callable[[], _Result],
     place: Path | str,
     say: Callable[[str], None] = _say,
@@ -77,7 +77,7 @@ def _retry(write: Callable[[], _Result], began: float, meanwhile: Callable[[], N
 
 @contextmanager
 def _interrupt_on_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C interrupt at once: a handler like Tune's only sets a flag, which nothing reads here."""
+    """Let Ctrl-C interrupt at once. A handler like Tune's only sets a flag, which is not read while waiting."""
     before = signal.getsignal(signal.SIGINT)
     ours = signal.default_int_handler
     if threading.current_thread() is not threading.main_thread() or before in {None, signal.SIG_IGN, ours}:
@@ -91,19 +91,19 @@ def _interrupt_on_ctrl_c() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def expanded(path: Path | str) -> Path:
-    """Expand `~` and `~user` as a shell does; an unknown home stays as it is."""
+def expand_home(path: Path | str) -> Path:
+    """Expand `~` and `~user` as a shell does; leave an unknown home as it is."""
     return Path(os.path.expanduser(path))
 
 
-def existing(folder: Path) -> Path:
-    """Return the folder; raises OSError (ESTALE) if it is gone, so that nothing recreates it locally."""
+def require_folder(folder: Path) -> Path:
+    """Return the folder. Raise OSError (ESTALE) if it is gone, so that nothing recreates it locally."""
     if not folder.is_dir():
-        raise gone(folder)
+        raise missing_folder_error(folder)
     return folder
 
 
-def gone(folder: Path) -> OSError:
+def missing_folder_error(folder: Path) -> OSError:
     """Return the temporary error for a folder that has vanished."""
     return OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted", str(folder))
 
@@ -111,7 +111,8 @@ def gone(folder: Path) -> OSError:
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:
     """Replace a file atomically by bytes, text (UTF-8), or the output of a function.
 
-    Creates the folder; the content is on disk before the file has its name. Undecodable bytes of paths are escaped.
+    Create the folder if needed. The content is on disk before the file gets its name. Undecodable bytes of paths are
+    escaped.
 
     Args:
         path: file to replace.
@@ -119,7 +120,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
         private: make the file readable by its owner only.
 
     Raises:
-        OSError: it names the file; nothing of a failed write stays.
+        OSError: The write failed; the error names the file, and no partial file stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

@@ -1,4 +1,4 @@
-"""Detection of losses that are not finite, and of their cause."""
+"""Detect losses that are not finite, and their cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FiniteWatch:
         self._pending: tuple[int, Tensor, Any] | None = None
 
     def see(self, value: Tensor, step: int) -> tuple[int, float] | None:
-        """Return (step, loss) of a loss known not to be finite, else None."""
+        """Register a loss; return (step, loss) of the latest loss that is known not to be finite, else None."""
         if not self.lagging:
             number = float(value)
             return None if math.isfinite(number) else (step, number)
@@ -30,7 +30,7 @@ class FiniteWatch:
         return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
 
     def cause(self, modules: nn.Module) -> str:
-        """Return the cause for the message: weights that an earlier step made non-finite. Empty on CUDA."""
+        """Return a phrase if weights of an earlier step are not finite; empty otherwise, and on CUDA."""
         if self.lagging or all(bool(parameter.isfinite().all()) for parameter in modules.parameters()):
             return ""
         return ", as weights are not finite: an earlier loss was, but its gradient or its step was not"

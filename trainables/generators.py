@@ -1,7 +1,7 @@
 """Seed, save and restore the global random generators of torch, numpy and Python.
 
 This project's methods draw from torch's generator or from their own. Methods of other packages may use any of the
-three. They must draw the same numbers in every trial of a seed, whatever ran before, and after each resumption.
+three. All must draw the same numbers in every trial of a seed, independently of earlier trials, and after resumptions.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class GeneratorStates(TypedDict):
 def states() -> GeneratorStates:
     """Return the states of the three generators for a checkpoint; CUDA's is not included."""
     name, key, position, has_gauss, gauss = np.random.get_state()
-    of_numpy = [str(name), torch.from_numpy(np.asarray(key, np.int64)), int(position), int(has_gauss), float(gauss)]
-    return {"torch": torch.get_rng_state(), "numpy": of_numpy, "python": random.getstate()}
+    numpy_state = [str(name), torch.from_numpy(np.asarray(key, np.int64)), int(position), int(has_gauss), float(gauss)]
+    return {"torch": torch.get_rng_state(), "numpy": numpy_state, "python": random.getstate()}
 
 
 def restore(saved: GeneratorStates | Tensor) -> None:
-    """Restore the generators; checkpoints of older versions hold torch's state alone."""
+    """Restore the generators; checkpoints of older versions hold only torch's state."""
     if isinstance(saved, Tensor):
         torch.set_rng_state(saved.cpu())
         return
     torch.set_rng_state(saved["torch"].cpu())
-    name, key, *rest = saved["numpy"]
-    np.random.set_state((name, key.cpu().numpy().astype(np.uint32), *rest))
+    name, key, *other_parts = saved["numpy"]
+    np.random.set_state((name, key.cpu().numpy().astype(np.uint32), *other_parts))
     random.setstate(saved["python"])

@@ -1,4 +1,4 @@
-"""Evaluation of the test half for a trial that stored its head instead."""
+"""Evaluate the test half for a trial that stored its head instead of evaluating it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, ca
         cache_dir: folder of decoded data sets.
 
     Raises:
-        ConfigError: the data are missing or have changed, or the head is not this configuration's.
+        ConfigError: the data are missing or have changed, or the head does not fit this configuration.
     """
     prepare_process(config, context)
     learner = build_learner(config, context, cache_dir=cache_dir)
     learner.load_head(head)
-    examined: Evaluation = learner.test(Evaluation({}))
-    if examined.hits is not None:
-        context.store(hits_file("test"), examined.hits.data())
-    context.seal(examined.figures)
+    evaluation: Evaluation = learner.test(Evaluation({}))
+    if evaluation.hits is not None:
+        context.store(hits_file("test"), evaluation.hits.data())
+    context.seal(evaluation.figures)

@@ -1,4 +1,4 @@
-"""Checks of the results of losses and regularizers, which may be third-party code."""
+"""Check the results of losses and regularizers, which may be third-party code."""
 
 from __future__ import annotations
 
@@ -12,62 +12,71 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 _SHOWN = 3  # shapes in a message
 
 
-def check_value(place: str, value: object, given: Tensor) -> None:
-    """Raise ConfigError unless a value computed from `given` is a trainable scalar."""
+def check_value(place: str, value: object, embeddings: Tensor) -> None:
+    """Raise ConfigError unless a value computed from `embeddings` is a trainable scalar."""
     if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
         got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
         remedy = "Reduce the values of pictures or pairs, for example by their mean."
         raise ConfigError(Problem(place, "must be a float tensor of shape ()", got, remedy))
-    if torch.is_grad_enabled() and given.requires_grad and not value.requires_grad:
+    if torch.is_grad_enabled() and embeddings.requires_grad and not value.requires_grad:
         remedy = "Compute it from them with torch's functions, without detach(), item() or float()."
         raise ConfigError(Problem(place, "must have a gradient for the embeddings", None, remedy))
 
 
-def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, registered: Iterable[Tensor]) -> None:
-    """Check that a value's gradient reaches `given`, and no parameter that is not registered.
+def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, registered: Iterable[Tensor]) -> None:
+    """Check that a value's gradient reaches `embeddings`, and no parameter that is not registered.
 
     Parameters that the module does not register (kept in a list, or created at the first batch) are neither trained nor
-    saved. A trial checks its first batch only, because the check takes longer than a small loss.
+    saved. A trial checks only its first batch, because the check takes longer than a small loss.
 
     Args:
         place: name of the method, for messages.
         value: the value that the method returned.
-        given: the embeddings that it was computed from.
+        embeddings: the embeddings that the value was computed from.
         loss: the module that computed it.
         registered: the loss's parameters before the batch.
 
     Raises:
-        ConfigError: the value has no gradient for `given`, or one for a parameter that is not registered.
+        ConfigError: the value has no gradient for `embeddings`, or one for a parameter that is not registered.
     """
-    leads, leaves = _trace(value, given)
-    if not leads:
+    reaches_embeddings, leaves = _trace(value, embeddings)
+    if not reaches_embeddings:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
-    trained, held = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _plain_tensors(loss)}
-    strangers = [leaf for leaf in leaves if id(leaf) not in trained]
-    if hidden := [leaf for leaf in strangers if isinstance(leaf, nn.Parameter) or id(leaf) in held]:
+    trained, plain_tensors = (
+        {id(parameter) for parameter in registered},
+        {id(tensor) for tensor in _plain_tensors(loss)},
+    )
+    unregistered = [leaf for leaf in leaves if id(leaf) not in trained]
+    if hidden := [leaf for leaf in unregistered if isinstance(leaf, nn.Parameter) or id(leaf) in plain_tensors]:
         rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
         shapes = [tuple(leaf.shape) for leaf in hidden[:_SHOWN]]
         remedy = "Make each an nn.Parameter in the constructor: as an attribute, or in an nn.ParameterList."
         raise ConfigError(Problem(place, rule, shapes, remedy))
 
 
-def _trace(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
-    """Return whether a value's graph contains `given`, and the other leaves of the graph."""
-    goal, waiting, seen, leads, leaves = given.grad_fn, [value.grad_fn], set(), False, []
+def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
+    """Return whether a value's graph contains `embeddings`, and the other leaves of the graph."""
+    embeddings_node, waiting, visited, reaches_embeddings, leaves = (
+        embeddings.grad_fn,
+        [value.grad_fn],
+        set(),
+        False,
+        [],
+    )
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         leaf = getattr(node, "variable", None)
-        if node is goal or leaf is given:
-            leads = True
+        if node is embeddings_node or leaf is embeddings:
+            reaches_embeddings = True
         elif leaf is not None:
             leaves.append(leaf)
         else:
-            waiting += [following for following, _ in node.next_functions]
-    return leads, leaves
+            waiting += [next_node for next_node, _ in node.next_functions]
+    return reaches_embeddings, leaves
 
 
 def _plain_tensors(loss: nn.Module) -> Iterator[Tensor]:
@@ -83,7 +92,7 @@ def versions(*tensors: Tensor) -> tuple[int, ...]:
 def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> None:
     """Raise ConfigError if the inputs were changed in place."""
     if versions(*tensors) != before:
-        rule = "must not change its inputs in place, since other code uses them"
+        rule = "must not change its inputs in place, because other code uses them"
         raise ConfigError(Problem(place, rule, None, "Work on a copy: x / length, not x.div_(length)."))
 
 

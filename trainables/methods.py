@@ -1,12 +1,12 @@
-"""Discovery of methods and their typed knobs, which a constructor declares once.
+"""Discover methods and their typed knobs, which a constructor declares once.
 
     class TripletLoss(Loss):
         name = "triplet"
 
         def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m")] = 1.0): ...
 
-A class is found in the right folder or through another package's entry point. Its signature gives validation,
-defaults, the knobs' domains, and the tables of command line and docs. Imports no torch.
+A class is found in the right folder or through another package's entry point. Its signature provides
+validation, defaults, the knobs' domains, and the tables of command line and docs. The module imports no torch.
 """
 
 from __future__ import annotations
@@ -32,17 +32,14 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
 T = TypeVar("T")
 
-# Parameters that are not knobs: data set, model and machine decide them.
-_GIVEN_BY_CONTEXT = frozenset(
-    {"num_classes", "embedding_dim", "in_channels", "in_features", "config", "root", "cache_dir"}
-)
+# Parameters that are not knobs, because data set, model or machine decide them.
+_FROM_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "in_features", "config", "root", "cache_dir"})
 
 
 class Registry(UserDict[str, type[T]]):
     """Name -> class for every concrete subclass of `base` in a package's modules and in an entry-point group.
 
-    A class needs its own class attribute `name`. The registry is filled at first use, when modules that import each other
-    are complete.
+    A class needs its own class attribute `name`. The registry is filled at first use, when all modules are imported.
     """
 
     def __init__(self, package: str, base: type[T], group: str) -> None:
@@ -50,25 +47,25 @@ class Registry(UserDict[str, type[T]]):
 
     @cached_property
     def data(self) -> dict[str, type[T]]:  # type: ignore[override]
-        """The classes, sorted by name; raises ConfigError for duplicate names and wrong entry points."""
+        """The classes, sorted by name. Raise ConfigError for duplicate names and wrong entry points."""
         classes: dict[str, type[T]] = {}
         path = importlib.import_module(self._package).__path__
         for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
             module = importlib.import_module(f"{self._package}.{info.name}")
             for cls in vars(module).values():
                 if inspect.isclass(cls) and cls.__module__ == module.__name__ and not _missing_trait(cls, self._base):
-                    _add(classes, cls)
+                    _register(classes, cls)
         for place, cls in load_entries(self._group):
             if reason := _missing_trait(cls, self._base):
                 raise ConfigError(Problem(place, f"must name {reason}", str(cls), "Fix the package that names it."))
-            _add(classes, cls)
+            _register(classes, cls)
         return dict(sorted(classes.items()))
 
 
 @cache
 def _entry_points(path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of the packages on an import path, whose metadata take milliseconds to read."""
-    return typing.cast(EntryPoints, entry_points())  # before Python 3.12 another type with the same `select`
+    return typing.cast(EntryPoints, entry_points())  # before Python 3.12 the type differs but has the same `select`
 
 
 def packages_add_methods() -> bool:
@@ -78,13 +75,13 @@ def packages_add_methods() -> bool:
 
 
 def load_entries(group: str) -> list[tuple[str, Any]]:
-    """Return (label for messages, object) per entry point of a group; raises ConfigError if some do not import."""
+    """Return (label for messages, object) per entry point of a group. Raise ConfigError if some do not import."""
     loaded, problems = [], []
     for entry in _entry_points(tuple(sys.path)).select(group=group):
         place = f"entry point {group}.{entry.name}" + (f" of the package {entry.dist.name}" if entry.dist else "")
         try:
             loaded.append((place, entry.load()))
-        except (Exception, SystemExit) as error:  # a module of another package may raise anything, or be a program
+        except (Exception, SystemExit) as error:  # another package's module may raise anything, or exit
             rule, remedy = f"{entry.value} must be importable", "Fix the package, or uninstall it."
             problems.append(Problem(place, rule, f"{type(error).__name__}: {error}", remedy))
     raise_if_any(problems)
@@ -92,7 +89,7 @@ def load_entries(group: str) -> list[tuple[str, Any]]:
 
 
 def _missing_trait(cls: Any, base: type) -> str:
-    """Return what an object lacks to be a method; empty if nothing."""
+    """Return what an object must be to count as a method; empty if it does."""
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         return f"a class derived from {base.__module__}.{base.__qualname__}"
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
@@ -100,12 +97,12 @@ def _missing_trait(cls: Any, base: type) -> str:
     return "" if isinstance(cls.__dict__.get("name"), str) else "a class with its own attribute `name`"
 
 
-def _add(classes: dict[str, type[T]], cls: Any) -> None:
+def _register(classes: dict[str, type[T]], cls: Any) -> None:
     name = cls.__dict__["name"]
     if classes.get(name, cls) is not cls:
-        other = classes[name]
+        existing = classes[name]
         place, remedy = f"{cls.__module__}.{cls.__qualname__}", "Rename one of them."
-        rule = f"a method's name must be unique, {other.__module__}.{other.__qualname__} has it already"
+        rule = f"a method's name must be unique, {existing.__module__}.{existing.__qualname__} has it already"
         raise ConfigError(Problem(place, rule, name, remedy))
     classes[name] = cls
 
@@ -120,7 +117,7 @@ class KnobDomain:
     high_open: bool = False
     integer: bool = False
     multiple_of: int = 1
-    """For whole numbers: the number that divides every legal value."""
+    """Divisor of every legal value; only for whole numbers."""
 
     def allows(self, value: float) -> bool:
         """Return whether a value is legal."""
@@ -168,7 +165,7 @@ def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
     )
 
 
-def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
+def _declared_knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     # A dataclass declares its fields in the class; its constructor lacks their namespace.
     declared = cls if is_dataclass(cls) else cls.__init__  # type: ignore[misc]
     place = f"{cls.__module__}.{cls.__qualname__}"
@@ -179,7 +176,7 @@ def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     knobs, problems = {}, []
     for parameter in inspect.signature(cls).parameters.values():
         name, required = parameter.name, parameter.default is inspect.Parameter.empty
-        if name in _GIVEN_BY_CONTEXT or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if name in _FROM_CONTEXT or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             problems.append(Problem(place, "knobs must be keyword-only", name, "Write `*, ` before the first of them."))
@@ -210,23 +207,23 @@ class _Parameters(NoBooleanNumbers):
 
 @cache
 def _model(cls: type) -> type[BaseModel]:
-    fields: dict[str, Any] = _knobs(cls)
+    fields: dict[str, Any] = _declared_knobs(cls)
     return create_model(cls.__name__ + "Parameters", __base__=_Parameters, **fields)
 
 
 @cache
 def parameters_of(cls: type) -> tuple[Parameter, ...]:
     """Return the knobs of a method class, in the order of its constructor."""
-    return tuple(_parameter(name, hint, default) for name, (hint, default) in _knobs(cls).items())
+    return tuple(_make_parameter(name, hint, default) for name, (hint, default) in _declared_knobs(cls).items())
 
 
 @cache
 def knob_names(cls: type) -> frozenset[str]:
     """Return the names of a method class's knobs."""
-    return frozenset(_knobs(cls))
+    return frozenset(_declared_knobs(cls))
 
 
-def _parameter(name: str, hint: Any, default: object) -> Parameter:
+def _make_parameter(name: str, hint: Any, default: object) -> Parameter:
     base, info = hint, None
     if typing.get_origin(hint) is Annotated:
         base, *extras = typing.get_args(hint)
@@ -236,7 +233,7 @@ def _parameter(name: str, hint: Any, default: object) -> Parameter:
         name,
         base.__name__ if isinstance(base, type) else str(base).replace("typing.", ""),
         None if default is ... else default,
-        ", ".join(map(_written, rules)),
+        ", ".join(map(_rule_text, rules)),
         (info.description or "") if info else "",
         default is ...,
         typing.get_args(base) if typing.get_origin(base) is typing.Literal else (),
@@ -248,21 +245,21 @@ _SIGNS = {"gt": "> {:g}", "ge": ">= {:g}", "lt": "< {:g}", "le": "<= {:g}"}
 _SIGNS |= {"multiple_of": "a multiple of {:g}", "min_length": "at least {:g} long"}
 
 
-def _written(rule: object) -> str:
+def _rule_text(rule: object) -> str:
     """Format one rule of a field (`Ge(ge=0)`) as mathematics, or as its class prints it."""
     return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 
-def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, object], list[Problem]]:
-    """Fill in defaults and check every value; return (knobs, problems), raising nothing.
+def check_knobs(cls: type, knobs: Mapping[str, object], place: str) -> tuple[dict[str, object], list[Problem]]:
+    """Fill in defaults and check every value; return (knobs, problems) without raising.
 
     `place` prefixes the knob's name in messages (`loss`). A class may relate several knobs in a classmethod
     `check_parameters(**parameters) -> Iterable[Problem]`.
     """
     try:
-        values = _model(cls)(**given).model_dump()
+        values = _model(cls)(**knobs).model_dump()
     except ValidationError as error:
-        return dict(given), problems_of(error, place, [parameter.name for parameter in parameters_of(cls)])
+        return dict(knobs), problems_of(error, place, [parameter.name for parameter in parameters_of(cls)])
     check = getattr(cls, "check_parameters", None)
     problems = check(**values) if check else ()
     return values, [Problem(f"{place}.{p.place}", p.rule, p.value, p.remedy) for p in problems]
@@ -272,14 +269,14 @@ def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> lis
     """Translate pydantic's errors of flat settings into problems."""
     problems = []
     for item in error.errors():
-        where = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
+        path = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
         if item["type"] == "extra_forbidden":
-            remedy = nearest(where, [f"{place}.{name}" for name in known], what="setting", dotted=True)
-            problems.append(Problem(where, "unknown setting", None, remedy))
+            remedy = nearest(path, [f"{place}.{name}" for name in known], what="setting", dotted=True)
+            problems.append(Problem(path, "unknown setting", None, remedy))
         elif item["type"] == "missing":
-            problems.append(Problem(where, "a value is required", None, f"Set {where}=..."))
+            problems.append(Problem(path, "a value is required", None, f"Set {path}=..."))
         else:
-            problems.append(Problem(where, rule_of(item), item["input"]))
+            problems.append(Problem(path, rule_of(item), item["input"]))
     return problems
 
 
@@ -302,25 +299,25 @@ _RULES = {
 }
 
 
-def rule_of(complaint: ErrorDetails) -> str:
+def rule_of(error: ErrorDetails) -> str:
     """Return the rule that one error of pydantic states: `must be greater than 0`."""
-    if (rule := _RULES.get(complaint["type"])) is not None:
+    if (rule := _RULES.get(error["type"])) is not None:
         return rule
-    message = str(complaint["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     return message[0].lower() + message[1:]
 
 
-def rule_of_any(complaints: Sequence[ErrorDetails]) -> str:
+def rule_of_any(errors: Sequence[ErrorDetails]) -> str:
     """Return the rule of a value that may have one of several types: `must be a number, text or a list`."""
-    rules = list(dict.fromkeys(map(rule_of, complaints)))
-    if "must be a number" in rules:  # whole ones are among them
+    rules = list(dict.fromkeys(map(rule_of, errors)))
+    if "must be a number" in rules:  # whole numbers are numbers too
         rules = [rule for rule in rules if rule != "must be a whole number"]
-    first, *others = rules
-    *some, last = [first, *(other.removeprefix("must be ") for other in others)]
-    return f"{', '.join(some)} or {last}" if some else last
+    first, *other_rules = rules
+    *leading, last = [first, *(rule.removeprefix("must be ") for rule in other_rules)]
+    return f"{', '.join(leading)} or {last}" if leading else last
 
 
-def unknown(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
+def unknown_problem(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
     """Return the problem of an unknown method, with the nearest name."""
     return Problem(place, f"unknown {kind}", name, nearest(name, list(registry), what=kind))
 
@@ -333,21 +330,21 @@ def build(  # noqa: PLR0917
     context: Mapping[str, object],
     section: str,
 ) -> T:
-    """Create the method `name` with these knobs; raises ConfigError that lists every wrong one."""
+    """Create the method `name` with these knobs. Raise ConfigError that lists every wrong one."""
     if name not in registry:
-        raise ConfigError(unknown(registry, kind, name, f"{section}.name"))
+        raise ConfigError(unknown_problem(registry, kind, name, f"{section}.name"))
     method: T = construct(registry[name], knobs, context, section)
     return method
 
 
-def construct(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
-    """Create a method from checked knobs; raises ConfigError with every problem."""
-    values, problems = checked_knobs(cls, given, place)
-    wanted = [name for name in _GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
+def construct(cls: type, knobs: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
+    """Create a method from checked knobs. Raise ConfigError with every problem."""
+    values, problems = check_knobs(cls, knobs, place)
+    needed = [name for name in _FROM_CONTEXT if name in inspect.signature(cls).parameters]
     problems += [
         Problem(f"{place}.{name}", f"{cls.__name__} needs {name}", None, f"Pass {name}=...")
-        for name in sorted(wanted)
+        for name in sorted(needed)
         if context.get(name) is None
     ]
     raise_if_any(problems)
-    return cls(**values, **{name: context[name] for name in wanted})
+    return cls(**values, **{name: context[name] for name in needed})

@@ -1,4 +1,4 @@
-"""Optimizers by name, and the learning rate and weight decay of each parameter group.
+"""Define optimizers by name, and the learning rate and weight decay of each parameter group.
 
 Groups are backbone, head and loss (proxies, centres, class weights); network parts also have groups without weight
 decay (docs/specification.md, section 9.6).
@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from trainables.arithmetic import uncompiled
+from trainables.arithmetic import without_compiler
 from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
 
@@ -48,9 +48,9 @@ class _Adaptive(OptimizerRecipe):
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        direct = _direct(self.kind, type(self).kernel)  # type: ignore[arg-type]  # a class is hashable
-        made: torch.optim.Optimizer = direct(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)
-        return made
+        kind = _with_direct_step(self.kind, type(self).kernel)  # type: ignore[arg-type]  # a class is hashable
+        optimizer: torch.optim.Optimizer = kind(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)
+        return optimizer
 
 
 _SHARED = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
@@ -58,13 +58,13 @@ _SHARED = ("lr", "weight_decay", "eps", "amsgrad", "maximize")
 
 
 @cache
-def _direct(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
-    """Return Adam or AdamW whose step calls torch's fused kernel at once where all parameters are on the CPU.
+def _with_direct_step(kind: type[Any], kernel: Callable[..., None]) -> type[Any]:
+    """Return Adam or AdamW whose step calls torch's fused kernel directly if all parameters are on the CPU.
 
     torch's own step sorts the tensors by device and type and opens a profiler's range first: 85 microseconds, more than
-    a linear head's gradient. The numbers are the same. On CUDA, where fp16 needs more, torch's own step runs.
+    a linear head's gradient. The numbers are equal. On CUDA, torch's own step runs, because fp16 needs it.
     """
-    base = uncompiled(kind)  # type: ignore[arg-type]
+    base = without_compiler(kind)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def step(self: Any) -> None:
@@ -98,8 +98,8 @@ def step_together(optimizers: Sequence[torch.optim.Optimizer]) -> None:
     for (kernel, beta1, beta2, *shared), columns in merged.items():
         if columns[0]:
             torch._foreach_add_(columns[-1], 1)
-            named = dict(zip(_SHARED, shared, strict=True))
-            kernel(*columns, beta1=beta1, beta2=beta2, **named)  # type: ignore[operator]
+            keywords = dict(zip(_SHARED, shared, strict=True))
+            kernel(*columns, beta1=beta1, beta2=beta2, **keywords)  # type: ignore[operator]
 
 
 class AdamW(_Adaptive):
@@ -128,9 +128,9 @@ class SGD(OptimizerRecipe):
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
         nesterov = self.nesterov and self.momentum > 0
-        kind = uncompiled(torch.optim.SGD)
-        made: torch.optim.Optimizer = kind(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
-        return made
+        kind = without_compiler(torch.optim.SGD)
+        optimizer: torch.optim.Optimizer = kind(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        return optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +143,9 @@ class RMSprop(OptimizerRecipe):
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        kind = uncompiled(torch.optim.RMSprop)
-        made: torch.optim.Optimizer = kind(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
-        return made
+        kind = without_compiler(torch.optim.RMSprop)
+        optimizer: torch.optim.Optimizer = kind(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        return optimizer
 
 
 OPTIMIZERS: dict[str, type[OptimizerRecipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}
@@ -162,8 +162,8 @@ def _groups(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> Groups:
     rates = {"backbone": optim.lr * optim.backbone_lr_multiplier, "head": optim.lr}
     groups: Groups = []
     for name, parameters in parameter_groups(network, optim.weight_decay_on).items():
-        part, spared = name.removesuffix("_no_decay"), name.endswith("_no_decay")
-        decay = 0.0 if spared else optim.weight_decay
+        part, without_decay = name.removesuffix("_no_decay"), name.endswith("_no_decay")
+        decay = 0.0 if without_decay else optim.weight_decay
         groups.append({"name": name, "params": parameters, "lr": rates[part], "weight_decay": decay})
     if proxies := [parameter for parameter in loss.parameters() if parameter.requires_grad]:
         rate, decay = optim.lr * optim.loss_lr_multiplier, optim.loss_weight_decay

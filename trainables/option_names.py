@@ -1,4 +1,4 @@
-"""Names of options in messages: as a flag, an argument of Python or a key of a sweep file.
+"""Name options in messages: as a flag, an argument of Python or a key of a sweep file.
 
     option_place("seeds")      --seeds            seeds             mine.yaml, seeds
     spelled("seeds", 3)        --seeds 3          seeds=3           `seeds: 3`
@@ -89,7 +89,7 @@ _FLAGS = {
     "space": "SPACE",
 }
 _OPTION_OF_ORIGIN = {"--set": "settings", "--dataset": "dataset", "--protocol": "protocol"}
-"""Origin of a layer of settings, which plans store, and its option."""
+"""Origin of a layer of settings, as plans store it -> option."""
 
 _PYTHON = PythonArguments()
 _names: ContextVar[PythonArguments] = ContextVar("option_names", default=_PYTHON)
@@ -110,10 +110,10 @@ def option_problem(option: str, rule: str, value: object = None, remedy: str = "
     return Problem(option_place(option), rule, value, remedy)
 
 
-def unused_options(given: Mapping[str, object], reason: str) -> list[Problem]:
-    """Return a problem for each option that has a value but no effect, for a reason."""
+def unused_options(values: Mapping[str, object], reason: str) -> list[Problem]:
+    """Return a problem for each option that has a value but no effect; `reason` says why."""
     rule = f"has no effect: {reason}"
-    return [option_problem(option, rule, value, "Leave it out.") for option, value in given.items() if value]
+    return [option_problem(option, rule, value, "Leave it out.") for option, value in values.items() if value]
 
 
 def spelled(option: str, value: object = None) -> str:
@@ -133,12 +133,12 @@ def naming(names: PythonArguments) -> Iterator[None]:
 
 @contextmanager
 def values_from(option: str, paths: Iterable[str]) -> Iterator[None]:
-    """Within a block, name this option as the place of problems with the values of these knobs."""
-    places = {option_names().setting(path, "knob"): f"{path} ({option_place(option)})" for path in paths}
+    """Within a block, problems with the values of these knobs name this option as their place."""
+    new_places = {option_names().setting(path, "knob"): f"{path} ({option_place(option)})" for path in paths}
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(replace(p, place=places.get(p.place, p.place)) for p in error.problems) from None
+        raise ConfigError(replace(p, place=new_places.get(p.place, p.place)) for p in error.problems) from None
 
 
 def _python(value: object) -> str:

@@ -23,9 +23,9 @@ from trainables.tasks import build_learner
 from trainables.training import checkpoint_state, prepare_process, start_or_resume
 
 _STEPS = 8
-"""Timed steps, after as many for warm-up."""
+"""Number of timed steps, and of warm-up steps before them."""
 _CONTEXT = 1 << 30
-"""Maximum GPU memory that a process takes beside its tensors; other processes hold the rest."""
+"""Largest GPU memory that a process uses beside its tensors; more belongs to other processes."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
         times = []
         for _ in range(2 * _STEPS):
             before = _now(device)
-            one_step(run)
+            take_step(run)
             times.append(_now(device) - before)
         before = _now(device)
         run.learner.validate()
         evaluation = _now(device) - before
         learner, checkpoint_bytes = run.learner, _checkpoint_bytes(run)
-        gpu_bytes, gpu_room = _on_gpu(device)
+        gpu_bytes, gpu_room = _gpu_memory(device)
     step = median(times[_STEPS:])
     evaluations = math.ceil(learner.total_steps / config.training.eval_every)
     halves = evaluations + len(learner.split.test) / max(len(learner.split.validation), 1)
@@ -84,13 +84,13 @@ def steps_per_second(
     device = _device()
     with started_run(config, device, threads, cache_dir) as run:
         for _ in range(_STEPS):
-            one_step(run)
+            take_step(run)
         _now(device)
         ready()
         start, count = _now(device), 0
         while time.perf_counter() - start < seconds:
             for _ in range(_STEPS):
-                one_step(run)
+                take_step(run)
             count += _STEPS
             _now(device)
         return count / (_now(device) - start)
@@ -105,7 +105,7 @@ def started_run(config: TrialConfig, device: torch.device, threads: int, cache_d
         yield start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 
 
-def one_step(run: Run) -> None:
+def take_step(run: Run) -> None:
     """Take one training step; the step counter never reaches the trial's end."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
@@ -121,14 +121,14 @@ def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _on_gpu(device: torch.device) -> tuple[int, int]:
+def _gpu_memory(device: torch.device) -> tuple[int, int]:
     """Return this process's peak GPU memory, and the memory that other processes leave free."""
     if device.type != "cuda":
         return 0, 0
     free, total = torch.cuda.mem_get_info(device)
-    beside = max(total - free - torch.cuda.memory_reserved(device), 0)
-    context = min(beside, _CONTEXT)
-    return torch.cuda.max_memory_reserved(device) + context, total - (beside - context)
+    outside = max(total - free - torch.cuda.memory_reserved(device), 0)
+    context = min(outside, _CONTEXT)
+    return torch.cuda.max_memory_reserved(device) + context, total - (outside - context)
 
 
 def _now(device: torch.device) -> float:

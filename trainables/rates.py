@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a factor of the step alone, so that resuming needs no state. Imports no torch."""
+"""Define learning-rate schedules: functions of only the step, so that resuming needs no state. Imports no torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Constant(RateSchedule):
 class Milestones(RateSchedule):
     """lr_decay^(number of milestones reached); a decay applies before the step whose index is its milestone.
 
-    As in the released code of spherical embedding constraints (docs/specification.md, section 9.1).
+    This follows the released code of spherical embedding constraints (docs/specification.md, section 9.1).
     """
 
     name = "milestones"
@@ -49,8 +49,8 @@ class Milestones(RateSchedule):
     lr_decay: Decay = 0.1
 
     @classmethod
-    def check_parameters(cls, **given: object) -> list[Problem]:
-        return _order_problems("lr_milestones", given["lr_milestones"])
+    def check_parameters(cls, **knobs: object) -> list[Problem]:
+        return _order_problems("lr_milestones", knobs["lr_milestones"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
@@ -69,8 +69,8 @@ class EpochMilestones(RateSchedule):
     lr_decay: Decay = 0.1
 
     @classmethod
-    def check_parameters(cls, **given: object) -> list[Problem]:
-        return _order_problems("lr_epochs", given["lr_epochs"])
+    def check_parameters(cls, **knobs: object) -> list[Problem]:
+        return _order_problems("lr_epochs", knobs["lr_epochs"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         return float(self.lr_decay ** sum(step >= epoch * steps_per_epoch for epoch in self.lr_epochs))

@@ -1,4 +1,4 @@
-"""Registries of methods by the field that names them, and their knobs' domains. Loads torch at first use."""
+"""Look up methods by the field that names them, and the domains of their knobs. Loads torch at first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _NoKnobs:
 
 
 KINDS: Mapping[str, str] = {"data": "data set", "augment": "augmentation", "lr_schedule": "learning-rate schedule"}
-"""Name of a registry's methods in messages, if it is not the registry's."""
+"""Registry -> name of its methods in messages, if it differs from the registry's name."""
 
 
 @cache
@@ -47,14 +47,14 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
         "lr_schedule": RATES,
         "sampler": SAMPLERS,
     }
-    for registry in registries.values():  # import other packages before any trial starts
+    for registry in registries.values():  # imports other packages before a trial starts
         len(registry)
-    raise_if_any(_clashes(registries))
+    raise_if_any(_clash_problems(registries))
     return registries
 
 
-def _clashes(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
-    """Report knobs that have the name of one of their section's own settings."""
+def _clash_problems(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
+    """Yield a problem for each knob that has the name of a setting of its section."""
     for section, model in SECTIONS.items():
         for registry in model.chooses.values():
             for cls in registries[registry].values():
@@ -75,7 +75,7 @@ def presets_of(registry: str, method: str) -> Mapping[str, object]:
     return AUGMENTATIONS.get(method, {}) if registry == "augment" else {}
 
 
-def method_named(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
+def method_name(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
     """Return the name of the method that a section's settings choose, or the default."""
     return str(settings[chooser] if chooser in settings else SECTIONS[section].model_fields[chooser].default)
 
@@ -85,15 +85,15 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
     return {
         chooser: methods_of(registry)[name]
         for chooser, registry in SECTIONS[section].chooses.items()
-        if (name := method_named(section, chooser, settings)) in methods_of(registry)
+        if (name := method_name(section, chooser, settings)) in methods_of(registry)
     }
 
 
 def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
-    """Return the other packages whose code a trial trains with. Data sets do not count: they decode before training."""
-    methods = [methods_of("sampler").get(method_named("batch", "sampler", _own("batch", settings)))]
+    """Return the other packages whose code a trial trains with. Data sets do not count, because they only decode."""
+    methods = [methods_of("sampler").get(method_name("batch", "sampler", _section_settings("batch", settings)))]
     for section in SECTIONS.keys() - {"data"}:
-        methods += methods_chosen(section, _own(section, settings)).values()
+        methods += methods_chosen(section, _section_settings(section, settings)).values()
     return {method.__module__.partition(".")[0] for method in methods if method is not None} - {"trainables"}
 
 
@@ -104,7 +104,7 @@ def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
     for name, module in sorted(sys.modules.items()) if packages else ():  # thousands of modules
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] in packages and file and file.endswith(".py"):
-            with suppress(OSError):  # imported from an archive, or deleted
+            with suppress(OSError):  # the module is in an archive, or its file was deleted
                 digests[name] = source_digest(file)
     return digests
 
@@ -114,7 +114,7 @@ def source_digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
-def _own(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+def _section_settings(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
     """Return a section's settings by name."""
     return {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(section + ".")}
 
@@ -147,7 +147,7 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
     if name in model.own_fields():
         info = model.model_fields[name]
         return domain_of_rules(info.metadata, info.annotation)
-    methods = methods_chosen(section, _own(section, settings))
+    methods = methods_chosen(section, _section_settings(section, settings))
     for key in knob_keys(section, name, methods):
         chooser, _, knob = key.partition(".")
         if chooser in methods:
@@ -162,7 +162,7 @@ def takes_whole_numbers(path: str, settings: Mapping[str, Value]) -> bool:
         return domain_of(path, settings).integer
     declared = []
     for chooser, registry in SECTIONS[section].chooses.items():
-        known, chosen = methods_of(registry), settings.get(f"{section}.{chooser}")
-        methods = [known[chosen]] if isinstance(chosen, str) and chosen in known else known.values()
+        by_name, chosen = methods_of(registry), settings.get(f"{section}.{chooser}")
+        methods = [by_name[chosen]] if isinstance(chosen, str) and chosen in by_name else by_name.values()
         declared += [item.numbers.integer for cls in methods for item in parameters_of(cls) if item.name == name]
     return bool(declared) and all(declared)

@@ -5,7 +5,7 @@
     config = read_settings(config.settings())                              back from the flat form
 
 Within a section a knob has its own name (`model.weights`), or that of field and knob if methods share the name
-(`model.pooling.p`). Imports torch only when it looks up methods.
+(`model.pooling.p`). The module imports torch only to look up methods.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from trainables.config import (
     flat_names,
 )
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.methods import checked_knobs, knob_names, problems_of
+from trainables.methods import check_knobs, knob_names, problems_of
 from trainables.option_names import option_names
-from trainables.registries import KINDS, knob_keys, method_named, methods_chosen, methods_of, presets_of
+from trainables.registries import KINDS, knob_keys, method_name, methods_chosen, methods_of, presets_of
 
 _LENGTHS = ("training.steps", "training.epochs")
 FOLLOWS_LENGTH = "the length of training"
@@ -53,24 +53,24 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """A checked configuration and the layers it comes from."""
+class ResolvedConfig:
+    """A checked configuration and the layers that it comes from."""
 
     config: TrialConfig
-    layered: Layered = field(repr=False)
+    stack: LayerStack = field(repr=False)
 
     @cached_property
     def origins(self) -> dict[str, str]:
         """Origin of each setting; `default` if no layer gave it."""
-        given = self.layered.origins_by_path()
-        return {path: given.get(path, "default") for path in self.config.settings()}
+        stated = self.stack.origins_by_path()
+        return {path: stated.get(path, "default") for path in self.config.settings()}
 
 
-def resolve(*layers: Layer) -> Resolved:
+def resolve(*layers: Layer) -> ResolvedConfig:
     """Merge layers of flat dotted settings, fill in defaults and check every rule that needs no data.
 
-    A layer that changes a method (`loss.name`) drops that method's knobs of earlier layers. Of `training.steps` and
-    `training.epochs` the later layer's counts.
+    A layer that changes a method (`loss.name`) drops the previous method's knobs. Of `training.steps` and
+    `training.epochs`, the one in the later layer counts.
 
     Raises:
         ConfigError: every problem of every section.
@@ -81,26 +81,26 @@ def resolve(*layers: Layer) -> Resolved:
         >>> resolved.config.settings()["loss.scale"], resolved.origins["loss.name"]
         (10.0, '--set')
     """
-    return Layered().over(*layers).resolve()
+    return LayerStack().over(*layers).resolve()
 
 
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
     """Return the configuration of resolved settings, as `TrialConfig.settings` wrote them.
 
-    Checks types, domains and names again, but not rules between sections. Raises ConfigError if one is wrong.
+    Check types, domains and names again, but not rules between sections. Raise ConfigError with every problem.
     """
-    config, _, problems = Layered().over(Layer("settings", settings)).draft()
+    config, _, problems = LayerStack().over(Layer("settings", settings)).draft()
     raise_if_any(problems)
     return config
 
 
 @dataclass(frozen=True)
 class _SectionSettings:
-    """Merged settings of one section and the methods they choose; equal if their texts are equal."""
+    """Merged settings of one section and the methods they choose; two are equal if their texts are equal."""
 
     section: str
     settings: Mapping[str, Value] = field(compare=False)
-    """Fields by name, knobs by `chooser.knob`, unknown settings as given."""
+    """Fields by name, knobs by `chooser.knob`, and unknown settings as stated."""
     methods: Mapping[str, type] = field(compare=False)
     """Field -> class, for known names."""
     text: str
@@ -111,87 +111,89 @@ class _SectionSettings:
 
 
 @dataclass(frozen=True)
-class Layered:
+class LayerStack:
     """Merged layers of settings, not yet checked."""
 
     parts: Mapping[str, _SectionSettings] = field(default_factory=dict)
-    others: Mapping[str, Value] = field(default_factory=dict)
+    unsectioned: Mapping[str, Value] = field(default_factory=dict)
     """The seed, and unknown settings outside sections."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Origin of each setting, a knob by its full path `section.chooser.knob`."""
     problems: tuple[Problem, ...] = ()
 
-    def over(self, *layers: Layer) -> Layered:
-        """Return these settings with more layers on top."""
-        layered = self
+    def over(self, *layers: Layer) -> LayerStack:
+        """Return these settings with further layers on top."""
+        stack = self
         for layer in layers:
-            layered = layered._with(layer)
-        return layered
+            stack = stack._add_layer(layer)
+        return stack
 
-    def _with(self, layer: Layer) -> Layered:
+    def _add_layer(self, layer: Layer) -> LayerStack:
         """Add one layer; a change of method drops that method's knobs and their origins."""
-        parts, others, origins = dict(self.parts), dict(self.others), dict(self.origins)
+        parts, unsectioned, origins = dict(self.parts), dict(self.unsectioned), dict(self.origins)
         problems = list(self.problems)
-        given: dict[str, dict[str, Value]] = {}
+        by_section: dict[str, dict[str, Value]] = {}
         for path, value in {**layer.settings, **_exclusive_length(layer.settings)}.items():
             section, _, name = path.partition(".")
             if section in SECTIONS and name:
-                given.setdefault(section, {})[name] = value
+                by_section.setdefault(section, {})[name] = value
             else:
-                others[path], origins[path] = value, layer.origin_of(path)
-        for section, own in given.items():
-            before = parts.get(section) or _SectionSettings.of(section, {}, {})
-            parts[section], keys, wrong = _merge(before, own)
-            for name in before.settings.keys() - parts[section].settings.keys():
+                unsectioned[path], origins[path] = value, layer.origin_of(path)
+        for section, own in by_section.items():
+            old_part = parts.get(section) or _SectionSettings.of(section, {}, {})
+            parts[section], keys, new_problems = _merge(old_part, own)
+            for name in old_part.settings.keys() - parts[section].settings.keys():
                 del origins[f"{section}.{name}"]
             origins |= {f"{section}.{key}": layer.origin_of(f"{section}.{name}") for name, key in keys.items()}
             if section == "training" and (shorter := _shorten_interval(parts[section], own)) is not None:
                 parts[section] = shorter
                 origins["training.eval_every"] = FOLLOWS_LENGTH
-            problems += [_placed(p, layer.origin_of(p.place)) for p in wrong]
-        return Layered(parts, others, origins, tuple(problems))
+            problems += [_with_place(p, layer.origin_of(p.place)) for p in new_problems]
+        return LayerStack(parts, unsectioned, origins, tuple(problems))
 
-    def resolve(self) -> Resolved:
-        """Return the configuration; raises ConfigError with every problem."""
-        config, sound, problems = self.draft()
-        problems += _cross_checks(config, sound)
+    def resolve(self) -> ResolvedConfig:
+        """Return the configuration. Raise ConfigError with every problem."""
+        config, valid, problems = self.draft()
+        problems += _cross_problems(config, valid)
         if problems:
             origins = self.origins_by_path()
-            raise ConfigError(_placed(p, origins[p.place]) if p.place in origins else p for p in problems)
-        return Resolved(config, self)
+            raise ConfigError(_with_place(p, origins[p.place]) if p.place in origins else p for p in problems)
+        return ResolvedConfig(config, self)
 
     def draft(self) -> tuple[TrialConfig, Mapping[str, ConfigSection], list[Problem]]:
         """Return a configuration of the valid sections, these sections, and the problems of the others."""
         problems = list(self.problems)
-        sound = {}
+        valid = {}
         for name in SECTIONS:
-            section, wrong = _section(self.parts.get(name) or _SectionSettings.of(name, {}, methods_chosen(name, {})))
-            problems += wrong
+            section, section_problems = _check_section(
+                self.parts.get(name) or _SectionSettings.of(name, {}, methods_chosen(name, {}))
+            )
+            problems += section_problems
             if section is not None:
-                sound[name] = section
-        seed = self.others.get("seed", 0)
+                valid[name] = section
+        seed = self.unsectioned.get("seed", 0)
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEED_LIMIT:
             problems.append(Problem("seed", "must be a whole number from 0, below 2^63", seed))
             seed = 0
-        problems += [self._unknown(path) for path in self.others if path != "seed"]
-        return TrialConfig(**{**sound, "seed": seed}), sound, problems
+        problems += [self._unknown_problem(path) for path in self.unsectioned if path != "seed"]
+        return TrialConfig(**{**valid, "seed": seed}), valid, problems
 
-    def _unknown(self, path: str) -> Problem:
+    def _unknown_problem(self, path: str) -> Problem:
         """Return the problem of a setting outside all sections, with similar names."""
-        known = ["seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
+        names = ["seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
         for name in SECTIONS:
             methods = self.parts[name].methods if name in self.parts else methods_chosen(name, {})
-            known += [f"{name}.{knob}" for method in methods.values() for knob in sorted(knob_names(method))]
+            names += [f"{name}.{knob}" for method in methods.values() for knob in sorted(knob_names(method))]
         if path in SECTIONS:
-            own = [name for name in known if name.startswith(f"{path}.")]
+            own = [name for name in names if name.startswith(f"{path}.")]
             return Problem(path, "is a section, not a setting", None, f"Set one of {', '.join(own)}.")
-        remedy = nearest(path, known, what="setting", dotted=True)
-        listed = remedy.startswith("Known")
-        remedy = "Settings are dotted, like loss.margin; `tune-dml train --show` lists them." if listed else remedy
+        remedy = nearest(path, names, what="setting", dotted=True)
+        is_list = remedy.startswith("Known")
+        remedy = "Settings are dotted, like loss.margin; `tune-dml train --show` lists them." if is_list else remedy
         return Problem(path, "unknown setting", None, remedy)
 
     def origins_by_path(self) -> dict[str, str]:
-        """Return the origin of each setting, of a knob under its full path and `section.knob`."""
+        """Return the origin of each setting; knobs have their full path and `section.knob`."""
         origins = {}
         for path, origin in self.origins.items():
             section, _, name = path.partition(".")
@@ -203,24 +205,24 @@ class Layered:
 
 
 def _merge(
-    part: _SectionSettings, given: Mapping[str, Value]
+    part: _SectionSettings, new_settings: Mapping[str, Value]
 ) -> tuple[_SectionSettings, dict[str, str], list[Problem]]:
-    """Return a section's settings with others on top, the key of each new one, and problems.
+    """Return a section's settings with new ones on top, the key of each new setting, and problems.
 
-    Drops the knobs of a method that another one replaces.
+    Drop the knobs of a method that another method replaces.
     """
     section, model = part.section, SECTIONS[part.section]
     fields = model.own_fields()
     changed = {
         chooser
         for chooser in model.chooses
-        if chooser in given and given[chooser] != method_named(section, chooser, part.settings)
+        if chooser in new_settings and new_settings[chooser] != method_name(section, chooser, part.settings)
     }
-    kept = tuple(f"{chooser}." for chooser in model.chooses if chooser not in changed)
-    settings = {n: v for n, v in part.settings.items() if not changed or n in fields or n.startswith(kept)}
-    methods = methods_chosen(section, {**settings, **given})
+    kept_prefixes = tuple(f"{chooser}." for chooser in model.chooses if chooser not in changed)
+    settings = {n: v for n, v in part.settings.items() if not changed or n in fields or n.startswith(kept_prefixes)}
+    methods = methods_chosen(section, {**settings, **new_settings})
     keys, problems = {}, []
-    for name, value in given.items():
+    for name, value in new_settings.items():
         candidates = [name] if name in fields else knob_keys(section, name, methods) or [name]
         if len(candidates) > 1:
             paths = [f"{section}.{key}" for key in candidates]
@@ -233,60 +235,71 @@ def _merge(
     return _SectionSettings.of(section, settings, methods), keys, problems
 
 
-def _shorten_interval(part: _SectionSettings, given: Mapping[str, Value]) -> _SectionSettings | None:
+def _shorten_interval(part: _SectionSettings, new_settings: Mapping[str, Value]) -> _SectionSettings | None:
     """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
-    steps = given.get("steps")
+    steps = new_settings.get("steps")
     every = part.settings.get("eval_every", TrainingConfig().eval_every)
-    if "eval_every" in given or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
+    if (
+        "eval_every" in new_settings
+        or not isinstance(steps, int)
+        or not isinstance(every, int)
+        or not 0 < steps < every
+    ):
         return None
     return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
 
 
 def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Unset epochs if a layer sets steps, and steps if it sets epochs."""
-    given = [path for path in _LENGTHS if settings.get(path) is not None]
-    return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
+    stated = [path for path in _LENGTHS if settings.get(path) is not None]
+    return {path: None for path in _LENGTHS if len(stated) == 1 and path not in stated}
 
 
-def _placed(problem: Problem, origin: str) -> Problem:
+def _with_place(problem: Problem, origin: str) -> Problem:
     return replace(problem, place=option_names().setting(problem.place, origin))
 
 
 @lru_cache(_SECTION_MEMORY)
-def _section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
+def _check_section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[Problem, ...]]:
     """Return one section, None if it is invalid, and its problems."""
     model, name = SECTIONS[part.section], part.section
-    known = list(model.own_fields())
-    own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in known}
+    names = list(model.own_fields())
+    own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in names}
     knobs = {key: value for key, value in part.settings.items() if key not in own}
-    wrong: list[Problem] = []
+    problems: list[Problem] = []
     if issubclass(model, MethodSection):
-        own["parameters"], wrong = _chosen_knobs(part, model)
-        known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
-        some_unknown = len(part.methods) < len(model.chooses)  # unknown knobs may belong to the misspelt method
-        knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
-    paths = [f"{name}.{key}" for key in known]
-    unknown = [_unknown_in(part, key, paths) for key in sorted(knobs)]
+        own["parameters"], problems = _check_chosen_knobs(part, model)
+        names += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
+        has_unknown_method = len(part.methods) < len(model.chooses)  # unknown knobs may belong to the misspelt method
+        knobs = (
+            {}
+            if has_unknown_method
+            else {key: value for key, value in knobs.items() if key.partition(".")[0] not in model.chooses}
+        )
+    paths = [f"{name}.{key}" for key in names]
+    unknown_problems = [_unknown_setting_problem(part, key, paths) for key in sorted(knobs)]
     try:
         section = model(**own)
     except ValidationError as error:
-        return None, (*wrong, *unknown, *problems_of(error, name, known))
-    return None if wrong else section, (*wrong, *unknown)
+        return None, (*problems, *unknown_problems, *problems_of(error, name, names))
+    return None if problems else section, (*problems, *unknown_problems)
 
 
-def _unknown_in(part: _SectionSettings, key: str, known: Sequence[str]) -> Problem:
-    """Return the problem of a setting that no chosen method has: methods with it, else similar names."""
+def _unknown_setting_problem(part: _SectionSettings, key: str, known: Sequence[str]) -> Problem:
+    """Return the problem of a setting that no chosen method has. Name methods that have it, or similar settings."""
     path = f"{part.section}.{key}"
     for chooser, registry in SECTIONS[part.section].chooses.items():
-        own = method_named(part.section, chooser, part.settings)
-        others = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
-        if others and own in methods_of(registry):
-            remedy = f"Leave it out, or set {part.section}.{chooser} to a method that has it: {', '.join(others)}."
+        own = method_name(part.section, chooser, part.settings)
+        alternatives = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
+        if alternatives and own in methods_of(registry):
+            remedy = (
+                f"Leave it out, or set {part.section}.{chooser} to a method that has it: {', '.join(alternatives)}."
+            )
             return Problem(path, f"unknown setting of {own}", None, remedy)
     return Problem(path, "unknown setting", None, nearest(path, known, what="setting", dotted=True))
 
 
-def _chosen_knobs(
+def _check_chosen_knobs(
     part: _SectionSettings, model: type[MethodSection]
 ) -> tuple[dict[str, dict[str, object]], list[Problem]]:
     """Return the checked knobs of each method that a section chooses."""
@@ -294,25 +307,25 @@ def _chosen_knobs(
     parameters = {}
     problems: list[Problem] = []
     for chooser, registry in model.chooses.items():
-        method = method_named(part.section, chooser, part.settings)
+        method = method_name(part.section, chooser, part.settings)
         if chooser not in part.methods:
             kind = KINDS.get(registry, registry)
             remedy = nearest(method, list(methods_of(registry)), what=kind)
             problems.append(Problem(f"{part.section}.{chooser}", f"unknown {kind}", method, remedy))
             continue
-        given = {k.partition(".")[2]: v for k, v in part.settings.items() if k.startswith(chooser + ".")}
+        stated = {key.partition(".")[2]: value for key, value in part.settings.items() if key.startswith(chooser + ".")}
         shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)
         place = f"{part.section}.{chooser}" if shared else part.section
-        knobs = {**presets_of(registry, method), **given}
-        parameters[chooser], wrong = checked_knobs(part.methods[chooser], knobs, place)
-        problems += wrong
+        knobs = {**presets_of(registry, method), **stated}
+        parameters[chooser], knob_problems = check_knobs(part.methods[chooser], knobs, place)
+        problems += knob_problems
     return parameters, problems
 
 
-def _cross_checks(config: TrialConfig, sound: Mapping[str, ConfigSection]) -> list[Problem]:
+def _cross_problems(config: TrialConfig, valid: Mapping[str, ConfigSection]) -> list[Problem]:
     """Check rules between settings that need no data.
 
-    An invalid section has its defaults in `config`; problems of those are dropped.
+    An invalid section has its defaults in `config`; problems of such sections are dropped.
     """
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
@@ -325,16 +338,16 @@ def _cross_checks(config: TrialConfig, sound: Mapping[str, ConfigSection]) -> li
         problems.append(Problem("regularizer.schedule", "unknown name", config.regularizer.schedule, remedy))
     problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
     problems += _length_problems(config.training)
-    if "loss" in sound:
+    if "loss" in valid:
         problems += _memory_problems(config)
     if data.folds is not None and data.fold >= data.folds:
         problems.append(Problem("data.fold", f"must lie in 0 .. {data.folds - 1}", data.fold))
     if model.freeze_bn_affine and not model.freeze_bn:
         rule = "only a frozen batch normalisation can keep its gamma and beta"
         problems.append(Problem("model.freeze_bn_affine", rule, True, "Set model.freeze_bn=true."))
-    if "task" in sound:
+    if "task" in valid:
         problems += task_of(config).problems()
-    return [problem for problem in problems if problem.place.partition(".")[0] in sound]
+    return [problem for problem in problems if problem.place.partition(".")[0] in valid]
 
 
 def _memory_problems(config: TrialConfig) -> list[Problem]:
@@ -344,12 +357,14 @@ def _memory_problems(config: TrialConfig) -> list[Problem]:
     memory, loss = config.memory, config.loss.name
     if memory.size and not issubclass(LOSSES[loss], PairLoss):
         pairs = ", ".join(name for name, cls in LOSSES.items() if issubclass(cls, PairLoss))
-        rule = f"only a pair loss can compare a batch with remembered pictures, and {loss} is none"
+        rule = f"only a pair loss can compare a batch with remembered pictures, and {loss} is not one"
         return [Problem("memory.size", rule, memory.size, f"Set memory.size=0, or loss.name to one of {pairs}.")]
     if not memory.size and (memory.start or memory.weight != 1):
-        given = f"start={memory.start}, weight={memory.weight:g}"
+        stated = f"start={memory.start}, weight={memory.weight:g}"
         rule = "settings of an empty memory have no effect"
-        return [Problem("memory.size", rule, f"{memory.size} with {given}", "Set memory.size to a number of pictures.")]
+        return [
+            Problem("memory.size", rule, f"{memory.size} with {stated}", "Set memory.size to a number of pictures.")
+        ]
     return []
 
 

@@ -1,4 +1,4 @@
-"""State of a trial in memory, and one optimizer step on the global batch."""
+"""Hold the state of a trial in memory, and take an optimizer step on the global batch."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Run:
     watched: tuple[int, Tensor] | None = None
     """Last step at which the watched pictures were embedded, and their raw embeddings."""
     waited: float = 0.0
-    """Seconds since the last row that went to other trials of this process; see `trainables.together`."""
+    """Seconds since the last row that other trials of this process used; see `trainables.together`."""
 
 
 def _set_backbone_trainable(run: Run, trainable: bool) -> None:
-    """Freeze or unfreeze the backbone, then wrap the network again: DDP registers the parameters that train."""
+    """Freeze or unfreeze the backbone, then wrap the network again, because DDP registers the parameters that train."""
     run.frozen = not trainable
     for parameter in run.backbone:
         parameter.requires_grad_(trainable)
@@ -72,7 +72,7 @@ def _set_backbone_trainable(run: Run, trainable: bool) -> None:
 
 
 def update(run: Run) -> Tensor:
-    """Take one optimizer step and return the detached loss; raises Diverged before a non-finite loss trains."""
+    """Take one optimizer step and return the detached loss. Raise Diverged before a non-finite loss trains."""
     value = objective(run)
     set_gradients([run], [value])
     run.scaler.step(run.optimizer)
@@ -81,15 +81,15 @@ def update(run: Run) -> Tensor:
 
 
 def objective(run: Run) -> Tensor:
-    """Return the objective of the next step; raises Diverged if it is not finite."""
+    """Return the objective of the next step. Raise Diverged if it is not finite."""
     step = run.state.step
     if run.frozen != (step < run.frozen_until):
         _set_backbone_trainable(run, step >= run.frozen_until)
     value = run.learner.objective(run.network, step)
-    if wrong := run.watch.see(value.detach(), step):
+    if non_finite := run.watch.see(value.detach(), step):
         figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
-        message = f"the loss is {wrong[1]} at step {wrong[0]}{run.watch.cause(run.learner.modules)}"
-        raise Diverged(message, wrong[0], {"loss": wrong[1], **figures})
+        message = f"the loss is {non_finite[1]} at step {non_finite[0]}{run.watch.cause(run.learner.modules)}"
+        raise Diverged(message, non_finite[0], {"loss": non_finite[1], **figures})
     return value
 
 

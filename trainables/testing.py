@@ -1,4 +1,4 @@
-"""Contract checks of losses, regularizers and data sets, for your own tests.
+"""Provide contract checks of losses, regularizers and data sets, for your own tests.
 
     import pytest
     from trainables import testing
@@ -31,7 +31,7 @@ from trainables import methods
 from trainables.data.base import DataSet, Pictures
 from trainables.errors import ConfigError
 from trainables.losses.base import Loss
-from trainables.regularizers.base import Regularizer, penalised
+from trainables.regularizers.base import Regularizer, add_penalty
 
 CLASSES, DIMENSION = 8, 6
 REGULAR = (0, 3, 0, 1, 1, 3, 0, 2, 1, 2, 3, 5)
@@ -217,9 +217,9 @@ def _repeats_exactly(method: Method) -> None:
     restored.load_state_dict(module.state_dict())
     torch.manual_seed(1)
     expected = method.value(embeddings, labels, module)
-    for other in (*copies, restored):
+    for copied in (*copies, restored):
         _require(
-            torch.equal(method.value(embeddings, labels, other), expected), "a copy continues as the original does"
+            torch.equal(method.value(embeddings, labels, copied), expected), "a copy continues as the original does"
         )
 
 
@@ -236,17 +236,17 @@ def _ignores_order(method: Method) -> None:
     embeddings, labels = batch()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
     value, slope = method.value_and_slope(embeddings, labels)
-    permuted, other = method.value_and_slope(embeddings[order].detach().requires_grad_(), labels[order])
+    permuted, permuted_slope = method.value_and_slope(embeddings[order].detach().requires_grad_(), labels[order])
     _close(permuted, value, "the value of the permuted batch", rtol=1e-12, atol=1e-14)
-    _close(other, slope[order], "the gradient of the permuted batch")
+    _close(permuted_slope, slope[order], "the gradient of the permuted batch")
 
 
 def _ignores_scale(method: Method) -> None:
     embeddings, labels = batch()
     value, slope = method.value_and_slope(embeddings, labels)
-    scaled, other = method.value_and_slope((4 * embeddings.detach()).requires_grad_(), labels)
+    scaled, scaled_slope = method.value_and_slope((4 * embeddings.detach()).requires_grad_(), labels)
     _close(scaled, value, "the value of scaled embeddings", rtol=1e-12, atol=0)
-    _close(4 * other, slope, "the gradient of scaled embeddings", atol=1e-14)
+    _close(4 * scaled_slope, slope, "the gradient of scaled embeddings", atol=1e-14)
 
 
 def _slope_is_orthogonal(method: Method) -> None:
@@ -263,28 +263,31 @@ def _slope_is_exact(method: Method) -> None:
     embeddings, labels = batch()
     weights = dict(method.build().named_parameters())
 
-    def fresh(f: Tensor, *given: Tensor) -> Tensor:
+    def compute_value(f: Tensor, *parameters: Tensor) -> Tensor:
         module = method.build()  # a random loss draws the same numbers at every call
-        value: Tensor = torch.func.functional_call(module, dict(zip(weights, given, strict=True)), (f, labels))
+        value: Tensor = torch.func.functional_call(module, dict(zip(weights, parameters, strict=True)), (f, labels))
         return value
 
-    given = tuple(weight.detach().clone().requires_grad_() for weight in weights.values())
-    _require(torch.autograd.gradcheck(fresh, (embeddings, *given), fast_mode=True), "the gradient is that of the value")
+    parameters = tuple(weight.detach().clone().requires_grad_() for weight in weights.values())
+    _require(
+        torch.autograd.gradcheck(compute_value, (embeddings, *parameters), fast_mode=True),
+        "the gradient is that of the value",
+    )
 
 
 def _refuses_wrong_batches(method: Method) -> None:
     loss = method.build(torch.float32)
-    good, labels = torch.randn(4, DIMENSION), torch.tensor([0, 0, 1, 1])
-    for rule, embeddings, given in (
-        ("one embedding alone", good[0], labels),
-        ("whole-number embeddings", good.long(), labels),
-        ("labels that are not whole numbers", good, labels.float()),
-        ("too few labels", good, labels[:3]),
-        ("labels in a column", good, labels[:, None]),
-        ("labels that are true or false", good, labels > 0),
-        ("nothing", good[:0], labels[:0]),
+    valid, labels = torch.randn(4, DIMENSION), torch.tensor([0, 0, 1, 1])
+    for rule, embeddings, wrong_labels in (
+        ("one embedding alone", valid[0], labels),
+        ("whole-number embeddings", valid.long(), labels),
+        ("labels that are not whole numbers", valid, labels.float()),
+        ("too few labels", valid, labels[:3]),
+        ("labels in a column", valid, labels[:, None]),
+        ("labels that are true or false", valid, labels > 0),
+        ("nothing", valid[:0], labels[:0]),
     ):
-        _raises_config_error(partial(loss, embeddings, given), rule)
+        _raises_config_error(partial(loss, embeddings, wrong_labels), rule)
 
 
 def _is_called_by_pml(method: Method) -> None:
@@ -304,7 +307,7 @@ def _empty_batch_costs_nothing(method: Method) -> None:
 def _weight_0_is_the_baseline(method: Method) -> None:
     embeddings, _ = batch()
     value = embeddings.sum()
-    objective = penalised(value, method.build(), embeddings, 0.0)
+    objective = add_penalty(value, method.build(), embeddings, 0.0)
     _require(objective is value, "with weight 0 the objective is the same tensor")
 
 
@@ -374,9 +377,9 @@ def _opens_again(dataset: DataSet, pictures: Pictures) -> None:
 
 
 def _pickled_by_path(pictures: Pictures) -> None:
-    sent = pickle.dumps(pictures)
-    _require(len(sent) < 4096, f"the place is sent, never the pixels, but {len(sent)} bytes were")
-    received = pickle.loads(sent)  # noqa: S301 - our own bytes
+    pickled = pickle.dumps(pictures)
+    _require(len(pickled) < 4096, f"a pickle holds the path, never the pixels, but it has {len(pickled)} bytes")
+    received = pickle.loads(pickled)  # noqa: S301 - our own bytes
     _require(np.array_equal(received.images[0], pictures.images[0]), "the same pictures arrive")
     _require(np.array_equal(received.labels, pictures.labels), "the same labels arrive")
 

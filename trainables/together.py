@@ -1,7 +1,7 @@
-"""Train several short trials in one process, step by step: one backward pass and one optimizer call for all of them.
+"""Train several short trials in one process, with one backward pass and one optimizer call per step for all.
 
 A step of a head on stored features is a few small operations, and torch's calls cost more than their arithmetic. The
-trials share no tensor, so each has the numbers that it has alone, to the bit.
+trials share no tensor, so each has exactly the numbers that it would have alone.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ class _Member:
     result: Outcome | Exception | None = None
     """Its outcome, or the error that ended it; None while it trains."""
     run: Run | None = None
-    due: float = 0.0
+    step_due: float = 0.0
     """Time at which its next step was due."""
-    own: float = 0.0
+    own_seconds: float = 0.0
     """Seconds of its next step that count as its own."""
 
-    def go_on(self) -> None:
-        """Do what lies between two steps: rows, evaluations, checkpoints."""
+    def advance(self) -> None:
+        """Continue the trial up to its next step: rows, evaluations, checkpoints."""
         if self.run is not None:
-            self.run.waited += time.perf_counter() - self.due - self.own
+            self.run.waited += time.perf_counter() - self.step_due - self.own_seconds
         try:
             self.run = next(self.training)
         except StopIteration as end:
             self.result = end.value
         except Exception as error:
             self.result = error
-        self.due = time.perf_counter()
+        self.step_due = time.perf_counter()
 
     def objective(self, run: Run) -> Tensor | None:
         """Return the objective of the next step; None if an error ends the trial."""
-        begun, value = time.perf_counter(), None
+        start, value = time.perf_counter(), None
         try:
             value = objective(run)
         except Exception as error:
             self.result = error
             self.training.close()
-        self.own = time.perf_counter() - begun
+        self.own_seconds = time.perf_counter() - start
         return value
 
 
@@ -61,22 +61,22 @@ def train_together(trainings: Sequence[Training]) -> list[Outcome | Exception]:
     """
     members = [_Member(training) for training in trainings]
     for member in members:
-        member.go_on()
+        member.advance()
     while active := [(member, member.run) for member in members if member.result is None and member.run is not None]:
         steps = [(member, run, value) for member, run in active if (value := member.objective(run)) is not None]
         if steps:
-            _step(*zip(*steps, strict=True))
+            _take_common_step(*zip(*steps, strict=True))
         for member, _, _ in steps:
-            member.go_on()
+            member.advance()
     return [member.result for member in members if member.result is not None]
 
 
-def _step(members: Sequence[_Member], runs: Sequence[Run], values: Sequence[Tensor]) -> None:
-    begun = time.perf_counter()
+def _take_common_step(members: Sequence[_Member], runs: Sequence[Run], values: Sequence[Tensor]) -> None:
+    start = time.perf_counter()
     set_gradients(runs, values)
     step_together([run.optimizer for run in runs])
     for run, value in zip(runs, values, strict=True):
         run.recent.append(value.detach())
-    share = (time.perf_counter() - begun) / len(runs)
+    share = (time.perf_counter() - start) / len(runs)
     for member in members:
-        member.own += share
+        member.own_seconds += share

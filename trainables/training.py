@@ -1,4 +1,4 @@
-"""The training loop, top-down. Runs bare, in a Tune actor or as a Ray Train worker; resumes bit-identically on CPU.
+"""The training loop. It runs alone, in a Tune actor or as a Ray Train worker, and resumes bit-identically on a CPU.
 
     train                   the whole trial
       training              its steps: the caller takes each optimizer step
@@ -9,7 +9,7 @@
       Outcome               the figures of the trial
 
 Every random choice is a function of (seed, step), so a resumed trial, a rerun and any number of workers see the same
-batches. The numbers of a trial depend on its TrialConfig and its data alone.
+batches. The numbers of a trial depend only on its TrialConfig and its data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
-from trainables.models.exported import exported
+from trainables.models.export import export_network
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES
 from trainables.run import Run, TrainingState, update
@@ -46,7 +46,7 @@ from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
 _COLLAPSE = 0.999  # mean pairwise cosine above which all embeddings count as equal
-_FINDS_MOST = 75.0  # R@1 that embeddings without information do not reach, even of two equal classes
+_HIGH_RECALL = 75.0  # R@1 that uninformative embeddings do not reach, even with two equal classes
 _COLLAPSE_CHECKS = (0.8, 0.9, 1)  # shares of a trial's steps
 _ROUNDING = 1e-6  # rounding of a cosine of float32 embeddings
 LOG_EVERY = 25  # steps between rows of training figures
@@ -184,12 +184,12 @@ def _evaluate(run: Run, since: float) -> None:
     if math.isnan(row["val/mean_cosine"]):
         raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
     task = run.learner.task
-    if lacking := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
+    if missing := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
         raise ConfigError(
-            Problem(f"task {task.name}", "validate must return every metric that metrics() names", lacking[:3])
+            Problem(f"task {task.name}", "validate must return every metric that metrics() names", missing[:3])
         )
-    finds_most = row.get("val/recall_at_1", 0.0) >= _FINDS_MOST
-    if state.step == run.learner.total_steps and _has_collapsed(state.cosines) and not finds_most:
+    has_high_recall = row.get("val/recall_at_1", 0.0) >= _HIGH_RECALL
+    if state.step == run.learner.total_steps and _has_collapsed(state.cosines) and not has_high_recall:
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
@@ -198,12 +198,12 @@ def _evaluate(run: Run, since: float) -> None:
         row.update(validated.figures)
         write_evidence(run, validated.evidence)
         if run.context.defers_test and run.config.evaluation.keep == "scores" and run.learner.stores_small_heads:
-            run.context.store(UNTESTED, run.learner.head())
+            run.context.store(UNTESTED, run.learner.head_bytes())
             _store_artifacts(run, {"val": validated})
         else:
-            examined: Evaluation = run.learner.test(validated)
-            run.context.seal(examined.figures)
-            _store_artifacts(run, {"val": validated, "test": examined})
+            tested: Evaluation = run.learner.test(validated)
+            run.context.seal(tested.figures)
+            _store_artifacts(run, {"val": validated, "test": tested})
         state.best = dict(row)
     _add_time(run, since)
     _append_row(run, row)
@@ -219,32 +219,34 @@ def write_evidence(run: Run, evidence: Evidence | None) -> None:
     """Write the evidence of the selected evaluation, replacing that of an earlier one."""
     if evidence is None or run.context.rank != 0:
         return
-    words, picture, maps = EVIDENCE_FILES
+    text_file, picture, maps = EVIDENCE_FILES
     files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
     if run.config.evaluation.feature_maps and evidence.rows:
         queries = np.array([row[0].picture for row in evidence.rows if row[0]])
         files[maps] = draw_feature_maps(run.learner.feature_maps(queries), queries, run.learner.pictures)
-    seen = watched.seen(run.state.snapshots, run.learner.watched_pictures())
-    run.context.replace_evidence({**files, words: replace(evidence, step=run.state.step, watched=seen).text().encode()})
+    watched_pictures = watched.to_evidence(run.state.snapshots, run.learner.watched_pictures())
+    run.context.replace_evidence(
+        {**files, text_file: replace(evidence, step=run.state.step, watched=watched_pictures).text().encode()}
+    )
 
 
 def _store_artifacts(run: Run, parts: Mapping[str, Evaluation]) -> None:
-    """Store hits of the selected evaluation, and its embeddings or network as `evaluation.keep` says."""
+    """Store hits of the selected evaluation, and its embeddings or network as set by `evaluation.keep`."""
     if run.context.rank != 0:
         return
     if run.config.evaluation.keep == "weights":
-        shown = run.learner.views.evaluation(run.learner.split.train[:2])
-        run.context.store(NETWORK, exported(run.learner.network, shown))
+        example = run.learner.views.evaluation(run.learner.split.train[:2])
+        run.context.store(NETWORK, export_network(run.learner.network, example))
     embeddings = run.config.evaluation.keep == "embeddings"
     for part, evaluation in parts.items():
         if evaluation.hits is not None:
             run.context.store(hits_file(part), evaluation.hits.data())
-        if embeddings and evaluation.embedded is not None:
-            run.context.store(embeddings_file(part), evaluation.embedded.data())
+        if embeddings and evaluation.stored is not None:
+            run.context.store(embeddings_file(part), evaluation.stored.data())
 
 
 def _has_collapsed(cosines: list[float]) -> bool:
-    """Return whether all watched pictures had one embedding at every check, without recovering.
+    """Return whether all watched pictures had equal embeddings at every check and did not recover.
 
     An untrained network may start collapsed and recover.
     """
@@ -254,20 +256,20 @@ def _has_collapsed(cosines: list[float]) -> bool:
 
 def _watched_cosine(run: Run) -> float:
     """Return the mean pairwise cosine of the watched pictures; 1 if all embeddings are zero."""
-    units = normalise(_watched(run))
+    units = normalise(_watched_embeddings(run))
     return mean_cosine(units) if bool(units.any()) else 1.0
 
 
-def _watched(run: Run) -> Tensor:
+def _watched_embeddings(run: Run) -> Tensor:
     """Return the raw embeddings of the watched pictures, computed once per step."""
     if run.watched is None or run.watched[0] != run.state.step:
-        run.watched = (run.state.step, run.learner.watched())
+        run.watched = (run.state.step, run.learner.embed_watched())
     return run.watched[1]
 
 
 def _take_snapshot(run: Run) -> Tensor:
     """Append a snapshot of the watched pictures and return their directions."""
-    state, embeddings = run.state, _watched(run)
+    state, embeddings = run.state, _watched_embeddings(run)
     units = normalise(embeddings)
     state.snapshots = watched.append_snapshot(
         state.snapshots, watched.snapshot(state.step, embeddings, state.directions, units)
@@ -281,7 +283,7 @@ def training_figures(run: Run) -> Row:
     loss = float(torch.stack(run.recent).mean())
     run.recent.clear()
     figures = {f"train/{name}": float(value) for name, value in run.learner.diagnostics().items()}
-    if not math.isfinite(loss):  # on CUDA the check lags one step
+    if not math.isfinite(loss):  # on CUDA the check is one step late
         step = run.state.step
         raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
     return {"step": run.state.step, "train/loss": loss, **figures, **_direction_figures(run)}
@@ -302,7 +304,7 @@ def _append_row(run: Run, row: Row) -> None:
 
 
 def _is_selected(row: Row, run: Run) -> bool:
-    """Return whether this evaluation is the one to report, as far as known now."""
+    """Return whether this evaluation is the one to report so far."""
     if run.config.evaluation.epoch == "best_validation":
         return row[run.learner.task.headline] > run.state.best.get(run.learner.task.headline, -math.inf)
     return run.state.step == run.learner.total_steps

@@ -1,9 +1,9 @@
-"""Storage of a trial's files: a folder or an address in object storage. Writes are atomic.
+"""Store a trial's files in a folder or at an address in object storage. Writes are atomic.
 
     files = files_at(Path("sweeps/toy/trials/3f2a"))        # or files_at("s3://bucket/sweeps/toy-1b2c/3f2a")
     files.put("sealed.json", content); files.get("sealed.json"); files.names(); files.delete("sealed.json")
 
-Every method raises OSError if the storage fails; `trainables.files.patiently` retries temporary failures.
+Every method raises OSError if the storage fails; `trainables.files.retry_storage` retries temporary failures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from trainables.files import existing, gone, write_whole
+from trainables.files import missing_folder_error, require_folder, write_whole
 
 
 class TrialFiles(Protocol):
@@ -46,7 +46,7 @@ def files_at(storage: Path | str) -> TrialFiles:
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """Files in a folder, which `put` creates; raises OSError if its parent is gone (unmounted)."""
+    """Files in a folder, which `put` creates; raises OSError if its parent is missing (unmounted)."""
 
     folder: Path
 
@@ -57,15 +57,15 @@ class FolderFiles:
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
         """Write or replace a file atomically."""
-        existing(self.folder.parent)
+        require_folder(self.folder.parent)
         try:
             write_whole(self.folder / name, content, private=private)
         except FileNotFoundError as error:  # the folder vanished since the check
-            raise gone(self.folder) from error
+            raise missing_folder_error(self.folder) from error
 
     def get(self, name: str) -> bytes | None:
         """Return the content of a file, or None if there is none."""
-        existing(self.folder.parent)
+        require_folder(self.folder.parent)
         try:
             return (self.folder / name).read_bytes()
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class FolderFiles:
 
     def names(self) -> list[str]:
         """Return the names of all files, at any depth."""
-        existing(self.folder.parent)
+        require_folder(self.folder.parent)
         return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
 
     def delete(self, name: str) -> None:

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import torch
 
 from trainables.config import TrialConfig
-from trainables.probe import one_step, started_run
+from trainables.probe import started_run, take_step
 from trainables.resolve import Layer, resolve
 from trainables.run import Run
 
 FIRST = 50
 """Steps after which learning rates are compared, if the time allows."""
-_FEWEST = 10  # steps, if the time is short
+_MIN_STEPS = 10  # steps, if the time is short
 _WARM = 3  # warm-up steps, and as many timed ones
 _SHARE = 0.4  # share of the time for the comparison of rates
-_MOST_DOUBLINGS = 6
+_MAX_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost
 _FULL = 100.0 - _CLOSE
-_MOST_GUESSED = 3  # doublings that are guessed
+_MAX_GUESSED = 3  # doublings that are guessed
 _METRIC = "val/recall_at_1"
 
 Progress = Callable[[int, int], None]
@@ -41,17 +41,17 @@ class TrialLength:
     by_steps: Mapping[int, float]
     """Steps -> R@1 at the chosen rate; steps double."""
     finished: bool
-    """True if half as many steps cost less than a point."""
+    """Whether half as many steps cost less than a point."""
 
     @property
     def reason(self) -> str:
         """Explain both choices in one line."""
         rates = ", ".join(f"{value:.1f} at {rate:g}" for rate, value in self.by_rate.items())
         steps = ", ".join(f"{value:.1f} after {count}" for count, value in self.by_steps.items())
-        return f"R@1 after {self.compared} steps: {rates}. At {self.lr:g}: {steps}; {self._end}."
+        return f"R@1 after {self.compared} steps: {rates}. At {self.lr:g}: {steps}; {self._outcome}."
 
     @property
-    def _end(self) -> str:
+    def _outcome(self) -> str:
         if max(self.by_steps.values()) > _FULL:
             return "no method can gain a point more: these pictures are too easy to compare methods by R@1"
         if self.finished:
@@ -65,15 +65,15 @@ class _Clock:
     def __init__(self, seconds: float, progress: Progress | None) -> None:
         self.seconds, self._progress, self._start = seconds, progress, time.perf_counter()
 
-    def spent(self) -> float:
-        spent = time.perf_counter() - self._start
+    def elapsed(self) -> float:
+        elapsed = time.perf_counter() - self._start
         if self._progress is not None:
-            self._progress(min(int(spent), math.ceil(self.seconds) - 1), math.ceil(self.seconds))
-        return spent
+            self._progress(min(int(elapsed), math.ceil(self.seconds) - 1), math.ceil(self.seconds))
+        return elapsed
 
     def allows(self, seconds: float = 0.0) -> bool:
         """Return whether `seconds` more are left."""
-        return self.spent() + seconds < self.seconds
+        return self.elapsed() + seconds < self.seconds
 
 
 def probe_length(
@@ -97,12 +97,12 @@ def probe_length(
     """
     clock = _Clock(seconds, progress)
     first = _first_mark(config, seconds * _SHARE / len(rates))
-    curves = {rate: _curve(config, rate, [first], clock) for rate in rates}
+    curves = {rate: _measure_curve(config, rate, [first], clock) for rate in rates}
     by_rate = {rate: curve[max(curve)] for rate, curve in curves.items()}
     lr = max(by_rate, key=lambda rate: by_rate[rate])
     by_steps = curves[lr]
     if by_steps[max(by_steps)] <= _FULL and clock.allows():
-        longer = _curve(config, lr, [first * 2**k for k in range(_MOST_DOUBLINGS + 1)], clock)
+        longer = _measure_curve(config, lr, [first * 2**k for k in range(_MAX_DOUBLINGS + 1)], clock)
         by_steps = max(by_steps, longer, key=max)  # the longer run may have ended before `first`
     finished = _is_close(list(by_steps.values()))
     steps = max(by_steps) * (1 if finished else 2 ** _doublings(list(by_steps.values())))
@@ -112,43 +112,43 @@ def probe_length(
 
 
 def _first_mark(config: TrialConfig, seconds: float) -> int:
-    """Return how many steps of a trial take `seconds`, at least `_FEWEST` and at most `FIRST`."""
-    with _started(config, FIRST) as run:
+    """Return how many steps of a trial take `seconds`, at least `_MIN_STEPS` and at most `FIRST`."""
+    with _start_run(config, FIRST) as run:
         for _ in range(_WARM):
-            one_step(run)
+            take_step(run)
         start = time.perf_counter()
         for _ in range(_WARM):
-            one_step(run)
+            take_step(run)
         step = (time.perf_counter() - start) / _WARM
-    return min(FIRST, max(_FEWEST, int(seconds / step)))
+    return min(FIRST, max(_MIN_STEPS, int(seconds / step)))
 
 
-def _curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) -> dict[int, float]:
-    """Return step -> R@1 at the marks, each twice the one before, until R@1 settles or the time is up."""
+def _measure_curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) -> dict[int, float]:
+    """Return step -> R@1 at the marks, each twice the previous one, until R@1 settles or the time is up."""
     trial = resolve(Layer("trial", config.settings()), Layer("probe", {"optim.lr": lr})).config
-    found: dict[int, float] = {}
-    with _started(trial, 2 * marks[-1]) as run:
-        start = clock.spent()
+    recalls: dict[int, float] = {}
+    with _start_run(trial, 2 * marks[-1]) as run:
+        start = clock.elapsed()
         for step in range(1, marks[-1] + 1):
-            one_step(run)
-            late = not clock.allows()
-            if step == marks[len(found)] or (late and not found):
-                found[step] = _recall(run)
+            take_step(run)
+            is_out_of_time = not clock.allows()
+            if step == marks[len(recalls)] or (is_out_of_time and not recalls):
+                recalls[step] = _validation_recall(run)
                 # reaching the next mark takes as long again
-                if _is_close(list(found.values())) or not clock.allows(clock.spent() - start):
+                if _is_close(list(recalls.values())) or not clock.allows(clock.elapsed() - start):
                     break
-            if late:
+            if is_out_of_time:
                 break
-    return found
+    return recalls
 
 
-def _started(config: TrialConfig, steps: int) -> AbstractContextManager[Run]:
+def _start_run(config: TrialConfig, steps: int) -> AbstractContextManager[Run]:
     length = {"training.steps": steps, "training.eval_every": steps}
     trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
     return started_run(trial, torch.device("cpu"), torch.get_num_threads(), None)
 
 
-def _recall(run: Run) -> float:
+def _validation_recall(run: Run) -> float:
     return float(run.learner.validate().figures[_METRIC])
 
 
@@ -164,8 +164,8 @@ def _is_close(values: Sequence[float]) -> bool:
 def _doublings(values: Sequence[float]) -> int:
     """Return the number of doublings until one gains less than a point, if each gains half of the one before."""
     if len(values) < 2:
-        return _MOST_GUESSED
+        return _MAX_GUESSED
     gain, count = max(values[-1] - values[-2], values[-1] - values[0], _CLOSE), 1
-    while (gain := gain / 2) >= _CLOSE and count < _MOST_GUESSED:
+    while (gain := gain / 2) >= _CLOSE and count < _MAX_GUESSED:
         count += 1
     return count

@@ -17,7 +17,7 @@ from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spelled, values_from
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
-from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, relocate_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, name_problems
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.record.events import TrialReset
@@ -101,7 +101,7 @@ def resume(
     """
     state = load_state(session.sweeps, name)
     if data_root is not None:
-        state.replan(moved_plan(state.stored, data_root))
+        state.replan(relocate_plan(state.stored, data_root))
     resources = resolve_gpus(state.resources, session.address)
     resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
     session = _session_to_go_on(state, session, resources, other_checks)

@@ -9,7 +9,7 @@ from helpers.together import failing
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainables.losses import LOSSES
-from trainables.methods import checked_knobs
+from trainables.methods import check_knobs
 from trainables.testing import REGULAR, Method, batch, loss_checks
 
 
@@ -65,7 +65,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
     for name, cls in LOSSES.items():
         assert name in ORACLES, f"{name} has no naive oracle: add it to a module of tests/helpers/oracles"
         assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of docs/specification.md"
-        _, problems = checked_knobs(cls, dict(cls.example), "loss")
+        _, problems = check_knobs(cls, dict(cls.example), "loss")
         assert not problems, f"{name}: a knob without a default has a value in `example`"
 
 

@@ -16,7 +16,7 @@ from helpers.sweeps import Running, outcome, sweep_file, table
 from helpers.toys import write_sweep
 
 from trainables import files
-from trainables.files import patiently
+from trainables.files import retry_storage
 from tune_dml.record.ledger import read_events
 
 WAITED = "waiting up to 10 minutes"
@@ -35,7 +35,7 @@ class TestPatience:
                 raise OSError(number, os.strerror(number))
             return "written"
 
-        assert patiently(write, tmp_path, said.append) == "written"
+        assert retry_storage(write, tmp_path, said.append) == "written"
         assert pauses == [0.2, 0.4, 0.8]
         assert [WAITED in text for text in said] == [True, False]
         assert str(tmp_path) in said[0]
@@ -54,7 +54,7 @@ class TestPatience:
 
         monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
         monkeypatch.setattr(files.sys, "stderr", Full())
-        assert patiently(write, tmp_path) == "written"
+        assert retry_storage(write, tmp_path) == "written"
 
     @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR])
     def test_what_waiting_cannot_mend_is_raised_at_once(self, tmp_path, number):
@@ -62,7 +62,7 @@ class TestPatience:
             raise OSError(number, os.strerror(number))
 
         with pytest.raises(OSError, match=os.strerror(number)):
-            patiently(write, tmp_path)
+            retry_storage(write, tmp_path)
 
     def test_the_first_ctrl_c_is_heeded_while_it_waits(self, tmp_path, monkeypatch):
         """Tune records the first one and continues its loop, which waits here."""
@@ -75,7 +75,7 @@ class TestPatience:
 
         try:
             with pytest.raises(KeyboardInterrupt):
-                patiently(write, tmp_path, lambda text: None)
+                retry_storage(write, tmp_path, lambda text: None)
             signal.raise_signal(signal.SIGINT)  # afterwards it is noted again
         finally:
             signal.signal(signal.SIGINT, before)
@@ -90,7 +90,7 @@ class TestPatience:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with pytest.raises(OSError, match="No space left"):
-            patiently(write, tmp_path, lambda text: None)
+            retry_storage(write, tmp_path, lambda text: None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from helpers.cuda import CROPS, DEVICE, ON_DEVICE, SEC, SMALL, config_of
 from trainables import training
 from trainables.context import FolderContext
 from trainables.losses import LOSSES
-from trainables.models.base import standardised
+from trainables.models.base import standardise
 from trainables.regularizers import REGULARIZERS
 from trainables.tasks import build_learner
 from trainables.testing import Method, batch
@@ -69,7 +69,7 @@ def test_no_method_waits(method):
 
 def test_standardising_does_not_wait():
     images = torch.rand(2, 1, 4, 4, device=DEVICE)
-    assert wait_of(lambda: standardised(images, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2))) == ""
+    assert wait_of(lambda: standardise(images, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2))) == ""
 
 
 @pytest.mark.parametrize("name", STEPS)

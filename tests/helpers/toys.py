@@ -88,7 +88,7 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
         settings=settings,
         **options,
     )
-    arms = tuple(study.decided(arm, protocol) for arm in space.every_arm)
+    arms = tuple(study.make_arm(arm, protocol) for arm in space.every_arm)
     return make_plan(replace(study, arms=arms), data_digest)
 
 

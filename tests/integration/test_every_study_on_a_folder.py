@@ -119,7 +119,7 @@ def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):
 
 
 def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
-    note = "optim.lr and training.steps are those of small networks in general"
+    note = "optim.lr and training.steps have general values for small networks"
     assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
     measured = {"optim.lr": 1e-3, "training.steps": 50}
     assert not any("in general" in said for said in study_of(asked("sec_eta", root, **measured)).notes)

@@ -20,7 +20,7 @@ from trainables.losses import LOSSES
 from trainables.losses.triplet import TripletLoss
 from trainables.tasks import task_of
 from trainables.training import train
-from tune_dml.planning.checks.data import known_digests, of_data
+from tune_dml.planning.checks.data import data_key, known_digests
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
@@ -171,7 +171,7 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
     plan = prepare(request, cache_dir=cache_dir).plan
     known = known_digests(plan, cache_dir)
     assert [*known.values()] == [{"digits": plan.data_digest}]
-    key, settings = of_data(config.settings()), json.dumps(config.settings())
+    key, settings = data_key(config.settings()), json.dumps(config.settings())
     (tmp_path / "trials").mkdir()
     for trial, digests in (
         ("same", {key: {"digits": plan.data_digest}}),

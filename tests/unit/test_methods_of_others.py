@@ -146,7 +146,7 @@ def test_how_knobs_are_declared_wrongly_is_said():
 
 def test_a_knob_called_like_a_setting_of_its_section_is_refused():
     known = {**registries._registries(), "loss": {"hidden": Hidden}}
-    (problem,) = registries._clashes(known)
+    (problem,) = registries._clash_problems(known)
     assert (problem.rule, problem.value) == ("a knob must not be called like the setting loss.name", "name")
 
 

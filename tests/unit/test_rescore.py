@@ -20,7 +20,7 @@ from trainables.evidence.stored import Hits, StoredEmbeddings, embeddings_bytes,
 from trainables.losses.base import normalise
 from trainables.metrics import families, retrieval_metrics
 from trainables.models import build_model
-from trainables.models.exported import exported
+from trainables.models.export import export_network
 from trainables.tasks import task as tasks
 from trainables.tasks import task_of
 from tune_dml import operations
@@ -255,7 +255,7 @@ def network():
 def test_it_gives_the_same_embeddings_for_any_number_of_pictures(network, tmp_path):
     before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
     path = tmp_path / NETWORK
-    path.write_bytes(exported(network, torch.zeros(2, 1, 16, 16, dtype=torch.uint8)))
+    path.write_bytes(export_network(network, torch.zeros(2, 1, 16, 16, dtype=torch.uint8)))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
     assert (network.training, network.autocast, network.micro_batch) == (True, torch.bfloat16, 2)
@@ -298,7 +298,7 @@ def test_a_network_that_cannot_be_traced_is_refused_before_it_trains(cache_dir, 
     def refuse(network, pictures):
         raise RuntimeError("data-dependent control flow\nand a long story")
 
-    monkeypatch.setattr(tasks, "exported", refuse)
+    monkeypatch.setattr(tasks, "export_network", refuse)
     with pytest.raises(
         ConfigError, match=r"evaluation\.keep: .*data-dependent control flow\).*evaluation\.keep=scores"
     ):

@@ -16,7 +16,7 @@ from trainables.tasks import build_learner, floors, task_of
 from trainables.tasks.evaluation import embedding_statistics
 from trainables.tasks.floors import _PIXELS, _UNTRAINED, measure_floors
 from trainables.tasks.retrieval import RetrievalLearner, _query_and_gallery
-from trainables.tasks.splits import class_matched
+from trainables.tasks.splits import match_classes
 from trainables.training import train
 
 CROP = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 18}
@@ -122,7 +122,7 @@ def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(sh
     assert not any("matched" in name for name in unasked.test(unasked.validate()).figures)
     assert plain["test/queries"] == 8
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
-    some = class_matched(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)
+    some = match_classes(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)
     embeddings, labels = learner.embed(some)
     asked, searched = _query_and_gallery(learner.pictures, some)
     expected = retrieval_metrics(embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched]))
@@ -230,5 +230,5 @@ def test_floors_are_means_over_seeds_and_do_not_touch_the_random_state(cache_dir
 def test_too_many_pictures_and_other_tasks_have_no_floors(cache_dir, monkeypatch):
     faces = config(**{"task.name": "face_recognition", "batch.sampler": "random", "loss.name": "arcface"})
     assert measure_floors(faces, [0], cache_dir=cache_dir) == {}
-    monkeypatch.setattr(floors, "_MOST_PIXELS", 10)
+    monkeypatch.setattr(floors, "_MAX_PIXELS", 10)
     assert measure_floors(config(), [0], cache_dir=cache_dir) == {}

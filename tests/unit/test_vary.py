@@ -10,7 +10,7 @@ import torch
 from helpers.toys import METRIC, STEEP, bare_sweep, rho_space, write_sweep
 from helpers.trials import TASKS, config_of, learner_of, run, without_time
 
-from trainables.config import _CAME_LATER, _NOT_IDENTITY, FREE_SEEDS, canonical
+from trainables.config import _LATER_SETTINGS, _NOT_IDENTITY, FREE_SEEDS, canonical
 from trainables.context import SEALED
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
@@ -55,7 +55,7 @@ def test_a_source_held_at_the_trials_own_seed_changes_no_figure(tmp_path, cache_
 
 def test_a_source_that_is_not_held_is_no_part_of_the_identity():
     config = config_of(SHORT)
-    older = {k: v for k, v in config.settings().items() if k not in _NOT_IDENTITY | _CAME_LATER.keys()}
+    older = {k: v for k, v in config.settings().items() if k not in _NOT_IDENTITY | _LATER_SETTINGS.keys()}
     assert config.digest() == hashlib.sha256(canonical(older).encode()).hexdigest()[:16]
     assert config_of(SHORT, seeds__init=0).digest() != config.digest()
 

@@ -27,8 +27,8 @@ def evidence_in(folder):
 
 
 def test_followed_pictures_are_spread_over_the_watched_and_are_all_of_few():
-    assert watched._followed(256).tolist() == [17 * i for i in range(16)]
-    assert watched._followed(3).tolist() == [0, 1, 2]
+    assert watched._followed_rows(256).tolist() == [17 * i for i in range(16)]
+    assert watched._followed_rows(3).tolist() == [0, 1, 2]
 
 
 def test_a_snapshot_has_the_norms_and_the_histogram_of_the_turns():
@@ -36,8 +36,8 @@ def test_a_snapshot_has_the_norms_and_the_histogram_of_the_turns():
     units = [torch.nn.functional.normalize(part) for part in (before, after)]
     first, second = watched.snapshot(0, before, None, units[0]), watched.snapshot(25, 3 * after, *units)
     assert first.turns is None
-    assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
-    assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
+    assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed_rows(40)].tolist(), abs=1e-5)
+    assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed_rows(40)].tolist(), abs=1e-5)
     spread = directions.turn_statistics(*units)
     assert sum(second.turns.counts) == 40
     assert second.turns.mean == pytest.approx(spread["direction_mean"])
@@ -49,7 +49,7 @@ def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
     snapshots = []
     for step in range(1000):
         snapshots = watched.append_snapshot(snapshots, Snapshot(step, (1.0,), None))
-    assert len(snapshots) <= watched._MOST
+    assert len(snapshots) <= watched._MAX_SNAPSHOTS
     assert (snapshots[0].step, snapshots[-1].step) == (0, 999)
     assert watched.append_snapshot(snapshots, None) is snapshots
     assert watched.from_plain(json.loads(json.dumps(watched.to_plain(snapshots)))) == snapshots

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures
 from trainables.data.formats.cache import default_cache_dir
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.methods import Registry, build
 
 __all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
@@ -17,7 +17,7 @@ DATASETS = Registry(__name__, DataSet, group="tune_dml.datasets")  # type: ignor
 def build_dataset(
     name: str, *, root: str | Path | None = None, cache_dir: str | Path | None = None, **knobs: object
 ) -> DataSet:
-    """Create the data set called `name`; reads no file yet.
+    """Create the data set called `name` without reading a file.
 
     Args:
         name: a key of `DATASETS`.
@@ -34,7 +34,7 @@ def build_dataset(
         {'images': 1797, 'classes': 10}
     """
     context = {
-        "root": None if root is None else expanded(root),
-        "cache_dir": default_cache_dir() if cache_dir is None else expanded(cache_dir),
+        "root": None if root is None else expand_home(root),
+        "cache_dir": default_cache_dir() if cache_dir is None else expand_home(cache_dir),
     }
     return build(DATASETS, "data set", name, knobs, context, "data")

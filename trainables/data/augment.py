@@ -1,7 +1,7 @@
-"""Augmentation decided by counters: a pure function of (seed, step, position in the batch).
+"""Decide augmentation by counters: a pure function of (seed, step, position in the batch).
 
-Every picture is cut and coloured the same way for any number of workers and after a resume. This module only decides
-(numpy); `trainables.models.views` applies the decisions on the device.
+Every picture is cut and coloured the same way for any number of workers and after a resume. This module only makes
+the decisions, in numpy; `trainables.models.views` applies them on the device.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Augmentation:
     grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0
 
     @classmethod
-    def check_parameters(cls, **given: object) -> list[Problem]:
+    def check_parameters(cls, **knobs: object) -> list[Problem]:
         problems = []
         for key, text, top in (("scale", " <= 1", 1.0), ("ratio", "", float("inf"))):
-            pair = given[key]
+            pair = knobs[key]
             if not (isinstance(pair, tuple) and 0 < pair[0] <= pair[1] <= top):
                 problems.append(Problem(key, f"must satisfy 0 < low <= high{text}", pair))
-        if given["resize"] < given["crop"]:  # type: ignore[operator]
-            problems.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
+        if knobs["resize"] < knobs["crop"]:  # type: ignore[operator]
+            problems.append(Problem("resize", f"must not be smaller than crop={knobs['crop']}", knobs["resize"]))
         return problems
 
     def decide(
@@ -76,14 +76,14 @@ class Augmentation:
         strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
         factors = NEUTRAL + strength * (2 * colour[:, 1:5] - 1)
         return AugmentDecisions(
-            windows=self._windows(sizes, u[:, : 2 * _ATTEMPTS + 2]),
+            windows=self._draw_windows(sizes, u[:, : 2 * _ATTEMPTS + 2]),
             flips=u[:, 2 * _ATTEMPTS + 2] < self.flip,
             factors=np.where(jittered[:, None], factors, NEUTRAL),
             order=np.argsort(colour[:, 5:9], axis=1),
             grey=colour[:, 9] < self.grey,
         )
 
-    def _windows(self, sizes: NDArray[np.int64], u: Floats) -> NDArray[np.int64]:
+    def _draw_windows(self, sizes: NDArray[np.int64], u: Floats) -> NDArray[np.int64]:
         """Return the first of ten random windows that fits, else the largest centred one; (B, 4)."""
         height, width = sizes[:, 0, None].astype(float), sizes[:, 1, None].astype(float)
         area = height * width * (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, :_ATTEMPTS])
@@ -96,9 +96,9 @@ class Augmentation:
         room = np.stack([height[:, 0] - h, width[:, 0] - w], axis=1)
         corner = np.floor(u[:, 2 * _ATTEMPTS : 2 * _ATTEMPTS + 2] * (room + 1))
         drawn = np.concatenate([corner, h[:, None], w[:, None]], axis=1).astype(np.int64)
-        return np.where(fits.any(axis=1)[:, None], drawn, self._largest(sizes))
+        return np.where(fits.any(axis=1)[:, None], drawn, self._largest_windows(sizes))
 
-    def _largest(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _largest_windows(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         height, width = sizes[:, 0], sizes[:, 1]
         w = np.clip(width, 1, np.maximum(np.rint(height * self.ratio[1]), 1)).astype(np.int64)
         h = np.clip(height, 1, np.maximum(np.rint(width / self.ratio[0]), 1)).astype(np.int64)
@@ -121,8 +121,8 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
     if name == "none" and not knobs:
         return None
     if name not in AUGMENTATIONS:
-        known = [*AUGMENTATIONS, "none"]
-        raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, known)))
+        names = [*AUGMENTATIONS, "none"]
+        raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, names)))
     augmentation: Augmentation = construct(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
     return augmentation
 
@@ -130,7 +130,7 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
 def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:
     """Return the window (top, left, height, width), (B, 4), that resizing and cropping the centre keeps.
 
-    In pixels of the stored picture, hence fractional; rounding follows torchvision.
+    It is in pixels of the stored picture, hence fractional. Rounding follows torchvision.
     """
     resized, offset = resized_sizes(sizes, resize, crop)
     scale = sizes / resized
@@ -144,7 +144,7 @@ def resized_sizes(sizes: NDArray[np.int64], resize: int, crop: int) -> tuple[NDA
 
 
 def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
-    """Return uniform numbers in [0, 1) that depend on the key alone, (B, draws).
+    """Return uniform numbers in [0, 1) that depend only on the key, (B, draws).
 
     SplitMix64's finaliser, chained over the key and the draw's number (Steele et al., OOPSLA 2014).
     """

@@ -39,7 +39,7 @@ class Contents:
     notes: tuple[str, ...] = ()
     """Remarks for the report: dropped files, classes with a single picture ..."""
     extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    """More index arrays of the protocol: `query`, `gallery`, `pairs` (P, 2), `same` (P,) ..."""
+    """Further index arrays of the protocol, such as `query`, `gallery`, `pairs` (P, 2) and `same` (P,)."""
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,22 @@ def _checked_method(name: str, method: _Method, kind: type) -> _Method:
         return DataError(Problem(f"data set {data.name}", f"{name}() must {rule}", found, remedy))
 
     @wraps(method)
-    def checked(data: DataSet, *given: Any, **named: Any) -> Any:
+    def call_checked(data: DataSet, *args: Any, **kwargs: Any) -> Any:
         try:
-            result = method(data, *given, **named)
+            result = method(data, *args, **kwargs)
         except (ConfigError, MemoryError):
             raise
         except (Exception, SystemExit) as error:
             if isinstance(error, OSError) and not isinstance(error, _PERMANENT_ERRORS):
                 raise
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            found = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
             raise error_of(data, "not fail", found) from error
         if not isinstance(result, kind):
             raise error_of(data, f"return {kind.__name__}", type(result).__name__)
         return result
 
-    return checked  # type: ignore[return-value]
+    return call_checked  # type: ignore[return-value]
 
 
 class DataSet(ABC):
@@ -144,7 +144,7 @@ class DataSet(ABC):
     citation: ClassVar[str]
     licence: ClassVar[str]
     source: ClassVar[str]
-    """Where to download it."""
+    """Where to download the data set."""
     dead: ClassVar[str] = ""
     """Addresses that no longer work or are unreliable."""
     expected: ClassVar[Mapping[str, int]] = {}
@@ -168,7 +168,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def check(self) -> list[Problem]:
-        """Return everything that would stop `prepare`, without decoding; never raises for bad data."""
+        """Return everything that would stop `prepare`, without decoding. Never raise for bad data."""
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Run `check`, then the checks that read every file: checksums, counts, decoding."""
@@ -192,17 +192,17 @@ class DataSet(ABC):
 
     @abstractmethod
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode every picture into `directory` with the writers of `formats.cache`; raises DataError if one fails."""
+        """Decode every picture into `directory` with the writers of `formats.cache`. Raise DataError if one fails."""
 
     def is_prepared(self) -> bool:
         """Return whether the cache holds the decoded data."""
         digest = self.digest()
-        return _is_whole(self.cache_path(digest), digest)
+        return _is_complete(self.cache_path(digest), digest)
 
     def prepared(self, digest: str) -> Pictures | None:
-        """Return the cached data set of this digest, whatever the source holds now; None if not cached."""
+        """Return the cached data set of this digest, even if the source has changed; None if it is not cached."""
         target = self.cache_path(digest)
-        return open_pictures(target) if _is_whole(target, digest) else None
+        return open_pictures(target) if _is_complete(target, digest) else None
 
     def cache_path(self, digest: str) -> Path:
         """Return the folder of the decoded data of this digest."""
@@ -223,8 +223,8 @@ class DataSet(ABC):
     def prepare(self, progress: Progress | None = None, *, fall_back: bool = True) -> Pictures:
         """Decode on first use, then open the cached copy.
 
-        Only one process builds a cache; an interrupted build never looks complete. If the disk is too small, pictures
-        are decoded at each use, to the same pixels, and a note says so.
+        Only one process builds a cache, and an interrupted build never counts as complete. If the disk is too small,
+        pictures are decoded at each use, to the same pixels, and a note says so.
 
         Args:
             progress: called with (pictures done, pictures in all).
@@ -243,16 +243,18 @@ class DataSet(ABC):
             _write_contents(directory, contents, self.name, digest, test_classes)
 
         try:
-            cache.build_once(target, build, complete=lambda folder: _is_whole(folder, digest))
+            cache.build_once(target, build, complete=lambda folder: _is_complete(folder, digest))
         except cache.DiskFull as error:
             undecoded = self.on_demand(progress) if fall_back else None
             if undecoded is None:
                 raise
-            return self._undecoded(*undecoded, digest, error)
+            return self._pictures_on_demand(*undecoded, digest, error)
         opened = open_pictures(target)
         return replace(opened, notes=(*opened.notes, *self.passed_over()))
 
-    def _undecoded(self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull) -> Pictures:
+    def _pictures_on_demand(
+        self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull
+    ) -> Pictures:
         problem = reason.problems[0]
         note = (
             f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
@@ -261,7 +263,7 @@ class DataSet(ABC):
         return self.with_images(images, contents, digest, note)
 
     def with_images(self, images: cache.Images, contents: Contents, digest: str, *notes: str) -> Pictures:
-        """Return pictures that are not in the cache; raises DataError if `contents` does not fit them."""
+        """Return pictures that are not in the cache. Raise DataError if `contents` does not fit them."""
         test_classes = self._checked_test_classes(contents, len(images))
         return Pictures(
             name=self.name,
@@ -275,7 +277,7 @@ class DataSet(ABC):
         )
 
     def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
-        """Return the test classes; raises DataError if they or the labels do not fit the pictures."""
+        """Return the test classes. Raise DataError if they or the labels do not fit the pictures."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
         test_classes = tuple(self.test_classes(contents.class_names))
         raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
@@ -283,7 +285,7 @@ class DataSet(ABC):
 
 
 def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
-    """Check the labels that `write` returned: training would not notice a mistake."""
+    """Check the labels that `write` returned. Training would not notice a mistake."""
     labels, classes = np.asarray(contents.labels), len(contents.class_names)
     if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
         got = f"{labels.dtype} of shape {labels.shape}"
@@ -295,7 +297,7 @@ def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Pro
 
 
 def _test_problems(test_classes: Sequence[int], classes: int, name: str) -> list[Problem]:
-    """Check for test classes that do not exist: training would use their pictures."""
+    """Check that the test classes exist. Training would use the pictures of missing ones."""
     if wrong := [c for c in test_classes if not 0 <= c < classes]:
         return [Problem(f"data set {name}", f"test_classes must be numbers of its {classes} classes, from 0", wrong)]
     return []
@@ -319,13 +321,13 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
     (directory / "about.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
 
 
-def _is_whole(directory: Path, digest: str) -> bool:
-    """Return whether a cache has this digest and none of its files was cut, lost or overwritten."""
+def _is_complete(directory: Path, digest: str) -> bool:
+    """Return whether a cache has this digest and none of its files is missing, truncated or overwritten."""
     try:
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
-        known = about.get("fingerprints", {})  # caches of older versions have none
-        same = all(cache.fingerprint(directory / name) == known[name] for name in known)
+        fingerprints = about.get("fingerprints", {})  # caches of older versions have none
+        same = all(cache.fingerprint(directory / name) == fingerprints[name] for name in fingerprints)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     return bool(about.get("digest") == digest and sizes == about["bytes"] and same)

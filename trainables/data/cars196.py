@@ -42,7 +42,7 @@ class Cars196(PictureFiles):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the first folder with a layout's annotations; raises DataError if there is none."""
+        """Return the first folder with a layout's annotations. Raise DataError if there is none."""
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
             remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
@@ -56,20 +56,20 @@ class Cars196(PictureFiles):
 
     def read(self, folder: Path) -> PictureListing:
         if (folder / _LAYOUTS[0]).exists():
-            return _original(folder)
+            return _read_original(folder)
         if (folder / _LAYOUTS[1]).exists():
-            return _devkit(folder)
-        return _by_class(folder)
+            return _read_devkit(folder)
+        return _read_by_class(folder)
 
 
-def _original(folder: Path) -> PictureListing:
-    data = _mat(folder / "cars_annos.mat")
-    rows = _structs(data, "annotations", folder / "cars_annos.mat", ("relative_im_path", "class"))
+def _read_original(folder: Path) -> PictureListing:
+    data = _load_mat(folder / "cars_annos.mat")
+    rows = _struct_rows(data, "annotations", folder / "cars_annos.mat", ("relative_im_path", "class"))
     names = [str(row["relative_im_path"]) for row in rows]
-    return _listing(names, [row["class"] for row in rows], _names(data), ("cars_annos.mat",))
+    return _make_listing(names, [row["class"] for row in rows], _class_names(data), ("cars_annos.mat",))
 
 
-def _devkit(folder: Path) -> PictureListing:
+def _read_devkit(folder: Path) -> PictureListing:
     beside, inside = (folder / "cars_test_annos_withlabels.mat", folder / "devkit" / "cars_test_annos_withlabels.mat")
     test = beside if beside.exists() or not inside.exists() else inside
     if not test.exists():
@@ -78,28 +78,28 @@ def _devkit(folder: Path) -> PictureListing:
     train = folder / "devkit" / "cars_train_annos.mat"
     names, numbers = [], []
     for part, path in (("cars_train", train), ("cars_test", test)):
-        rows = _structs(_mat(path), "annotations", path, ("fname", "class"))
-        doubled = (folder / part / part).is_dir()  # as some mirrors pack them
-        names += [f"{part}/{part}/{row['fname']}" if doubled else f"{part}/{row['fname']}" for row in rows]
+        rows = _struct_rows(_load_mat(path), "annotations", path, ("fname", "class"))
+        is_nested = (folder / part / part).is_dir()  # as some mirrors pack them
+        names += [f"{part}/{part}/{row['fname']}" if is_nested else f"{part}/{row['fname']}" for row in rows]
         numbers += [row["class"] for row in rows]
-    meta = _mat(folder / "devkit" / "cars_meta.mat")
+    meta = _load_mat(folder / "devkit" / "cars_meta.mat")
     lists = [path.relative_to(folder).as_posix() for path in (train, test, folder / "devkit" / "cars_meta.mat")]
-    return _listing(names, numbers, _names(meta), lists)
+    return _make_listing(names, numbers, _class_names(meta), lists)
 
 
-def _by_class(folder: Path) -> PictureListing:
-    class_names = [row[0] for row in _csv(folder / "names.csv", 1)]
+def _read_by_class(folder: Path) -> PictureListing:
+    class_names = [row[0] for row in _read_csv(folder / "names.csv", 1)]
     names, numbers = [], []
     for part in ("train", "test"):
-        for row in _csv(folder / f"anno_{part}.csv", 2):
+        for row in _read_csv(folder / f"anno_{part}.csv", 2):
             number = int(row[-1])
-            known = class_names[number - 1] if 0 < number <= len(class_names) else "?"
-            names.append(f"car_data/car_data/{part}/{known.replace('/', '-')}/{row[0]}")
+            class_name = class_names[number - 1] if 0 < number <= len(class_names) else "?"
+            names.append(f"car_data/car_data/{part}/{class_name.replace('/', '-')}/{row[0]}")
             numbers.append(number)
-    return _listing(names, numbers, class_names, ("names.csv", "anno_train.csv", "anno_test.csv"))
+    return _make_listing(names, numbers, class_names, ("names.csv", "anno_train.csv", "anno_test.csv"))
 
 
-def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists: Any) -> PictureListing:
+def _make_listing(names: list[str], numbers: list[Any], class_names: list[str], lists: Any) -> PictureListing:
     labels = np.array([int(number) for number in numbers], dtype=np.int64) - 1
     wrong = sorted({int(label) + 1 for label in labels if not 0 <= label < len(class_names)})
     if wrong:
@@ -110,7 +110,7 @@ def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists
     )
 
 
-def _mat(path: Path) -> dict[str, object]:
+def _load_mat(path: Path) -> dict[str, object]:
     from scipy.io import loadmat
 
     try:
@@ -122,7 +122,7 @@ def _mat(path: Path) -> dict[str, object]:
     return data
 
 
-def _structs(data: dict[str, object], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, object]]:
+def _struct_rows(data: dict[str, object], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, object]]:
     rows: list[Any] = np.atleast_1d(np.asarray(data.get(key, []), dtype=object)).tolist()
     if not rows or any(field not in rows[0] for field in fields):
         has = sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
@@ -132,11 +132,11 @@ def _structs(data: dict[str, object], key: str, path: Path, fields: tuple[str, .
     return rows
 
 
-def _names(data: dict[str, object]) -> list[str]:
+def _class_names(data: dict[str, object]) -> list[str]:
     return [str(name) for name in np.atleast_1d(np.asarray(data.get("class_names", []), dtype=object)).tolist()]
 
 
-def _csv(path: Path, columns: int) -> list[list[str]]:
+def _read_csv(path: Path, columns: int) -> list[list[str]]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.reader(file) if row]

@@ -42,8 +42,8 @@ class _Cifar(DataSet):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of the batches; raises DataError if it is not there."""
-        root = archives.unpacked(self.root, self.cache_dir)
+        """Return the folder of the batches. Raise DataError if it is not there."""
+        root = archives.unpacked_folder(self.root, self.cache_dir)
         return find_folder(
             root,
             (".", self.folder_name),
@@ -54,13 +54,13 @@ class _Cifar(DataSet):
         )
 
     @property
-    def _files(self) -> list[str]:
+    def _file_names(self) -> list[str]:
         return [*self.train_files, self.test_file, self.meta_file]
 
     def check(self) -> list[Problem]:
         if problems := problems_raised(lambda: self.folder):
             return problems
-        missing = [self.folder / name for name in self._files if not (self.folder / name).is_file()]
+        missing = [self.folder / name for name in self._file_names if not (self.folder / name).is_file()]
         rule = "every batch file must be there"
         absent = [Problem(str(file), rule, None, f"Get it from: {self.source}.") for file in missing]
         return absent or (self._count_problems() if self.strict else [])
@@ -73,7 +73,7 @@ class _Cifar(DataSet):
     def _check_count(self, images: int) -> None:
         if self.strict and images != self.expected["images"]:
             rule = f"{self.name} has {self.expected['images']} images"
-            raise DataError(Problem(str(self.folder), rule, images, archives.other_data(self.strict_setting)))
+            raise DataError(Problem(str(self.folder), rule, images, archives.other_data_remedy(self.strict_setting)))
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         problems = archives.checksum_problems(self.root, self.archive_md5) if self.strict else []
@@ -87,7 +87,7 @@ class _Cifar(DataSet):
         return archives.checksums([(self.root, self.archive_md5)])
 
     def digest(self) -> str:
-        return digest_of(self.name, 1, digests(self.folder, self._files, self.cache_dir))
+        return digest_of(self.name, 1, digests(self.folder, self._file_names, self.cache_dir))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         return tuple(range(len(class_names) // 2, len(class_names)))
@@ -103,7 +103,7 @@ class _Cifar(DataSet):
     def _load(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...], dict[str, NDArray[Any]]]:
         meta = load_pickle(self.folder / self.meta_file)
         class_names = tuple(str(name) for name in meta.get(self.names_key, ()))
-        batches = [self._batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
+        batches = [self._read_batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
         images = np.concatenate([pixels for pixels, _, _ in batches])
         labels = np.concatenate([numbers for _, numbers, _ in batches])
         self._check_count(len(labels))
@@ -112,7 +112,7 @@ class _Cifar(DataSet):
             extras["super_labels"] = np.concatenate([np.array(c, dtype=np.int64) for _, _, c in batches])
         return images, labels, class_names, extras
 
-    def _batch(self, name: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int] | None]:
+    def _read_batch(self, name: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int] | None]:
         path = self.folder / name
         batch = load_pickle(path)
         try:

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import PictureFiles, PictureListing, table
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, read_columns
 from trainables.errors import DataError, Problem, raise_if_any
 
 
 class Cub200(PictureFiles):
     """11,788 pictures of 200 bird species; classes 1 to 100 train, 101 to 200 test (zero-shot split).
 
-    The official train_test_split.txt cuts within classes and is not used.
+    The official train_test_split.txt splits within classes and is not used.
     """
 
     name = "cub200"
@@ -36,7 +36,7 @@ class Cub200(PictureFiles):
 
     def read(self, folder: Path) -> PictureListing:
         lists = ("images.txt", "image_class_labels.txt", "classes.txt")
-        images, labels, classes = (table(folder / name, 2) for name in lists)
+        images, labels, classes = (read_columns(folder / name, 2) for name in lists)
         class_of, class_names = dict(labels), dict(classes)
         problems = [
             Problem(str(folder / lists[1]), f"picture {number} of images.txt has no class", path)

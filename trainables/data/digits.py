@@ -39,16 +39,16 @@ class Digits(DataSet):
         self.scale = scale
 
     def check(self) -> list[Problem]:
-        if _file().exists():
+        if _csv_file().exists():
             return []
-        return [Problem(str(_file()), "scikit-learn's digits are missing", None, "Reinstall scikit-learn.")]
+        return [Problem(str(_csv_file()), "scikit-learn's digits are missing", None, "Reinstall scikit-learn.")]
 
     def counts(self) -> dict[str, int]:
         labels = _load()[1]
         return {"images": len(labels), "classes": len(np.unique(labels))}
 
     def digest(self) -> str:
-        return digest_of(self.name, 1, self.scale, hashlib.sha256(_file().read_bytes()).hexdigest())
+        return digest_of(self.name, 1, self.scale, hashlib.sha256(_csv_file().read_bytes()).hexdigest())
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         return tuple(range(5, 10))
@@ -62,7 +62,7 @@ class Digits(DataSet):
         return Contents(labels, tuple(str(digit) for digit in range(10)))
 
 
-def _file() -> Path:
+def _csv_file() -> Path:
     # Found without importing scikit-learn, which takes seconds.
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:  # pragma: no cover - a dependency of ours
@@ -71,5 +71,5 @@ def _file() -> Path:
 
 
 def _load() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    table = np.loadtxt(_file(), delimiter=",")  # 64 pixels of 0 to 16, then the digit
+    table = np.loadtxt(_csv_file(), delimiter=",")  # 64 pixels of 0 to 16, then the digit
     return (table[:, :-1] * (255 / 16)).round().astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)

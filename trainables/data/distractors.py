@@ -60,5 +60,5 @@ class Distractors(StoredPictures):
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         return (0,)
 
-    def contents(self, kept: Indices) -> Contents:
-        return Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",))
+    def contents(self, indices: Indices) -> Contents:
+        return Contents(np.zeros(len(indices), dtype=np.int64), ("distractor",))

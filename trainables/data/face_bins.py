@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
-from trainables.data.formats.archives import other_data
-from trainables.data.formats.decoding import EncodedPictures, SquarePictures, decode, failure_problems, unreadable
+from trainables.data.formats.archives import other_data_remedy
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, decode, failure_problems, find_undecodable
 from trainables.data.formats.files import digests
 from trainables.data.formats.picture_files import differences
 from trainables.data.formats.safe_pickle import load_pickle
@@ -27,9 +27,9 @@ _AGAIN = "Download the file again."
 class _FaceBin(DataSet):
     """Aligned faces of 112 x 112 pixels in pairs; `root` is the .bin file or its folder.
 
-    The file is a pickle of (encoded pictures, two consecutive ones a pair; booleans "same"), read without running code.
-    `extras`: `pairs` (P, 2), `same` (P,), `fold` (P,), ten folds in order. Identities are unknown, so every picture is a
-    class of its own: these sets measure verification only.
+    The file is a pickle of (encoded pictures, booleans "same"), read without running code. Consecutive pictures form
+    pairs. `extras`: `pairs` (P, 2), `same` (P,), `fold` (P,), ten folds in order. Identities are unknown, so every
+    picture has a separate class, and these sets measure only verification.
     """
 
     licence = "research; see the original data set"
@@ -52,7 +52,7 @@ class _FaceBin(DataSet):
         if problems := self.check():
             return problems
         source = self._encoded(self._load()[0])
-        return failure_problems(unreadable(source, progress), source.names, remedy=_AGAIN)
+        return failure_problems(find_undecodable(source, progress), source.names, remedy=_AGAIN)
 
     def counts(self) -> dict[str, int]:
         return {"pairs": len(self._load()[1])}
@@ -94,7 +94,7 @@ class _FaceBin(DataSet):
             raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
         if self.strict and len(same) != self.expected["pairs"]:
             rule = f"{self.name} has {self.expected['pairs']} pairs"
-            raise DataError(Problem(str(self.path), rule, len(same), other_data(self.strict_setting)))
+            raise DataError(Problem(str(self.path), rule, len(same), other_data_remedy(self.strict_setting)))
         return encoded, same
 
 

@@ -38,7 +38,7 @@ class Features(DataSet):
         self.root = root
 
     def check(self) -> list[Problem]:
-        return _checked(self.root, _state(self.root))
+        return _folder_problems(self.root, _state(self.root))
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         return store_problems(self.root, whole=True)
@@ -81,7 +81,7 @@ class Features(DataSet):
         return self.listed()
 
     def listed(self) -> Pictures:
-        return _opened(self.root, _state(self.root))
+        return _open_features(self.root, _state(self.root))
 
     def prepare(self, progress: Progress | None = None, *, fall_back: bool = True) -> Pictures:
         raise_if_any(self.check(), DataError)
@@ -89,7 +89,7 @@ class Features(DataSet):
 
 
 _FileState = tuple[tuple[int, int], ...]
-"""Size and modification time of each file, so that a replaced folder is read again."""
+"""Size and modification time of each file, which tell whether a folder was replaced."""
 
 
 def _state(folder: Path) -> _FileState:
@@ -101,32 +101,32 @@ def _state(folder: Path) -> _FileState:
 
 
 @lru_cache(8)
-def _checked(folder: Path, state: _FileState) -> list[Problem]:
-    """Check a folder once per process and `state` of its files: every trial opens it."""
+def _folder_problems(folder: Path, state: _FileState) -> list[Problem]:
+    """Check a folder. The cache skips repeated checks of unchanged files, because every trial opens the folder."""
     return store_problems(folder)
 
 
 @lru_cache(8)
-def _opened(folder: Path, state: _FileState) -> Pictures:
-    """Return the features as pictures of one pixel; raises DataError for a damaged folder."""
+def _open_features(folder: Path, state: _FileState) -> Pictures:
+    """Return the features as pictures of one pixel. Raise DataError for a damaged folder."""
     about = StoreDigest.read(folder)
     rows, table = open_rows(folder, about), read_table(folder)
     first = slice(None, None, about.views)  # a line per picture
     names, labels = np.unique(table.classes[first], return_inverse=True)
     splits = table.splits[first]
-    held = np.unique(labels[np.isin(splits, SPLITS[1:])])
+    test_labels = np.unique(labels[np.isin(splits, SPLITS[1:])])
     extras = {part: np.flatnonzero(splits == part) for part in SPLITS[2:] if (splits == part).any()}
     origin = about.origin
-    made = f"{about.dimension} numbers a picture by {about.network}"
+    description = f"{about.dimension} numbers a picture by {about.network}"
     views = f"{about.views} stored view{'s' if about.views > 1 else ''}"
-    note = f"Features of {origin.get('dataset', 'imported data')}: {made}, {views}."
+    note = f"Features of {origin.get('dataset', 'imported data')}: {description}, {views}."
     return _StoredFeatures(
         name=Features.name,
         digest=Features(root=folder, cache_dir=folder).digest(),
         images=rows,
         labels=labels.astype(np.int64),
         class_names=tuple(names.tolist()),
-        test_classes=tuple(held.tolist()),
+        test_classes=tuple(test_labels.tolist()),
         notes=(note,),
         extras=extras,
         directory=folder,
@@ -137,8 +137,8 @@ class _StoredFeatures(Pictures):
     """Features as pictures; pickling sends the folder, not the rows."""
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        return _open_folder, (self.directory,)
+        return _reopen, (self.directory,)
 
 
-def _open_folder(folder: Path) -> Pictures:
-    return _opened(folder, _state(folder))
+def _reopen(folder: Path) -> Pictures:
+    return _open_features(folder, _state(folder))

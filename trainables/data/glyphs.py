@@ -1,4 +1,4 @@
-"""Characters drawn in many typefaces: needs no download and renders in seconds."""
+"""Characters drawn in many typefaces, without a download and within seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Glyphs(DataSet):
         *,
         cache_dir: Path,
         size: Annotated[int, Field(ge=16, le=256, description="height and width in pixels")] = 24,
-        faces: Annotated[int, Field(ge=2, le=25, description="typefaces, hence pictures, a class")] = 20,
+        faces: Annotated[int, Field(ge=2, le=25, description="typefaces, and so pictures, per class")] = 20,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
         self.size, self.faces = size, faces
@@ -74,10 +74,10 @@ class Glyphs(DataSet):
         faces = installed_faces()
         counts = Counter(point for face in faces for point in face.characters)
         # Letters, numbers, punctuation and symbols that enough faces can draw.
-        able = (point for point, count in counts.items() if count >= self.faces)
-        drawable = sorted(point for point in able if unicodedata.category(chr(point))[0] in "LNPS")
-        points = _distinct(drawable, faces)
-        chosen = [_rotated(faces, point, self.faces) for point in points]
+        common = (point for point, count in counts.items() if count >= self.faces)
+        drawable = sorted(point for point in common if unicodedata.category(chr(point))[0] in "LNPS")
+        points = _drop_duplicates(drawable, faces)
+        chosen = [_choose_faces(faces, point, self.faces) for point in points]
         images = cache.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
         pens = {face: _Pen(face, self.size) for face in faces}
         for c, (point, views) in enumerate(zip(points, chosen, strict=True)):
@@ -87,8 +87,8 @@ class Glyphs(DataSet):
                 progress((c + 1) * self.faces, len(images))
         labels = np.repeat(np.arange(len(points)), self.faces)
         names = tuple(f"U+{point:04X} {chr(point)}" for point in points)
-        merged = f"{len(drawable) - len(points)} characters that share a drawing with another one were left out"
-        return Contents(labels, names, (merged,))
+        note = f"{len(drawable) - len(points)} characters that share a drawing with another one were left out"
+        return Contents(labels, names, (note,))
 
 
 class _Pen:
@@ -112,7 +112,7 @@ class _Pen:
         return np.asarray(picture)
 
 
-def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
+def _drop_duplicates(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
     """Drop points whose pictures coincide with an earlier one's in `_COINCIDE_SHARE` of their common faces.
 
     Exact: distances of uint8 pictures are integers below 2^53, so float64 products do not round.
@@ -126,19 +126,19 @@ def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
         flat = np.stack(pictures).reshape(len(points), -1).astype(np.float64)
         dots = flat @ flat.T
         norms = dots.diagonal()
-        both = (norms > 0)[:, None] & (norms > 0)[None]
+        is_common = (norms > 0)[:, None] & (norms > 0)[None]
         distances = norms[:, None] + norms[None] - 2 * dots
-        common += both
-        equal += both & (distances < _COINCIDE_DISTANCE * np.maximum(norms[:, None], norms[None]))
-    same = (equal >= _COINCIDE_SHARE * common) & (equal > 0)
-    kept: list[int] = []
+        common += is_common
+        equal += is_common & (distances < _COINCIDE_DISTANCE * np.maximum(norms[:, None], norms[None]))
+    is_duplicate = (equal >= _COINCIDE_SHARE * common) & (equal > 0)
+    kept_rows: list[int] = []
     for i in range(len(points)):
-        kept += [] if same[i, kept].any() else [i]
-    return [points[i] for i in kept]
+        kept_rows += [] if is_duplicate[i, kept_rows].any() else [i]
+    return [points[i] for i in kept_rows]
 
 
-def _rotated(faces: Sequence[Face], point: int, wanted: int) -> list[Face]:
-    """Return `wanted` faces that can draw `point`, starting at one that depends on the point."""
-    able = [face for face in faces if point in face.characters]
-    start = point % len(able)
-    return (able[start:] + able[:start])[:wanted]
+def _choose_faces(faces: Sequence[Face], point: int, count: int) -> list[Face]:
+    """Return `count` faces that can draw `point`, starting at one that depends on the point."""
+    capable = [face for face in faces if point in face.characters]
+    start = point % len(capable)
+    return (capable[start:] + capable[:start])[:count]

@@ -16,13 +16,13 @@ from trainables.data.base import Contents, Indices, Progress, digest_of, problem
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, SUFFIXES, encoded_files, find_pictures
 from trainables.data.formats.picture_files import single_picture_notes
-from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
+from trainables.data.formats.stored import SkipCorrupt, StoredPictures, list_names
 from trainables.errors import DataError, Problem, nearest, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 
-_FEWEST = 4
-"""Fewest classes of any split: two train, two test."""
-_PARTS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
+_MIN_CLASSES = 4
+"""Smallest number of classes: two train, two test."""
+_PART_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
 
 
 class ImageFolder(StoredPictures):
@@ -51,9 +51,9 @@ class ImageFolder(StoredPictures):
         super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
-        self.split_file = expanded(split_file) if split_file else None
+        self.split_file = expand_home(split_file) if split_file else None
         if self.split_file and not self.split_file.exists() and (root / self.split_file.name).exists():
-            self.split_file = root / self.split_file.name  # it has moved with the pictures
+            self.split_file = root / self.split_file.name  # the file was moved with the pictures
 
     @property
     def folder(self) -> Path:
@@ -78,10 +78,10 @@ class ImageFolder(StoredPictures):
             problems += _read_split(self.split_file, classes)[1]
         failures = self.undecodable(progress)
         problems += self.decoding_problems(failures)
-        left = {label for i, label in enumerate(labels) if i not in failures}
-        if self.skip_corrupt and len(left) < len(classes):
-            gone = [classes[c] for c in range(len(classes)) if c not in left]
-            problems.append(Problem(str(self.root), "these classes have no picture that decodes", gone))
+        decodable = {label for i, label in enumerate(labels) if i not in failures}
+        if self.skip_corrupt and len(decodable) < len(classes):
+            empty = [classes[c] for c in range(len(classes)) if c not in decodable]
+            problems.append(Problem(str(self.root), "these classes have no picture that decodes", empty))
         return problems
 
     def counts(self) -> dict[str, int]:
@@ -107,85 +107,85 @@ class ImageFolder(StoredPictures):
         raise_if_any(problems, DataError)
         return tuple(i for i, name in enumerate(class_names) if parts[name] == "test")
 
-    def contents(self, kept: Indices) -> Contents:
+    def contents(self, indices: Indices) -> Contents:
         _, labels, classes = self._listing
-        numbers = np.array(labels, dtype=np.int64)[kept]
-        notes = [*single_picture_notes(numbers, classes), *self._shared_notes(kept)]
+        numbers = np.array(labels, dtype=np.int64)[indices]
+        notes = [*single_picture_notes(numbers, classes), *self._shared_notes(indices)]
         return Contents(numbers, classes, tuple(notes))
 
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """Return names relative to the root, labels and class names; empty folders are no classes."""
-        pictures = {folder.name: found for folder, (found, _) in self._found.items()}
+        pictures = {folder.name: found for folder, (found, _) in self._files_by_folder.items()}
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
         names = [file.relative_to(self.root).as_posix() for file, _ in pairs]
         return names, [label for _, label in pairs], classes
 
     @cached_property
-    def _found(self) -> dict[Path, tuple[list[Path], list[Path]]]:
+    def _files_by_folder(self) -> dict[Path, tuple[list[Path], list[Path]]]:
         """Candidate class folder -> its pictures and its other files."""
         return {folder: find_pictures(folder) for folder in self._folders}
 
     @cached_property
     def _folders(self) -> list[Path]:
-        """Return the candidate class folders, sorted by name; raises DataError if the root is unreadable."""
+        """Return the candidate class folders, sorted by name. Raise DataError if the root is unreadable."""
         try:
             return sorted(path for path in self.root.iterdir() if path.is_dir() and path.name[0] != ".")
         except OSError as error:
             raise DataError(Problem(str(self.root), "the folder must be readable", error.strerror)) from error
 
     @property
-    def _loose(self) -> list[Path]:
+    def _loose_pictures(self) -> list[Path]:
         """Return the pictures that lie in the root itself, sorted by name."""
         found = (path for path in self.root.iterdir() if path.name[0] != "." and path.suffix.lower() in SUFFIXES)
         return sorted(path for path in found if not path.is_dir())
 
     def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
         expected = f"Expected {self.source}."
-        parts = [name for name in classes if name.lower() in _PARTS]
+        parts = [name for name in classes if name.lower() in _PART_NAMES]
         if len(parts) == len(classes) >= 2 and any(path.is_dir() for path in (self.root / parts[0]).iterdir()):
             rule = "holds the parts of a split, where the folders of the classes are expected"
             remedy = f"Put the class folders into one folder, and say with data.split_file which train. {expected}"
-            return [Problem(str(self.root), rule, few(parts), remedy)]
-        if self._nested and 2 <= len(classes) < _FEWEST:
+            return [Problem(str(self.root), rule, list_names(parts), remedy)]
+        if self._nested_example and 2 <= len(classes) < _MIN_CLASSES:
             rule = f"holds {len(classes)} folders of folders, where the folders of the classes are expected"
             remedy = f"If the inner folders are the classes, put them into one folder. {expected}"
-            return [Problem(str(self.root), rule, few(classes), remedy)]
+            return [Problem(str(self.root), rule, list_names(classes), remedy)]
         if len(classes) >= 2:
             return []
-        if self._loose and not classes:
-            rule = f"pictures must lie in one folder a class, but {len(self._loose)} lie in the root itself"
-            return [Problem(str(self.root), rule, self._loose[0].name, expected)]
-        what = f"only {classes[0]!r}" if classes else "no picture at all"
+        if self._loose_pictures and not classes:
+            rule = f"pictures must lie in one folder a class, but {len(self._loose_pictures)} lie in the root itself"
+            return [Problem(str(self.root), rule, self._loose_pictures[0].name, expected)]
+        found = f"only {classes[0]!r}" if classes else "no picture at all"
         inner = [
             self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
         ]
         remedy = f"If the folders in it are the classes, give {inner[0]}. {expected}" if inner else expected
-        return [Problem(str(self.root), "at least 2 classes are needed", what, remedy)]
+        return [Problem(str(self.root), "at least 2 classes are needed", found, remedy)]
 
-    def _shared_notes(self, kept: Indices) -> list[str]:
+    def _shared_notes(self, indices: Indices) -> list[str]:
         """Report files that occur in several classes, as copies or links."""
         names, labels, classes = self._listing
-        places: dict[str, list[int]] = {}
+        by_digest: dict[str, list[int]] = {}
         for i, (_, sha256) in enumerate(self.digests(names)):
-            places.setdefault(sha256, []).append(i)
-        left, test = set(kept.tolist()), set(self.test_classes(classes))
-        copies = [[i for i in same if i in left] for same in places.values()]
+            by_digest.setdefault(sha256, []).append(i)
+        used, test = set(indices.tolist()), set(self.test_classes(classes))
+        copies = [[i for i in same if i in used] for same in by_digest.values()]
         shared = [same for same in copies if len({labels[i] for i in same}) > 1]
         if not shared:
             return []
         across = sum(len({labels[i] in test for i in same}) > 1 for same in shared)
-        listed = few([" = ".join(names[i] for i in same[:3]) for same in shared], 3)
+        listed = list_names([" = ".join(names[i] for i in same[:3]) for same in shared], 3)
         halves = f", {across} of them in a training and a test class" if across else ""
         return [f"pictures that lie in several classes: {len(shared)}{halves} ({listed})"]
 
     @property
-    def _nested(self) -> str:
-        """Return a first inner folder if the pictures of every class lie in several folders of it; else empty."""
+    def _nested_example(self) -> str:
+        """Return an inner folder as an example if every class has its pictures in several inner folders; else empty."""
         inner = [
             {file.parts[len(folder.parts)] if file.parent != folder else "" for file in files}
-            for folder, (files, _) in self._found.items()
+            for folder, (files, _) in self._files_by_folder.items()
             if files
         ]
         several = all(len(names) > 1 and "" not in names for names in inner)
@@ -193,29 +193,31 @@ class ImageFolder(StoredPictures):
 
     def passed_over(self) -> list[str]:
         notes = []
-        if self._nested:
+        if self._nested_example:
             notes.append(
-                f"Every class folder has folders in it, such as {self._nested}; these are not classes of their own"
+                f"Every class folder has folders in it, such as {self._nested_example}; these are not separate classes"
             )
-        if loose := [path.name for path in self._loose]:
-            notes.append(f"pictures in no class's folder were passed over ({len(loose)}): {few(loose)}")
+        if loose := [path.name for path in self._loose_pictures]:
+            notes.append(f"pictures in no class's folder were passed over ({len(loose)}): {list_names(loose)}")
         classes = self._listing[2]
         if empty := [path.name for path in self._folders if path.name not in classes]:
-            notes.append(f"folders without pictures were passed over ({len(empty)}): {few(empty)}")
-        others = [path for _, beside in self._found.values() for path in beside]
-        if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
-            notes.append(f"links to folders inside classes were not followed ({len(links)}): {few(links)}")
-        if files := [path.name for path in others if not path.is_dir()]:
-            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {few(files)}")
+            notes.append(f"folders without pictures were passed over ({len(empty)}): {list_names(empty)}")
+        other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]
+        if links := [path.relative_to(self.root).as_posix() for path in other_files if path.is_dir()]:
+            notes.append(f"links to folders inside classes were not followed ({len(links)}): {list_names(links)}")
+        if files := [path.name for path in other_files if not path.is_dir()]:
+            notes.append(
+                f"files whose names are not those of pictures were passed over ({len(files)}): {list_names(files)}"
+            )
         return notes
 
 
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
     """Return class -> train or test, and every problem of the file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets begin with a mark
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a byte-order mark
         is_json = path.suffix.lower() == ".json"
-        parts = json.loads(text, object_pairs_hook=_parts) if is_json else _split_lines(text)
+        parts = json.loads(text, object_pairs_hook=_parts_by_class) if is_json else _split_lines(text)
     except (OSError, ValueError, RecursionError) as error:
         remedy = "Restore it, or put a copy into the folder of the pictures." if not path.exists() else ""
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error), remedy)]
@@ -232,7 +234,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         if name not in classes
     ]
     if missing := [name for name in classes if name not in parts]:
-        problems.append(Problem(str(path), "every class must be listed", f"missing: {few(missing)}"))
+        problems.append(Problem(str(path), "every class must be listed", f"missing: {list_names(missing)}"))
     return parts, problems
 
 
@@ -241,11 +243,11 @@ def _split_lines(text: str) -> dict[str, str]:
     rows = [re.split(r"[\s,]+(?=[^\s,]+$)", line) for line in lines]
     if bad := [row for row in rows if len(row) != 2]:
         raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
-    return _parts((name, part) for name, part in rows)
+    return _parts_by_class((name, part) for name, part in rows)
 
 
-def _parts(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return class -> part; raises ValueError if a class has two parts."""
+def _parts_by_class(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return class -> part. Raise ValueError if a class has two parts."""
     parts: dict[str, str] = {}
     for name, part in pairs:
         if parts.setdefault(name, part) != part:

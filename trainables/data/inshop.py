@@ -12,12 +12,12 @@ from trainables.data.formats.picture_files import (
     PictureFiles,
     PictureListing,
     ShorterSide,
-    contiguous,
+    number_ids,
+    read_columns,
     read_list,
-    table,
     wrong_root,
 )
-from trainables.data.formats.stored import SkipCorrupt, Strict, few
+from trainables.data.formats.stored import SkipCorrupt, Strict, list_names
 from trainables.errors import DataError, Problem, raise_if_any
 
 
@@ -71,14 +71,14 @@ class InShop(PictureFiles):
             raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
         pictures = self._pictures_folder(folder)
-        rows = table(path, 3, skip=2)
+        rows = read_columns(path, 3, skip=2)
         parts = np.array([row[2] for row in rows])
-        raise_if_any(_problems(path, rows, parts), DataError)
-        labels, ids = contiguous([row[1] for row in rows])
+        raise_if_any(_list_problems(path, rows, parts), DataError)
+        labels, ids = number_ids([row[1] for row in rows])
         test_classes = np.unique(labels[parts != "train"])
         if shared := np.intersect1d(labels[parts == "train"], test_classes).tolist():
             rule = "no item may be in both train and query or gallery"
-            raise DataError(Problem(str(path), rule, few([ids[c] for c in shared])))
+            raise DataError(Problem(str(path), rule, list_names([ids[c] for c in shared])))
         query, gallery = (np.flatnonzero(parts == part) for part in ("query", "gallery"))
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
@@ -94,17 +94,23 @@ class InShop(PictureFiles):
 
     def _pictures_folder(self, folder: Path) -> str:
         """Return the folder of the pictures: beside the lists, or in Img/."""
-        other = "img_highres" if self.pictures == "img" else "img"
+        other_kind = "img_highres" if self.pictures == "img" else "img"
         for above in ("", "Img/"):
             if (folder / above / self.pictures).is_dir():
                 return above + self.pictures
-        there = next((above + other for above in ("", "Img/") if (folder / above / other).is_dir()), None)
-        remedy = f"Pass --set data.pictures={other} to read {there}/." if there else "Extract img.zip there."
+        other_folder = next(
+            (above + other_kind for above in ("", "Img/") if (folder / above / other_kind).is_dir()), None
+        )
+        remedy = (
+            f"Pass --set data.pictures={other_kind} to read {other_folder}/."
+            if other_folder
+            else "Extract img.zip there."
+        )
         rule = f"must hold the pictures in {self.pictures}/ or Img/{self.pictures}/"
-        raise DataError(Problem(str(folder), rule, there and f"only {there}/", remedy))
+        raise DataError(Problem(str(folder), rule, other_folder and f"only {other_folder}/", remedy))
 
 
-def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
+def _list_problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
     problems = []
     if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
         problems.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))

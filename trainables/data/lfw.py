@@ -11,10 +11,10 @@ import numpy as np
 from trainables.data.formats import archives
 from trainables.data.formats.files import find_pictures
 from trainables.data.formats.picture_files import PictureFiles, PictureListing, ShorterSide, read_list, require_root
-from trainables.data.formats.stored import SkipCorrupt, Strict, few
+from trainables.data.formats.stored import SkipCorrupt, Strict, list_names
 from trainables.errors import DataError, Problem, raise_if_any
 
-_TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
+_PICTURE_FOLDERS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
 
 class LabeledFaces(PictureFiles):
@@ -54,7 +54,7 @@ class LabeledFaces(PictureFiles):
     def folder(self) -> Path:
         """Return the folder that holds the people's folders, or its parent."""
         require_root(self.root, self.source)
-        return archives.unpacked(self.root, self.cache_dir).resolve()
+        return archives.unpacked_folder(self.root, self.cache_dir).resolve()
 
     def _pairs_file(self) -> Path:
         """Return pairs.txt, in the folder or beside it: the archives do not hold it."""
@@ -67,12 +67,12 @@ class LabeledFaces(PictureFiles):
 
     def read(self, folder: Path) -> PictureListing:
         list_file = self._pairs_file()
-        top = next((name for name in _TOPS if (folder / name).is_dir()), ".")
+        top = next((name for name in _PICTURE_FOLDERS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
         people = sorted({path.parent.name for path in files})
         label = {name: i for i, name in enumerate(people)}
         number = {path.stem: i for i, path in enumerate(files)}
-        pairs, same, fold = _pairs(list_file, number)
+        pairs, same, fold = _read_pairs(list_file, number)
         return PictureListing(
             names=[path.relative_to(folder).as_posix() for path in files],
             labels=np.array([label[path.parent.name] for path in files], dtype=np.int64),
@@ -83,7 +83,7 @@ class LabeledFaces(PictureFiles):
         )
 
 
-def _pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Read `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
     numbered = enumerate(read_list(path).splitlines(), start=1)
     lines = [(number, line.strip().split("\t")) for number, line in numbered if line.strip()]
@@ -102,13 +102,13 @@ def _pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.ndarray
         if not (row[1].isdigit() and row[-1].strip().isdigit()):
             problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", "\t".join(row)))
             continue
-        other = row[0] if len(row) == 3 else row[2]
-        stems = (f"{row[0]}_{int(row[1]):04d}", f"{other}_{int(row[-1]):04d}")
+        second_person = row[0] if len(row) == 3 else row[2]
+        stems = (f"{row[0]}_{int(row[1]):04d}", f"{second_person}_{int(row[-1]):04d}")
         missing += [stem for stem in stems if stem not in pictures]
         pairs.append([pictures.get(stem, -1) for stem in stems])
         same.append(len(row) == 3)
     if missing:
-        problems.append(Problem(str(path), f"{len(missing)} pictures of pairs are missing", few(missing)))
+        problems.append(Problem(str(path), f"{len(missing)} pictures of pairs are missing", list_names(missing)))
     if not problems and len(pairs) != 2 * folds * per_fold:
         problems.append(Problem(str(path), f"line 1 declares {2 * folds * per_fold} pairs", len(pairs)))
     raise_if_any(problems[:10], DataError)

@@ -60,7 +60,7 @@ class Objects(DataSet):
     def check(self) -> list[Problem]:
         folder = _mesh_folder()
         if folder is None:
-            return [_not_installed()]
+            return [_missing_package_problem()]
         missing = [mesh for mesh in range(self.classes) if not mesh_file(folder, mesh).is_file()]
         if not missing:
             return []
@@ -71,7 +71,7 @@ class Objects(DataSet):
         """Digest mesh files, settings and renderer version; raise the number 2 when the views change."""
         folder = _mesh_folder()
         if folder is None:
-            raise DataError(_not_installed())
+            raise DataError(_missing_package_problem())
         names = [str(mesh_file(folder, mesh).relative_to(folder)) for mesh in range(self.classes)]
         content = digests(folder, names, self.cache_dir)
         return digest_of(self.name, 2, self.size, self.views, content, version("pybullet"))
@@ -81,7 +81,7 @@ class Objects(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         raise_if_any(self.check(), DataError)
-        self._try_renderer()
+        self._require_renderer()
         names = tuple(f"{mesh:03d}" for mesh in range(self.classes))
         pictures = [f"mesh {name}, view {view}" for name in names for view in range(self.views)]
         with Renderers(self._start_renderer) as renderers:
@@ -97,11 +97,11 @@ class Objects(DataSet):
     def _start_renderer(self) -> RendererProcess:
         folder = _mesh_folder()
         if folder is None:
-            raise DataError(_not_installed())
+            raise DataError(_missing_package_problem())
         return RendererProcess(folder, self.size)
 
-    def _try_renderer(self) -> None:
-        """Render one view; raises DataError if the renderer does not start."""
+    def _require_renderer(self) -> None:
+        """Render one view. Raise DataError if the renderer does not start."""
         with Renderers(self._start_renderer) as renderers:
             try:
                 renderers.picture(0, 0)
@@ -132,7 +132,7 @@ def _pixels_digest(images: cache.Images) -> str:
     return digest.hexdigest()
 
 
-def _not_installed() -> Problem:
+def _missing_package_problem() -> Problem:
     """Report the missing package, and whether this Python and system have a wheel."""
     system, machine, minor = platform.system(), platform.machine(), sys.version_info[:2]
     remedy = "Run `pip install 'tune-dml[objects]'`."

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import PictureFiles, PictureListing, contiguous, table
-from trainables.data.formats.stored import few
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, number_ids, read_columns
+from trainables.data.formats.stored import list_names
 from trainables.errors import DataError, Problem
 
 
@@ -38,16 +38,16 @@ class StanfordOnlineProducts(PictureFiles):
     def read(self, folder: Path) -> PictureListing:
         """Read rows `image_id class_id super_class_id path` after a head line."""
         lists = ("Ebay_train.txt", "Ebay_test.txt")
-        train, test = (table(folder / name, 4, skip=1) for name in lists)
+        train, test = (read_columns(folder / name, 4, skip=1) for name in lists)
         class_ids, super_ids = (
             _numbers(folder / lists[0], train, k) + _numbers(folder / lists[1], test, k) for k in (1, 2)
         )
-        labels, ids = contiguous(class_ids)
+        labels, ids = number_ids(class_ids)
         test_classes = np.unique(labels[len(train) :])
         if shared := np.intersect1d(labels[: len(train)], test_classes).tolist():
             rule = f"no class may be in both {lists[0]} and {lists[1]}, but {len(shared)} are"
             remedy = "Extract the archive again."
-            raise DataError(Problem(str(folder), rule, few([ids[c] for c in shared]), remedy))
+            raise DataError(Problem(str(folder), rule, list_names([ids[c] for c in shared]), remedy))
         return PictureListing(
             names=[row[3] for row in train + test],
             labels=labels,

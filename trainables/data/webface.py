@@ -10,9 +10,9 @@ from pathlib import Path
 from PIL import Image
 
 from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
-from trainables.data.formats.decoding import EncodedPictures, SquarePictures, unreadable
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, find_undecodable
 from trainables.data.formats.files import encoded_files, find_pictures
-from trainables.data.formats.picture_files import contiguous, require_root, wrong_root
+from trainables.data.formats.picture_files import number_ids, require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
 from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
 from trainables.errors import DataError, Problem, raise_if_any
@@ -38,13 +38,13 @@ class WebFace(StoredPictures):
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
         super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
-        self.given = root
+        self.path = root
         self.size = size
 
     @cached_property
     def folder(self) -> Path:
         """Return the root, the folder of a train.rec, or the only folder below that holds one."""
-        root = self.given
+        root = self.path
         if root.is_file():
             return root.parent
         below = sorted(root.glob(f"*/{_RECORDS[0]}")) if root.is_dir() and not (root / _RECORDS[0]).exists() else []
@@ -56,14 +56,14 @@ class WebFace(StoredPictures):
             people = self._faces[2]
             if len(people) < 2:
                 rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
-                raise wrong_root(self.folder, rule, given=self.given, source=self.source)
+                raise wrong_root(self.folder, rule, given=self.path, source=self.source)
         except DataError as error:
             return list(error.problems)
-        return self._declared(len(people)) if self._is_records else []
+        return self._property_problems(len(people)) if self._is_records else []
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
         """Read records each time; results for files are cached."""
-        return unreadable(self.encoded, progress) if self._is_records else super().undecodable(progress)
+        return find_undecodable(self.encoded, progress) if self._is_records else super().undecodable(progress)
 
     def counts(self) -> dict[str, int]:
         return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
@@ -79,8 +79,8 @@ class WebFace(StoredPictures):
     def encoded(self) -> EncodedPictures:
         return self._faces[0]
 
-    def contents(self, kept: Indices) -> Contents:
-        return Contents(self._faces[1][kept], self._faces[2])
+    def contents(self, indices: Indices) -> Contents:
+        return Contents(self._faces[1][indices], self._faces[2])
 
     @property
     def _is_records(self) -> bool:
@@ -88,14 +88,14 @@ class WebFace(StoredPictures):
 
     @cached_property
     def _faces(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
-        return self._records() if self._is_records else self._folders()
+        return self._read_records() if self._is_records else self._read_folders()
 
-    def _folders(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
+    def _read_folders(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         files = [path for path in find_pictures(self.folder)[0] if path.parent != self.folder]
         names = [path.relative_to(self.folder).as_posix() for path in files]
-        return encoded_files(self.folder, names), *contiguous([name.split("/")[0] for name in names])
+        return encoded_files(self.folder, names), *number_ids([name.split("/")[0] for name in names])
 
-    def _records(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
+    def _read_records(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         missing = [name for name in _RECORDS if not (self.folder / name).exists()]
         if missing:
             rule = "train.rec, train.idx and property belong together"
@@ -104,10 +104,10 @@ class WebFace(StoredPictures):
         records = RecordFile(self.folder / "train.rec", self.folder / "train.idx")
         raise_if_any(records.problems(), DataError)
         keys = _picture_keys(records)
-        encoded = EncodedPictures([f"train.rec[{key}]" for key in keys], partial(_open, records, keys))
-        return encoded, *contiguous([int(records.label(key)) for key in keys])
+        encoded = EncodedPictures([f"train.rec[{key}]" for key in keys], partial(_open_record, records, keys))
+        return encoded, *number_ids([int(records.label(key)) for key in keys])
 
-    def _declared(self, people: int) -> list[Problem]:
+    def _property_problems(self, people: int) -> list[Problem]:
         path = self.folder / "property"
         cells = path.read_text(encoding="utf-8").strip().split(",")
         if len(cells) != 3 or not all(cell.strip().isdigit() for cell in cells):
@@ -130,5 +130,5 @@ def _picture_keys(records: RecordFile) -> list[int]:
     return keys
 
 
-def _open(records: RecordFile, keys: Sequence[int], i: int) -> Image.Image:
+def _open_record(records: RecordFile, keys: Sequence[int], i: int) -> Image.Image:
     return Image.open(io.BytesIO(records.read(keys[i]).payload))

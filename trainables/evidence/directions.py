@@ -1,4 +1,4 @@
-"""Turns of the directions of training embeddings between two snapshots: their mean and variance over pictures.
+"""Measure how far the directions of training embeddings turn between two snapshots: mean and variance over pictures.
 
     v_i = |fh_i(s + K) - fh_i(s)|_2,   in 0..2: the chord of the angle between both directions, v = 2 sin(angle / 2),
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from trainables.data.base import Indices
 
 _INTERVAL = 1000  # the paper's K, steps
-_SNAPSHOTS = 4  # least number in a shorter trial, as far as its rows allow
+_SNAPSHOTS = 4  # smallest number in a shorter trial, if it has enough rows
 _SAMPLE = 256  # pictures; the relative error of their variance is about a tenth (sqrt(2 / n))
 _STREAM = 0x5EC_0_C02  # separates this generator from the samplers' for equal seeds
 

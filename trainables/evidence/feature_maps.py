@@ -1,7 +1,7 @@
-"""Feature maps: a few pictures, each beside its six most active channels of the last layer, as one small JPEG.
+"""Draw feature maps: a few pictures, each beside its six most active channels of the last layer, as one small JPEG.
 
-As in Figure 3 of the supplement of Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020: the channels of
-the last convolutional layer with the largest mean activation, each scaled to its own range.
+This follows Figure 3 of the supplement of Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020. It
+shows the channels of the last convolutional layer with the largest mean activation, each scaled to its own range.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _most_active(maps: Tensor) -> list[int]:
 
 
 def heat(channel: NDArray[np.float64]) -> Image.Image:
-    """Draw one channel (h, w), scaled from its least to its largest value; a constant one is dark."""
+    """Draw one channel (h, w), scaled from its smallest to its largest value; a constant one is dark."""
     low, high = float(channel.min()), float(channel.max())
     level = (channel - low) / (high - low) * (len(_SCALE) - 1) if high > low else np.zeros_like(channel)
     below = np.minimum(level.astype(np.int64), len(_SCALE) - 2)

@@ -1,6 +1,6 @@
-"""Evidence from embeddings: the histogram of their norms, nearest pictures, the hardest pairs.
+"""Derive evidence from embeddings: the histogram of their norms, nearest pictures, and the hardest pairs.
 
-The seed chooses the queries, so every cell of a sweep shows the same ones.
+The seed chooses the queries, so every cell of a sweep shows the same queries.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _QUERY_STREAM = 0x5_EE_5EE7  # separates this generator from the samplers' for e
 
 
 def histogram_of(values: Tensor, bins: int = _BINS) -> Histogram | None:
-    """Count values (N,) in equal bins between the least and the largest; None for no values or one that is not finite."""
+    """Count values (N,) in equal bins from the smallest to the largest; None unless all are finite."""
     numbers = values.detach().double().cpu().numpy()
     if not len(numbers) or not np.isfinite(numbers).all():
         return None
     low, high = float(numbers.min()), float(numbers.max())
-    least = 1e-6 * max(abs(low), abs(high), 1.0)
-    if high - low < least:  # equal up to rounding: bins would have no width
-        low, high = low - least, high + least
+    tolerance = 1e-6 * max(abs(low), abs(high), 1.0)
+    if high - low < tolerance:  # equal up to rounding: bins would have no width
+        low, high = low - tolerance, high + tolerance
     counts, _ = np.histogram(numbers, bins=bins, range=(low, high))
     return Histogram(low, high, tuple(counts.tolist()), float(numbers.mean()), float(numbers.var()))
 
@@ -43,24 +43,24 @@ def queries_of(
     """
     order = np.random.default_rng((_QUERY_STREAM, seed)).permutation(len(queries))
     classes = labels[queries]
-    known, sizes = np.unique(labels[queries if gallery is None else gallery], return_counts=True)
-    enough = known[sizes > (1 if gallery is None else 0)]
-    order = order[np.isin(classes[order], enough)]
+    class_numbers, sizes = np.unique(labels[queries if gallery is None else gallery], return_counts=True)
+    eligible = class_numbers[sizes > (1 if gallery is None else 0)]
+    order = order[np.isin(classes[order], eligible)]
     _, first, turn = np.unique(classes[order], return_index=True, return_inverse=True)
     # A class repeats only after all classes have had their turn.
-    again = first[turn] != np.arange(len(order))
-    return order[np.argsort(again, kind="stable")][:count]
+    is_repeat = first[turn] != np.arange(len(order))
+    return order[np.argsort(is_repeat, kind="stable")][:count]
 
 
 def neighbour_rows(
-    asked: tuple[Tensor, Indices],
-    searched: tuple[Tensor, Indices],
+    query_set: tuple[Tensor, Indices],
+    gallery_set: tuple[Tensor, Indices],
     pictures: Pictures,
     *,
     top: int = _NEIGHBOURS,
 ) -> tuple[tuple[Tile | None, ...], ...]:
     """Return each query and its `top` nearest other pictures by cosine, from embeddings (Q, D), (G, D) with picture indices."""
-    (queries, query_numbers), (gallery, numbers) = asked, searched
+    (queries, query_numbers), (gallery, numbers) = query_set, gallery_set
     similar = normalise(queries) @ normalise(gallery).T
     self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)
     similar = similar.masked_fill(self_match, -torch.inf)
@@ -113,7 +113,7 @@ def hardest_pairs(
 
 
 def _name(pictures: Pictures, number: int) -> str:
-    """Return a picture's class in at most 40 characters; lists of pairs name no classes."""
+    """Return a picture's class in at most 40 characters; lists of pairs have no class names."""
     label = int(pictures.labels[number])
     name = pictures.class_names[label] if label < len(pictures.class_names) else f"class {label}"
     return name if len(name) <= 40 else name[:39] + "…"

@@ -1,11 +1,11 @@
-"""Evidence of a trial on disk: the norms of its embeddings, and pictures with their nearest neighbours. Small and bounded.
+"""Define a trial's evidence on disk, of bounded size: norms of embeddings, and pictures with their nearest neighbours.
 
     evidence/evidence.json    histogram of norms, and the content of the sheet as text        a few kB
     evidence/sheet.jpg        a few pictures with their nearest neighbours                   at most 60 kB (see `sheet.py`)
     evidence/maps.jpg         their most active feature maps, if configured                  at most 60 kB
 
 They show the final evaluation on the validation pictures. These are test pictures only under `paper_test_selection`; sealed
-data are never shown. No verdict needs evidence: missing or damaged files mean no evidence, not an error.
+data are never shown. No verdict needs evidence, so missing or damaged files are not an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Histogram:
     counts: tuple[int, ...]
     mean: float
     variance: float
-    """Biased."""
+    """The biased variance."""
 
 
 @dataclass(frozen=True)

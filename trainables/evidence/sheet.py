@@ -17,7 +17,7 @@ from trainables.data.base import Pictures
 from trainables.evidence.record import Sheet, Tile
 
 _LIMIT = 60_000  # bytes
-# Multiples of 8, the side of a JPEG's blocks: a frame then does not blur its picture.
+# Multiples of 8, the side of a JPEG's blocks, so that a frame does not blur its picture.
 SIDE, FRAME, GAP = 64, 4, 8
 _TEXT = 24  # height of the two lines below a picture
 HEADER = 16
@@ -34,7 +34,7 @@ def _tile_corner(row: int, column: int) -> tuple[int, int]:
 
 
 def draw_sheet(sheet: Sheet) -> bytes:
-    """Return the sheet as a JPEG of at most _LIMIT bytes. Raises ValueError for a sheet without its pictures (read from disk)."""
+    """Return the sheet as a JPEG of at most _LIMIT bytes. Raise ValueError for a sheet read from disk."""
     if sheet.pictures is None:
         raise ValueError("a sheet without its pictures cannot be drawn")
     columns = max((len(row) for row in sheet.rows), default=1)
@@ -51,7 +51,7 @@ def draw_sheet(sheet: Sheet) -> bytes:
     return within_limit(canvas)
 
 
-def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes:
+def crop_rows(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes:
     """Return a JPEG with the titles and some rows of a drawn sheet of `of` rows and `columns` columns."""
     drawn = Image.open(io.BytesIO(data)).convert("RGB")
     width, height = _tile_corner(of, columns)[0], _tile_corner(of, 0)[1]
@@ -59,8 +59,10 @@ def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes
     first, pitch = HEADER + GAP, CELL + _TEXT + GAP
     canvas = Image.new("RGB", (width, first + pitch * len(rows)), PAPER)
     canvas.paste(drawn.crop((0, 0, width, first)), (0, 0))
-    for place, row in enumerate(rows):
-        canvas.paste(drawn.crop((0, first + pitch * row, width, first + pitch * (row + 1))), (0, first + pitch * place))
+    for position, row in enumerate(rows):
+        canvas.paste(
+            drawn.crop((0, first + pitch * row, width, first + pitch * (row + 1))), (0, first + pitch * position)
+        )
     return within_limit(canvas)
 
 
@@ -73,7 +75,7 @@ def _draw_tile(
     canvas.paste(picture, inner)
     _frame(pen, left, top, tile.right)
     below = top + CELL + 2
-    pen.text((left, below), _fitting(_readable(tile)), fill=INK, font=typeface(10))
+    pen.text((left, below), _shorten_to_fit(_tile_text(tile)), fill=INK, font=typeface(10))
     if tile.similarity is not None:
         pen.text((left, below + 11), f"cos {tile.similarity:.2f}", fill=INK, font=typeface(10))
 
@@ -111,13 +113,13 @@ def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) ->
         pen.line(mark, fill=PAPER, width=2)
 
 
-def _readable(tile: Tile) -> str:
+def _tile_text(tile: Tile) -> str:
     """Return the ASCII characters of the class name, or the picture's index if there are none."""
     text = "".join(letter for letter in tile.name if " " <= letter <= "~").strip()
     return text or f"picture {tile.picture}"
 
 
-def _fitting(text: str) -> str:
+def _shorten_to_fit(text: str) -> str:
     font = typeface(10)
     while len(text) > 1 and font.getlength(text) > CELL:
         text = text[:-2] + "."

@@ -1,6 +1,6 @@
-"""Files of an evaluation for later analyses: which queries have a hit, and, if configured, all embeddings.
+"""Read and write an evaluation's files for later analyses: which queries have a hit, and, if configured, embeddings.
 
-    hits_val.npz         hits_test.npz          a bit a query, by class: for confidence intervals over classes and queries
+    hits_val.npz         hits_test.npz          one bit per query, by class; for confidence intervals over both
     embeddings_val.npz   embeddings_test.npz    directions in float16: for metrics that are added later
 
 All four are in the trial's folder, readable by their owner only; those of the test half are sealed like its figures.
@@ -22,7 +22,7 @@ from torch import Tensor
 from trainables.data.base import Indices, Labels
 from trainables.losses.base import normalise
 
-_APART = ("queries", "gallery")
+_SEARCH_SETS = ("queries", "gallery")
 
 
 def hits_file(part: str) -> str:
@@ -36,7 +36,7 @@ def embeddings_file(part: str) -> str:
 
 
 def embeddings_bytes(pictures: int, dimension: int) -> int:
-    """Return the largest size on disk: half precision, and a norm, a label and an index a picture."""
+    """Return the largest size on disk: vectors in half precision, and a norm, a label and an index for each picture."""
     return pictures * (2 * dimension + 4 + 4 + 4)
 
 
@@ -47,9 +47,9 @@ class Hits:
     classes: Labels
     """(C,): classes with queries, ascending."""
     counts: NDArray[np.int64]
-    """(C,): number of queries of each."""
+    """(C,): number of queries of each class."""
     hit: NDArray[np.bool_]
-    """(Q,)."""
+    """(Q,): whether the nearest neighbour has the query's class."""
     pictures: Indices
     """(Q,): indices of the queries in the data set."""
 
@@ -79,7 +79,7 @@ class Hits:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read what `data` wrote; None for a missing or damaged file."""
-        arrays = _arrays(path)
+        arrays = _load_arrays(path)
         try:
             counts, pictures = arrays["counts"].astype(np.int64), arrays["steps"].astype(np.int64).cumsum()
             hit = np.unpackbits(arrays["hit"], count=len(pictures)).astype(bool)
@@ -114,7 +114,7 @@ class StoredEmbeddings:
         """Return an npz: directions in float16, norms in float32; uncompressed, as compression hardly helps."""
         norms = torch.linalg.vector_norm(self.vectors.double(), dim=1)
         directions = normalise(self.vectors.double())
-        apart = {} if self.apart is None else dict(zip(_APART, self.apart, strict=True))
+        apart = {} if self.apart is None else dict(zip(_SEARCH_SETS, self.apart, strict=True))
         return _npz(
             compress=False,
             directions=directions.to(torch.float16).cpu().numpy(),
@@ -127,13 +127,13 @@ class StoredEmbeddings:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read what `data` wrote, as float32 on the CPU; None for a missing or damaged file."""
-        arrays = _arrays(path)
+        arrays = _load_arrays(path)
         try:
             vectors = torch.from_numpy(arrays["directions"].astype(np.float32) * arrays["norms"][:, None])
             labels, pictures = (arrays[name].astype(np.int64) for name in ("labels", "pictures"))
         except (KeyError, ValueError):
             return None
-        queries, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _APART)
+        queries, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _SEARCH_SETS)
         apart = None if queries is None or searched is None else (queries, searched)
         return cls(vectors, torch.from_numpy(labels), pictures, apart)
 
@@ -145,8 +145,8 @@ def _npz(*, compress: bool = True, **arrays: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read arrays only: no object is ever unpickled."""
+def _load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read a file's arrays, without unpickling objects; empty if it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

@@ -1,8 +1,8 @@
-"""Snapshots of a fixed set of training pictures during a trial: norms and turns of their embeddings.
+"""Take snapshots of a fixed set of training pictures during a trial: norms and turns of their embeddings.
 
-The pictures are those of `directions.py`. The norms of `_FOLLOWED` of them are stored (Zhang et al., Deep Metric Learning with
-Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the histogram of the turns of all since the snapshot before
-(supplement C.2; train/direction_mean and train/direction_variance are its moments).
+The pictures are those of `directions.py`. A snapshot stores the norms of `_FOLLOWED` of them (Zhang et al., Deep Metric
+Learning with Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the histogram of all turns since the previous
+snapshot (supplement C.2; train/direction_mean and train/direction_variance are its moments).
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from trainables.evidence.from_embeddings import histogram_of
 from trainables.evidence.record import Snapshot, WatchedPictures
 
 _FOLLOWED = 16  # pictures whose norms are kept
-_MOST = 60  # snapshots kept; beyond that, every second one is dropped
+_MAX_SNAPSHOTS = 60  # snapshots kept; beyond that, every second one is dropped
 
 
-def _followed(count: int) -> NDArray[np.int64]:
+def _followed_rows(count: int) -> NDArray[np.int64]:
     """Return the rows of the `count` watched pictures whose norms are kept, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(_FOLLOWED, count)).round().astype(np.int64))
 
 
 def snapshot(step: int, embeddings: Tensor, before: Tensor | None, units: Tensor) -> Snapshot | None:
-    """Return the snapshot of raw embeddings (n, D), directions `units`, after `before`; None if one is not finite."""
+    """Return the snapshot of raw embeddings (n, D), after directions `before`; None if a norm is not finite."""
     norms = torch.linalg.vector_norm(embeddings.double(), dim=1)
     if not bool(torch.isfinite(norms).all()):
         return None
     turns = None if before is None else histogram_of(directions.turn_lengths(before.double(), units.double()))
-    return Snapshot(step, tuple(round(norm, 6) for norm in norms[_followed(len(norms))].tolist()), turns)
+    return Snapshot(step, tuple(round(norm, 6) for norm in norms[_followed_rows(len(norms))].tolist()), turns)
 
 
 def append_snapshot(snapshots: list[Snapshot], new: Snapshot | None) -> list[Snapshot]:
-    """Return the snapshots with `new` appended, at most `_MOST`."""
+    """Return the snapshots with `new` appended, at most `_MAX_SNAPSHOTS`."""
     if new is None:
         return snapshots
-    return [*(snapshots if len(snapshots) < _MOST else snapshots[::2]), new]
+    return [*(snapshots if len(snapshots) < _MAX_SNAPSHOTS else snapshots[::2]), new]
 
 
-def seen(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None:
+def to_evidence(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures | None:
     """Return the snapshots of the watched pictures (n,) for the evidence; None if there are none."""
-    own = pictures[_followed(len(pictures))]
+    own = pictures[_followed_rows(len(pictures))]
     return WatchedPictures(tuple(own.tolist()), tuple(snapshots)) if snapshots else None
 
 

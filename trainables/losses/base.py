@@ -1,4 +1,4 @@
-"""Base class of losses: raw embeddings and labels of the global batch in, one scalar out."""
+"""Base class of losses, which map raw embeddings and labels of the global batch to a scalar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainables.arithmetic import full_precision
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.method_checks import check_path, check_untouched, check_value, versions
 
-EPSILON = 1e-12  # a vector no longer than this has no direction
+EPSILON = 1e-12  # a vector that is not longer has no direction
 
 
 def inverse_norms(embeddings: Tensor) -> Tensor:
@@ -69,16 +69,16 @@ class Loss(nn.Module, ABC):
     example: ClassVar[Mapping[str, object]] = MappingProxyType({})
     """Values for knobs without a default, with which tests and benchmarks build every method."""
     surrogate_gradient: ClassVar[bool] = False
-    """Whether the paper's gradient is not that of the value (weights are treated as constants)."""
+    """Whether the gradient differs from that of the value, because the paper treats weights as constants."""
     depends_on_order: ClassVar[bool] = False
     """Whether the order of the batch or a random stream decides which samples take part."""
     uses_norms: ClassVar[bool] = False
     """Whether the value depends on more than the embeddings' directions."""
     host_reads: ClassVar[int] = 0
-    """Numbers that a step reads on the CPU, where reading is free; on an accelerator no step waits for them."""
+    """How many numbers a step reads from the device on the CPU, where reading is free; accelerators never wait."""
     counts_classes: ClassVar[bool] = False
     """Whether the loss holds a vector for each training class; derived from the constructor (`num_classes`)."""
-    _is_known: bool = False
+    _is_checked: bool = False
     """Whether the path of its gradient has been checked."""
 
     def __init_subclass__(cls) -> None:
@@ -91,7 +91,7 @@ class Loss(nn.Module, ABC):
         if indices_tuple is not None:
             rule = f"{self.name} does its own pair selection and takes no miner's output"
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
-        registered = () if self._is_known else tuple(self.parameters())
+        registered = () if self._is_checked else tuple(self.parameters())
         with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
             before = versions(full, labels)
@@ -99,9 +99,9 @@ class Loss(nn.Module, ABC):
         place = f"value of the loss {type(self).__name__}"
         check_untouched(place, before, full, labels)
         check_value(place, value, embeddings)
-        if not self._is_known and embeddings.requires_grad and value.requires_grad:
+        if not self._is_checked and embeddings.requires_grad and value.requires_grad:
             check_path(place, value, embeddings, self, registered)
-            self._is_known = True
+            self._is_checked = True
         return value
 
     @abstractmethod

@@ -46,8 +46,8 @@ class CircleLoss(PairLoss):
         negative, negative_shares = log_sum_exp(
             (push * (similarity - m)).masked_fill_(~pairs.negative, -torch.inf), dim=1
         )
-        both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
-        exponent = torch.where(both, positive + negative, -torch.inf)
+        has_both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
+        exponent = torch.where(has_both, positive + negative, -torch.inf)
         # nn.functional.softplus is linear beyond 20; this is exact everywhere.
         value = -nn.functional.logsigmoid(-exponent).mean()
         slopes = pull.mul_(positive_shares).add_(push.mul_(negative_shares))

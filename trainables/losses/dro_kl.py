@@ -19,7 +19,7 @@ from trainables.losses.parts.pair_terms import (
 )
 from trainables.losses.parts.random_stream import RandomStream, SamplingSeed
 from trainables.losses.parts.robust import DropZeros, PooledLoss
-from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
+from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, SampledWeights, UncertaintySet
 
 
 class DroKLLoss(MarginKnobs, PooledLoss):
@@ -54,6 +54,6 @@ class DroKLLoss(MarginKnobs, PooledLoss):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         uncertainty: UncertaintySet = Entropic(gamma) if weights == "softmax" else ExpMinusOne(gamma)
         stream = RandomStream(sampling_seed) if samples else None
-        chosen = Sampled(uncertainty, samples, stream) if samples and stream else uncertainty
+        chosen = SampledWeights(uncertainty, samples, stream) if samples and stream else uncertainty
         super().__init__(term, chosen, drop_zeros=drop_zeros)
         self.stream = stream

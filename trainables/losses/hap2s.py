@@ -37,6 +37,6 @@ class HAP2SLoss(AnchorwiseLoss):
         self.margin = margin
 
     def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
-        hinge = (values + self.margin).clamp_min_(0).mul_(both)
+        has_both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
+        hinge = (values + self.margin).clamp_min_(0).mul_(has_both)
         return hinge, hinge.sign()

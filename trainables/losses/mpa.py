@@ -30,8 +30,8 @@ class MultiProxyLoss(ProxyLoss):
 class MPALoss(MultiProxyLoss):
     """ProxyAnchor's two class-wise terms on multi-proxy similarities, plus tau R.
 
-    The negative term is averaged over the classes with a negative sample in the batch: all C, or C - 1 when the batch
-    holds one class only. The paper does not state alpha; 32 is ProxyAnchor's. K = 1 is ProxyAnchor.
+    The negative term is averaged over the classes with a negative sample in the batch: all C, or C - 1 if the batch has
+    only one class. The paper does not state alpha; 32 is ProxyAnchor's. K = 1 is ProxyAnchor.
     """
 
     name = "mpa"

@@ -24,6 +24,6 @@ class MPAAllPairsLoss(MultiProxyLoss):
         own = labels[:, None]
         pull = self.alpha * (self.delta - similarity.gather(1, own))
         logits = similarity.mul(self.alpha).add_(self.alpha * self.delta).scatter_(1, own, pull)
-        terms, slopes = log_sum_exp(logits, dim=1, one=True)
+        terms, slopes = log_sum_exp(logits, dim=1, add_one=True)
         slopes.scatter_(1, own, -slopes.gather(1, own)).mul_(self.alpha / len(labels))
         return ClassSolution(terms.mean(), slopes)

@@ -21,6 +21,6 @@ class MPADataWiseLoss(MultiProxyLoss):
         own = labels[:, None]
         pull = self.alpha * (self.delta - similarity.gather(1, own))
         logits = similarity.mul(self.alpha).add_(self.alpha * self.delta).scatter_(1, own, -torch.inf)
-        push, slopes = log_sum_exp(logits, dim=1, one=True)
+        push, slopes = log_sum_exp(logits, dim=1, add_one=True)
         slopes.scatter_(1, own, -pull.sigmoid()).mul_(self.alpha / len(labels))
         return ClassSolution(push.mean() - nn.functional.logsigmoid(-pull).mean(), slopes)

@@ -60,14 +60,14 @@ def _anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Ten
         numbers = labels.numpy()
         by_label = np.argsort(numbers, kind="stable")
         same = numbers[by_label[1:]] == numbers[by_label[:-1]]
-        first = same.copy()  # a repetition that no repetition comes before
+        first = same.copy()  # a repetition without an earlier one
         first[1:] &= ~same[:-1]
-        places = np.flatnonzero(first)
-        return torch.from_numpy(by_label[places]), torch.from_numpy(by_label[places + 1]), None
+        positions = np.flatnonzero(first)
+        return torch.from_numpy(by_label[positions]), torch.from_numpy(by_label[positions + 1]), None
     order = labels.argsort(stable=True)
     ranked = labels[order]
     repeats = ranked[1:] == ranked[:-1]
-    starts = repeats.clone()  # a repetition that no repetition comes before
+    starts = repeats.clone()  # a repetition without an earlier one
     starts[1:] &= ~repeats[:-1]
     rows = (~starts).to(torch.uint8).argsort(stable=True)[: len(labels) // 2]
     return order[rows], order[rows + 1], starts[rows]

@@ -44,7 +44,7 @@ def class_wise(
     own = labels[:, None]
     pull, pull_slopes = _pull(similarity.gather(1, own), labels, alpha, delta)
     logits = similarity.mul(alpha).add_(alpha * delta).scatter_(1, own, -torch.inf)
-    push, slopes = log_sum_exp(logits, dim=0, one=True)
+    push, slopes = log_sum_exp(logits, dim=0, add_one=True)
     slopes.mul_(alpha / negative_classes).scatter_(1, own, pull_slopes)
     return ClassSolution(pull + push.sum() / negative_classes, slopes)
 

@@ -24,7 +24,7 @@ class RecallAtKSurrogate(PairLoss):
     name = "recall_at_k_surrogate"
     citation = "Patel et al., Recall@k Surrogate Loss with Large Batches and Similarity Mixup, CVPR 2022"
     section = "2.9"
-    host_reads = 1  # the most positives a query has
+    host_reads = 1  # the largest number of positives of a query
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class RecallAtKSurrogate(PairLoss):
     def solve(self, pairs: Pairs) -> Solution:
         similarity, positives = pairs.similarity, pairs.positive.sum(dim=1)
         slopes = torch.zeros_like(similarity)
-        most = int(positives.max())
+        max_positives = int(positives.max())
         queries = positives.count_nonzero().clamp_min(1).to(similarity.dtype)
         value = similarity.new_zeros(())
-        step = max(1, len(similarity) // max(most, 1))
-        for start in range(0, len(similarity) if most else 0, step):
+        step = max(1, len(similarity) // max(max_positives, 1))
+        for start in range(0, len(similarity) if max_positives else 0, step):
             rows = slice(start, start + step)
-            part = self._recalls(similarity[rows], pairs.positive[rows], pairs.negative[rows], most)
+            part = self._recalls(similarity[rows], pairs.positive[rows], pairs.negative[rows], max_positives)
             value += part.value
             slopes[rows] = part.slopes
         return Solution(value / queries, slopes.div_(queries))
 
-    def _recalls(self, similarity: Tensor, positive: Tensor, negative: Tensor, most: int) -> Solution:
-        """Return the sum over R queries of 1 - recall, from the first `most` positives of each, and its slopes (R, N)."""
-        order = positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # (R, P)
+    def _recalls(self, similarity: Tensor, positive: Tensor, negative: Tensor, max_positives: int) -> Solution:
+        """Return the sum over R queries of 1 - recall, from at most `max_positives` of each, and its slopes."""
+        order = positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :max_positives]  # (R, P)
         exists = positive.gather(1, order)
         sorted_similarity = similarity.gather(1, order)
         above = ((similarity[:, None] - sorted_similarity[..., None]) / self.rank_temperature).sigmoid_()  # (R, P, N)

@@ -11,7 +11,7 @@ from trainables.losses.triplet import TripletMargin
 class SemihardTripletLoss(PairLoss):
     """L = mean over ordered positive pairs (a, p) of [D²_ap - D²_an* + m]_+, D² = 2 - 2S, zeros counted.
 
-    n* is the closest negative farther away than the positive, D²_an > D²_ap. Where there is none, n* is the farthest
+    n* is the closest negative farther away than the positive, D²_an > D²_ap. If there is none, n* is the farthest
     negative of all (not the hardest). n* may lie outside the margin. Anchors without a negative contribute no pair.
     The loss is 0 when the batch has no triplet.
     """

@@ -32,8 +32,8 @@ class SupConLoss(PairLoss):
         targets = pairs.positive / pairs.positive.sum(dim=1, keepdim=True).clamp_min(1).to(logits.dtype)
         anchors = pairs.positive.any(dim=1)
         mean = (targets * logits).sum(dim=1)
-        others = pairs.positive | pairs.negative
-        total, shares = log_sum_exp(logits.masked_fill_(~others, -torch.inf), dim=1)
+        is_other = pairs.positive | pairs.negative
+        total, shares = log_sum_exp(logits.masked_fill_(~is_other, -torch.inf), dim=1)
         count = anchors.sum().clamp_min(1).to(logits.dtype)
         value = (total - mean).masked_fill_(~anchors, 0).sum() / count
         weight = anchors[:, None] / (count * self.temperature)

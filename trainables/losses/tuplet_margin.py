@@ -43,8 +43,8 @@ class TupletMarginLoss(PairLoss):
         self.negative_set = Entropic(1 / scale, counting=True)
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Compute a pair's term as softplus(s (v_a - cos(theta_ap - margin))), v_a = lse_n(s S_an) / s: without triplets."""
-        target, target_slopes = self._shifted(pairs.similarity)
+        """Compute a pair's term as softplus(s (v_a - cos(theta_ap - margin))), v_a = lse_n(s S_an) / s."""
+        target, target_slopes = self._shift_target(pairs.similarity)
         hardest, p = self.negative_set.worst_case(pairs.similarity, pairs.negative)
         exponent = (hardest[:, None] - target).mul_(self.scale)
         valid = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
@@ -59,7 +59,7 @@ class TupletMarginLoss(PairLoss):
             slopes.add_(variance_slopes, alpha=self.ipv_weight)
         return Solution(value, slopes)
 
-    def _shifted(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+    def _shift_target(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos(theta - margin) and its derivative with respect to S, both (B, B)."""
         cosine = similarity.clamp(-1 + _COSINE_LIMIT, 1 - _COSINE_LIMIT)
         sine = (1 - cosine.square()).sqrt_()

@@ -1,7 +1,7 @@
-"""Agreement of k-means clusters with the classes: NMI and pairwise F1.
+"""Measure the agreement of k-means clusters with the classes: NMI and pairwise F1.
 
-The result depends on the program that clusters as well as on the embeddings. It therefore names its backend; values from
-different backends must not be compared.
+The result depends on the clustering program too, and therefore names its backend. Do not compare values from different
+backends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Sizes = NDArray[np.int64]
 
 CLUSTERING_METRICS = ("nmi", "f1")
 """Names under which a trial reports them."""
-_ITERATIONS = 20  # of one random start; pytorch-metric-learning's
+_ITERATIONS = 20  # of a single start, as in pytorch-metric-learning
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ def pairwise_f1(assignment: Array, labels: Array) -> float:
     (docs/specification.md, section 7). Raises ConfigError for wrong types or lengths.
     """
     table = _overlap(assignment, labels)
-    together, in_clusters, in_classes = (_pairs(sizes) for sizes in (table.shared, table.clusters, table.classes))
+    together, in_clusters, in_classes = (_count_pairs(sizes) for sizes in (table.shared, table.clusters, table.classes))
     return 100 * 2 * together / (in_clusters + in_classes) if together else 0.0
 
 
-def _pairs(sizes: _Sizes) -> int:
+def _count_pairs(sizes: _Sizes) -> int:
     """Return Σ C(n, 2)."""
     return int((sizes * (sizes - 1) // 2).sum())
 
@@ -113,7 +113,7 @@ class _Overlap(NamedTuple):
 
 
 def _overlap(assignment: Array, labels: Array) -> _Overlap:
-    """Count the overlap of two labellings (N,) by numpy, several times faster than scikit-learn."""
+    """Count the overlap of two labellings (N,) with numpy, several times faster than scikit-learn."""
     first, problems = checked_labels(assignment, 0, "assignment")
     second, more = checked_labels(labels, 0 if problems else len(first), "labels")
     raise_if_any(problems + more)
@@ -141,27 +141,29 @@ def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklear
     raise_if_any(problems)
     points = unit_rows(vectors).cpu().numpy()
     if backend == "sklearn":
-        return _sklearn(points, clusters, seed)
-    faiss = _loaded_faiss()
+        return _cluster_with_sklearn(points, clusters, seed)
+    faiss = _import_faiss()
     if faiss is not None:
-        return _faiss(faiss, points, clusters, seed, gpu=vectors.is_cuda and faiss.get_num_gpus() > 0)
+        return _cluster_with_faiss(faiss, points, clusters, seed, gpu=vectors.is_cuda and faiss.get_num_gpus() > 0)
     if backend == "faiss":
         remedy = "Install tune-dml[cpu] or tune-dml[gpu], or choose 'sklearn'."
         raise ConfigError(Problem("backend", "faiss is not installed", "faiss", remedy))
-    return _sklearn(points, clusters, seed, once=True)
+    return _cluster_with_sklearn(points, clusters, seed, single_start=True)
 
 
-def _sklearn(points: NDArray[np.floating], clusters: int, seed: int, *, once: bool = False) -> Clustering:
+def _cluster_with_sklearn(
+    points: NDArray[np.floating], clusters: int, seed: int, *, single_start: bool = False
+) -> Clustering:
     from sklearn.cluster import KMeans
 
-    init, starts, iterations = ("random", 1, _ITERATIONS) if once else ("k-means++", 10, 300)
+    init, starts, iterations = ("random", 1, _ITERATIONS) if single_start else ("k-means++", 10, 300)
     fitted = KMeans(clusters, init=init, n_init=starts, max_iter=iterations, random_state=seed).fit(points)
-    start = "random start" if once else "k-means++, best of 10 starts"
+    start = "random start" if single_start else "k-means++, best of 10 starts"
     settings = f"{start}, at most {iterations} iterations, seed {seed}"
     return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
 
 
-def _loaded_faiss() -> Any:
+def _import_faiss() -> Any:
     """Return the module; None if it is not installed or cannot be loaded (faiss-gpu without its CUDA libraries)."""
     try:
         import faiss
@@ -170,14 +172,14 @@ def _loaded_faiss() -> Any:
     return faiss
 
 
-def _faiss(faiss: Any, points: NDArray[np.floating], clusters: int, seed: int, *, gpu: bool) -> Clustering:
+def _cluster_with_faiss(faiss: Any, points: NDArray[np.floating], clusters: int, seed: int, *, gpu: bool) -> Clustering:
     data = np.ascontiguousarray(points, dtype=np.float32)
-    faiss.omp_set_num_threads(torch.get_num_threads())  # its default would take every core from the other trials
+    faiss.omp_set_num_threads(torch.get_num_threads())  # the default would use every core, also those of other trials
     # By default faiss trains on at most 256 points a centroid.
     fitted = faiss.Kmeans(
         data.shape[1], clusters, niter=_ITERATIONS, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=int(gpu)
     )
-    fitted.cp.min_points_per_centroid = 1  # its warning is about indexing, not about clustering
+    fitted.cp.min_points_per_centroid = 1  # turns off a warning that concerns indexing
     fitted.train(data)
     nearest = fitted.index.search(data, 1)[1][:, 0].astype(np.int64)
     program = f"faiss {faiss.__version__}{' on the GPU' if gpu else ''}"

@@ -53,7 +53,7 @@ def verification_metrics(
     `first` and `second` are (N, D) floats; `same` (N,) booleans or 0/1, true where both show one person. Raises ConfigError
     for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside some fold.
     """
-    distance, positive = _checked(first, second, same)
+    distance, positive = _distances_and_flags(first, second, same)
     n = len(distance)
     problems = []
     if not 2 <= folds <= n:
@@ -68,18 +68,22 @@ def verification_metrics(
             remedy = "Spread both kinds over the list."
             problems.append(Problem("same", rule, f"{int(members.sum())} {kind} pairs", remedy))
     raise_if_any(problems)
-    right = _right(distance, positive, fold, folds)  # (folds, thresholds)
-    best = (right.sum(axis=0) - right).argmax(axis=1)
-    accuracy = right[np.arange(folds), best] / np.bincount(fold)
+    correct = _count_correct(distance, positive, fold, folds)  # (folds, thresholds)
+    best = (correct.sum(axis=0) - correct).argmax(axis=1)
+    accuracy = correct[np.arange(folds), best] / np.bincount(fold)
     accepted = np.array([_rates_at_far(distance, positive, fold == i, far) for i in range(folds)])
-    tar, reached = np.nanmean(accepted, axis=0)
+    tar, false_accepts = np.nanmean(accepted, axis=0)
     thresholds = tuple(float(value) for value in _THRESHOLDS[best])
     return VerificationMetrics(
-        100 * float(accuracy.mean()), 100 * float(accuracy.std()), 100 * float(tar), 100 * float(reached), thresholds
+        100 * float(accuracy.mean()),
+        100 * float(accuracy.std()),
+        100 * float(tar),
+        100 * float(false_accepts),
+        thresholds,
     )
 
 
-def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _distances_and_flags(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return squared distances (N,) of the unit vectors, and the mask (N,) of positive pairs."""
     a, problems = checked_vectors(first, "first")
     b, more = checked_vectors(second, "second")
@@ -93,7 +97,7 @@ def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float
     return distance.cpu().numpy(), flags.cpu().numpy()
 
 
-def _right(
+def _count_correct(
     distance: NDArray[np.float64], positive: NDArray[np.bool_], fold: NDArray[np.int64], folds: int
 ) -> NDArray[np.int64]:
     """Return the number of right decisions in each fold at each threshold, (folds, T)."""
@@ -106,14 +110,14 @@ def _right(
 
 
 def _rates_at_far(
-    distance: NDArray[np.float64], positive: NDArray[np.bool_], here: NDArray[np.bool_], far: float
+    distance: NDArray[np.float64], positive: NDArray[np.bool_], in_fold: NDArray[np.bool_], far: float
 ) -> tuple[float, float]:
-    """Return true and false accept rates of the pairs `here` at the threshold for `far` of the others; NaN for no pairs."""
-    others = np.sort(distance[~here & ~positive])
-    allowed = min(int(far * len(others) + 1e-9), len(others) - 1)  # 0.29 * 100 is 28.999...
-    threshold = others[allowed]  # `allowed` of them are nearer, or fewer when distances tie
+    """Return a fold's true and false accept rates at the threshold for `far` of the other pairs; NaN without pairs."""
+    other_distances = np.sort(distance[~in_fold & ~positive])
+    allowed = min(int(far * len(other_distances) + 1e-9), len(other_distances) - 1)  # 0.29 * 100 is 28.999...
+    threshold = other_distances[allowed]  # `allowed` of them are nearer, or fewer when distances tie
     accepted = distance < threshold
-    rates = [accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)]
+    rates = [accepted[in_fold & kind].mean() if (in_fold & kind).any() else np.nan for kind in (positive, ~positive)]
     return float(rates[0]), float(rates[1])
 
 
@@ -132,20 +136,20 @@ def rank_1_with_distractors(
     """
     probes = labelled_vectors(embeddings, labels)
     references, problems = checked_vectors(distractors, "distractors")
-    wanted = (len(references),) if sizes is None else tuple(sizes)
+    requested = (len(references),) if sizes is None else tuple(sizes)
     if not problems:
         theirs, ours = references.shape[1], probes.vectors.shape[1]
         if theirs != ours:
             problems.append(Problem("distractors", f"must have the probes' dimension {ours}", theirs))
         rule = f"must be between 1 and the {len(references)} distractors"
-        problems += [Problem("sizes", rule, size) for size in wanted if not 1 <= size <= len(references)]
+        problems += [Problem("sizes", rule, size) for size in requested if not 1 <= size <= len(references)]
     raise_if_any(problems)
     with exact_arithmetic(probes.vectors.device):
         search = group_by_class(probes, None)
-        nearest = _best_distractors(search.rows.vectors, references, sorted(set(wanted)))
+        nearest = _best_distractors(search.rows.vectors, references, sorted(set(requested)))
         relevant = search.relevant()
         margin = tie_width(search.rows.vectors)
-        trials, hits = int(relevant.sum()), dict.fromkeys(wanted, 0)
+        trials, hits = int(relevant.sum()), dict.fromkeys(requested, 0)
         for first, last in bands(relevant, STEP):
             positives = positive_similarities(search, (first, last), int(relevant[first:last].max()))
             for size in hits:
@@ -160,10 +164,10 @@ def _best_distractors(probes: Tensor, references: Tensor, sizes: Sequence[int]) 
     nearest: dict[int, Tensor] = {}
     start = 0
     for size in sizes:
-        for left in range(start, size, _DISTRACTORS):
-            block = unit_rows(references[left : min(left + _DISTRACTORS, size)].to(probes))
-            for top in range(0, len(probes), _PROBES):
-                rows = slice(top, top + _PROBES)
+        for begin in range(start, size, _DISTRACTORS):
+            block = unit_rows(references[begin : min(begin + _DISTRACTORS, size)].to(probes))
+            for row in range(0, len(probes), _PROBES):
+                rows = slice(row, row + _PROBES)
                 best[rows] = torch.maximum(best[rows], (probes[rows] @ block.T).amax(dim=1))
         start = size
         nearest[size] = best.clone()

@@ -1,7 +1,7 @@
-"""Retrieval metrics: one function a metric, declared once with its key and its label for readers.
+"""Define retrieval metrics: one function per metric, declared with its key and its label for readers.
 
 Declaring a metric is enough: `retrieval_metrics` computes it, a retrieval task reports it under its key, and the report
-finds its label. Imports no torch.
+finds its label. The module imports no torch.
 
     @family("recall_at_{k}", "R@{k}", positives="best")
     def recall(ranking: Ranking, k: int) -> Tensor: ...
@@ -40,7 +40,7 @@ class Ranking:
         return len(self.relevant)
 
     def first(self, k: int) -> Tensor:
-        """Return (B, min(k, P)): the only positions that can be k or less, as the j-th positive stands at j or later."""
+        """Return (B, min(k, P)), all positions that can be at most k: the j-th positive is at position j or later."""
         return self.positions[:, :k]
 
 
@@ -57,14 +57,14 @@ class Family:
     positives: Positives
     """Positives whose positions the metric reads; others are not located.
 
-    "best": the best one, wherever it stands. "first": those among the first k. "first_r": those among the first R_q.
-    "all": every positive, wherever it stands (the slowest).
+    "best": the best one, at any position. "first": those among the first k. "first_r": those among the first R_q.
+    "all": every positive, at any position (the slowest).
     """
     percent: bool
 
     @property
     def name(self) -> str:
-        """Name in `metrics=`."""
+        """Name in the argument `metrics`."""
         return self.key.removesuffix("_at_{k}")
 
     @property
@@ -102,10 +102,10 @@ def family(
     return declare
 
 
-def described(key: str) -> tuple[str, bool] | None:
-    """Return the label of a logged key and whether its values are percentages; None for no retrieval metric.
+def describe_key(key: str) -> tuple[str, bool] | None:
+    """Return the label of a logged key and whether its values are percentages; None if it is no retrieval metric.
 
-    >>> described("recall_at_10"), described("loss")
+    >>> describe_key("recall_at_10"), describe_key("loss")
     (('R@10', True), None)
     """
     family = family_of(key)
@@ -136,7 +136,7 @@ def precision(ranking: Ranking, k: int) -> Tensor:
 def average_precision(ranking: Ranking, k: int) -> Tensor:
     """Return AP@k = (1 / k) Σ_{i <= k} P(i) rel(i), with P(i) the precision among the first i.
 
-    Divided by k, not by min(k, R_q), to agree with the multi-proxy anchor paper's table 3.
+    The divisor is k, not min(k, R_q), to agree with the multi-proxy anchor paper's table 3.
     """
     return _precision_sum(ranking.first(k), k) / k
 
@@ -151,7 +151,7 @@ def ndcg(ranking: Ranking, k: int) -> Tensor:
     gains = (positions.double() + 1).log2_().reciprocal_()
     dcg = gains.masked_fill_(positions > k, 0).sum(dim=1)
     limit = ranking.relevant.clamp_max(k)
-    ideal = (_counting(int(limit.max()), limit).double() + 1).log2_().reciprocal_().cumsum(dim=0)
+    ideal = (_counting_numbers(int(limit.max()), limit).double() + 1).log2_().reciprocal_().cumsum(dim=0)
     return dcg / ideal[limit - 1]
 
 
@@ -176,10 +176,10 @@ RETRIEVAL_METRICS = tuple(FAMILIES)
 
 def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:
     """Return Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
-    hits = _counting(positions.shape[1], positions)
+    hits = _counting_numbers(positions.shape[1], positions)
     return (hits / positions.double()).masked_fill_(positions > limit, 0).sum(dim=1)
 
 
-def _counting(length: int, like: Tensor) -> Tensor:
+def _counting_numbers(length: int, like: Tensor) -> Tensor:
     """Return 1 .. length, int64, on the device of `like`."""
     return like.new_ones(length).cumsum(dim=0)

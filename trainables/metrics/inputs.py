@@ -1,4 +1,4 @@
-"""Input of every metric: checked unit embeddings with their classes, and exact arithmetic."""
+"""Prepare the input of every metric: checked unit embeddings with their classes, and exact arithmetic."""
 
 from __future__ import annotations
 
@@ -53,16 +53,18 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
     finite = torch.isfinite(_peaks(vectors))[:, 0]
     if bool(finite.all()):
         return vectors, []
-    bad = (~finite).nonzero()[:, 0]
-    rule = f"must be finite, but {len(bad)} of {len(vectors)} rows have NaN or infinity, row {int(bad[0])} first"
+    rows = (~finite).nonzero()[:, 0]
+    rule = f"must be finite, but {len(rows)} of {len(vectors)} rows have NaN or infinity, row {int(rows[0])} first"
     return vectors, [Problem(name, rule, remedy="The model has diverged, or the features are damaged.")]
 
 
 def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
     """Return labels as an int64 tensor (N,), and their problems; `length` 0 means unknown."""
     labels = _tensor(value)
-    whole = labels is not None and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    if labels is None or labels.ndim != 1 or not whole:
+    is_integer = labels is not None and not (
+        labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
+    )
+    if labels is None or labels.ndim != 1 or not is_integer:
         rule = "must be an integer tensor or array of shape (N,)"
         return torch.zeros(0, dtype=torch.int64), [Problem(name, rule, _describe(value))]
     if length and len(labels) != length:
@@ -73,11 +75,11 @@ def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[P
 def checked_flags(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
     """Return booleans, or integers 0 and 1, as a bool tensor (N,), and their problems; `length` 0 means unknown."""
     flags = _tensor(value)
-    whole = flags.to(torch.uint8) if flags is not None and flags.dtype == torch.bool else value
-    labels, problems = checked_labels(whole, length, name)
-    strange = labels[(labels != 0) & (labels != 1)]
-    if len(strange):
-        problems.append(Problem(name, "must be booleans, or 0 and 1", int(strange[0])))
+    numbers = flags.to(torch.uint8) if flags is not None and flags.dtype == torch.bool else value
+    labels, problems = checked_labels(numbers, length, name)
+    invalid = labels[(labels != 0) & (labels != 1)]
+    if len(invalid):
+        problems.append(Problem(name, "must be booleans, or 0 and 1", int(invalid[0])))
     return labels == 1, problems
 
 
@@ -94,7 +96,7 @@ def unit_rows(vectors: Tensor) -> Tensor:
 
 
 def _peaks(vectors: Tensor) -> Tensor:
-    """Return the largest magnitude of each row, (N, 1), NaN or infinite if an entry is; makes no copy."""
+    """Return the largest magnitude of each row, (N, 1), NaN or infinite if an entry is. Make no copy."""
     detached = vectors.detach()
     # Ten times faster than the norm of order infinity or the maximum of abs().
     return torch.maximum(detached.amax(dim=1, keepdim=True), -detached.amin(dim=1, keepdim=True))
@@ -122,7 +124,7 @@ def _describe(value: object) -> object:
 
 @contextmanager
 def exact_arithmetic(device: torch.device) -> Iterator[None]:
-    """Switch off gradients, autocast, and TF32 or bfloat16 products of float32, whatever training has switched on.
+    """Switch off gradients, autocast, and TF32 or bfloat16 products of float32, which training may have switched on.
 
     The precision of products is a process-wide setting; it is restored at the end.
     """

@@ -25,9 +25,9 @@ class LinearProbes:
 
     lrs: tuple[float, ...]
     weight: Tensor
-    """(F, L, C)."""
+    """(F, L, C): weights of L classifiers."""
     bias: Tensor
-    """(L, C)."""
+    """(L, C): biases of L classifiers."""
 
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
         """Return for each k each probe's percentage of pictures whose class is among its k most likely.
@@ -35,7 +35,7 @@ class LinearProbes:
         Ties count against the class, so a probe with constant or NaN output is never right. Raises ConfigError for wrong
         shapes or types, or an unknown class.
         """
-        vectors, own = _checked(features, labels, self.weight.shape[2])
+        vectors, own = _features_and_labels(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)
         hits = {k: torch.zeros(len(self.lrs), dtype=torch.long) for k in ks}
         for start in range(0, len(vectors), _CHUNK):
@@ -61,7 +61,7 @@ def fit_linear_probes(
     """Fit `features @ weight + bias` by SGD with momentum 0.9 on the mean cross entropy, once for each rate.
 
     The rate is divided by 5 after 60, 75 and 90 % of the epochs. Weights start from zero, so only the order of the pictures
-    is random. All rates see the same batches: one matrix product a step serves all. The last batch may be smaller.
+    is random. All rates use the same batches, so one matrix product per step serves all. The last batch may be smaller.
 
     Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement: 100 epochs, batches of 256,
     rates {1, 2, 5, 10}, after Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
@@ -69,8 +69,8 @@ def fit_linear_probes(
     `features` (N, F) floats are not normalised; `labels` (N,) are integers below `num_classes`. Raises ConfigError for wrong
     shapes, types or values, or NaN.
     """
-    vectors, own = _checked(features, labels, num_classes)
-    _check_arguments(lrs, epochs, batch_size)
+    vectors, own = _features_and_labels(features, labels, num_classes)
+    _require_arguments(lrs, epochs, batch_size)
     weight = vectors.new_zeros(vectors.shape[1], len(lrs), num_classes)
     bias = vectors.new_zeros(len(lrs), num_classes)
     momenta = torch.zeros_like(weight), torch.zeros_like(bias)
@@ -100,7 +100,7 @@ def _slopes(rows: Tensor, labels: Tensor, weight: Tensor, bias: Tensor) -> Tenso
     return slopes.scatter_add_(2, own, slopes.new_full((1, 1, 1), -1.0).expand_as(own)).div_(len(rows))
 
 
-def _checked(features: Array, labels: Array, num_classes: int) -> tuple[Tensor, Tensor]:
+def _features_and_labels(features: Array, labels: Array, num_classes: int) -> tuple[Tensor, Tensor]:
     vectors, problems = checked_vectors(features, "features")
     own, more = checked_labels(labels, len(vectors), "labels")
     raise_if_any(problems + more)
@@ -111,7 +111,7 @@ def _checked(features: Array, labels: Array, num_classes: int) -> tuple[Tensor, 
     return full, own.to(full.device)
 
 
-def _check_arguments(lrs: Sequence[float], epochs: int, batch_size: int) -> None:
+def _require_arguments(lrs: Sequence[float], epochs: int, batch_size: int) -> None:
     problems = [Problem("lrs", "learning rates must be positive", lr) for lr in lrs if not lr > 0]
     if not lrs:
         problems.append(Problem("lrs", "at least one learning rate is needed", tuple(lrs)))

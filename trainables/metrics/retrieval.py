@@ -1,13 +1,14 @@
 """Retrieval metrics of a set of embeddings, in percent.
 
-No ranking is sorted in full and no nearest neighbours are searched. Let s_1 >= s_2 >= ... be a query's similarities to its
-positives, and c_i the number of negatives at least as similar as s_i. The i-th best positive stands at position
+Rankings are not sorted in full, and nearest neighbours are not searched. Let s_1 >= s_2 >= ... be a query's
+similarities to its positives, and c_i the number of negatives at least as similar as s_i. The i-th best positive
+stands at position
 
     i + c_i,                                                                                    i = 1..R_q
 
-and every metric on binary relevance is a function of these positions (families.py). As the c_i are counts, the similarity
-matrix can be visited in any order, tile by tile. In self-retrieval S is symmetric, so each tile serves its rows' and its
-columns' queries: half the work of a nearest-neighbour search.
+and every metric on binary relevance is a function of these positions (families.py). The c_i are counts, so the
+similarity matrix can be visited in any order, tile by tile. In self-retrieval S is symmetric, so each tile serves the
+queries of its rows and columns: half the work of a nearest-neighbour search.
 
 Ties: two pairs tie when rounding alone may explain the difference of their similarities (`tie_width`). Duplicates therefore
 tie on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
@@ -80,10 +81,10 @@ def retrieval_metrics(
         {'recall_at_1': 0.0, 'recall_at_2': 75.0, 'queries': 4.0}
     """
     chosen = (metrics,) if isinstance(metrics, str) else tuple(FAMILIES if metrics is None else metrics)
-    lengths = _checked_options(ks, chosen, ties)
+    lengths = _require_options(ks, chosen, ties)
     queries = labelled_vectors(embeddings, labels)
     references = None if gallery is None else labelled_vectors(*gallery, prefix="gallery ")
-    _check_sets(queries, references)
+    _require_equal_types(queries, references)
     families = [family for name, family in FAMILIES.items() if name in chosen]
     sums = {key: 0.0 for family in families for key in family.keys(lengths)}
     matched, tied = 0, 0
@@ -103,7 +104,7 @@ def retrieval_metrics(
     return {**result, **counts, "tie_fraction": tied / matched}
 
 
-def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
+def _require_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
     problems = []
     lengths = tuple(ks) if isinstance(ks, Iterable) else (ks,)
     for k in lengths:
@@ -123,7 +124,7 @@ def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str)
     return tuple(dict.fromkeys(int(k) for k in lengths))
 
 
-def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> None:
+def _require_equal_types(queries: LabelledVectors, gallery: LabelledVectors | None) -> None:
     if gallery is None:
         return
     ours, theirs = queries.vectors, gallery.vectors
@@ -133,9 +134,9 @@ def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> No
         "device": (str(ours.device), str(theirs.device)),
     }
     raise_if_any(
-        Problem("gallery embeddings", f"must have the queries' {name} {here}", there)
-        for name, (here, there) in kinds.items()
-        if here != there
+        Problem("gallery embeddings", f"must have the queries' {name} {own}", other)
+        for name, (own, other) in kinds.items()
+        if own != other
     )
 
 
@@ -159,7 +160,7 @@ class _Scope:
         return relevant.clamp_max(1 if self.needed <= {"best"} else self.k)
 
     def last_position(self, relevant: Tensor) -> Tensor:
-        """Return the last position that any metric reads, the best positive's aside, (N,)."""
+        """Return the last position that any metric reads, except for the best positive, (N,)."""
         if "all" in self.needed:
             return torch.full_like(relevant, _ABSENT)
         return relevant.clamp_min(self.k) if "first_r" in self.needed else torch.full_like(relevant, self.k)
@@ -171,33 +172,33 @@ def _rankings(
     """Yield the rankings of all queries with a positive, in blocks and in no particular order."""
     search = group_by_class(queries, gallery)
     relevant = search.relevant()
-    wanted, limits = scope.positives(relevant), scope.last_position(relevant)
-    tile = _tile_length(search.rows.vectors, int(wanted.max()))
-    for band in bands(wanted, tile):
-        here = slice(*band)
-        if wanted[here].any():
-            positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
-            matched = wanted[here] > 0
+    counts, limits = scope.positives(relevant), scope.last_position(relevant)
+    tile = _tile_length(search.rows.vectors, int(counts.max()))
+    for band in bands(counts, tile):
+        rows = slice(*band)
+        if counts[rows].any():
+            positions, tied = _positions(search, band, counts[rows], limits[rows], tile, ties)
+            matched = counts[rows] > 0
             yield Ranking(
-                positions[matched], relevant[here][matched], tied[matched], search.rows.sources[here][matched]
+                positions[matched], relevant[rows][matched], tied[matched], search.rows.sources[rows][matched]
             )
 
 
 def _positions(  # noqa: PLR0917
-    search: SimilaritySearch, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
+    search: SimilaritySearch, band: tuple[int, int], counts: Tensor, limits: Tensor, tile: int, ties: Ties
 ) -> tuple[Tensor, Tensor]:
-    """Return positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
-    positives = positive_similarities(search, band, int(wanted.max()))
+    """Return positions (B, P) of each query's first positives, and whether the best ties with a negative (B,)."""
+    positives = positive_similarities(search, band, int(counts.max()))
     width = tie_width(search.rows.vectors)
     slack = -width if ties == "pessimistic" else width
     # The best positive is ranked by the other rule too: the counts differ when a negative ties with it.
     order = torch.arange(1, positives.shape[1] + 1, device=positives.device)
-    absent = order > wanted[:, None]
+    absent = order > counts[:, None]
     positives.masked_fill_(absent, torch.inf)
     thresholds = torch.cat([positives[:, :1] - slack, positives + slack], dim=1)
     ahead = count_negatives(search, band, thresholds, limits, tile)
     positions = (ahead[:, 1:] + order).to(torch.int64)
-    # Counts beyond the limit are lower bounds: hide them, so that no metric takes them for positions.
+    # Counts beyond the limit are lower bounds. Hide them, so that no metric reads them as positions.
     beyond = positions > limits[:, None]
     beyond[:, 0] = False
     return positions.masked_fill_(absent.logical_or_(beyond), _ABSENT), ahead[:, 0] != ahead[:, 1]

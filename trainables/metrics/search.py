@@ -1,4 +1,4 @@
-"""Engine of retrieval: locates positives class by class and counts negatives tile by tile of the similarity matrix."""
+"""Locate positives class by class, and count negatives tile by tile of the similarity matrix."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainables.metrics.inputs import LabelledVectors
 
 ENTRIES = 2**23  # similarities to positives in memory at once: a bound for huge classes
 STEP = 128  # queries per product: the size of a few classes, so that most products are between positives
-_RUN = 64  # similarities represented by their largest in a first pass; about one run in a hundred then needs a count
-_SPARSE = 8  # runs are counted singly where at most one in so many needs it; elsewhere whole rows are compared
+_RUN = 64  # similarities that a first pass represents by their largest; about one run in a hundred needs a count
+_SPARSE = 8  # if at most one run in so many needs a count, runs are counted singly, otherwise whole rows
 _PICKED = 2**20  # comparisons of single similarities with thresholds in memory at once
-_COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is cheaper than sorting its rows (on CPU)
+_COMPARED = 24  # up to this many thresholds, comparing a tile with each is cheaper than sorting its rows (on CPU)
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class SimilaritySearch:
 
     rows: VectorsByClass
     columns: VectorsByClass
-    itself: bool
+    searches_itself: bool
     """Whether the gallery is the queries: row i is then column i, and no query finds itself."""
 
     def relevant(self) -> Tensor:
         """Return R_q, the number of positives of each row in the gallery, (N,), non-decreasing."""
         sizes = torch.bincount(self.columns.classes, minlength=int(self.rows.classes[-1]) + 1)
-        return sizes[self.rows.classes] - int(self.itself)
+        return sizes[self.rows.classes] - int(self.searches_itself)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Return the range of columns that holds all positives of rows first..last (exclusive)."""
@@ -61,14 +61,14 @@ def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) ->
     """Sort queries and gallery (None: the queries) by class, rare classes first, so that neighbouring rows need similar work."""
     references = queries if gallery is None else gallery
     labels = torch.cat([references.labels, queries.labels])
-    known, number = torch.unique(labels, return_inverse=True)
-    sizes = torch.bincount(number[: len(references)], minlength=len(known))
+    classes, number = torch.unique(labels, return_inverse=True)
+    sizes = torch.bincount(number[: len(references)], minlength=len(classes))
     by_size = torch.empty_like(sizes)
-    by_size[torch.argsort(sizes, stable=True)] = torch.arange(len(known), device=sizes.device)
+    by_size[torch.argsort(sizes, stable=True)] = torch.arange(len(classes), device=sizes.device)
     number = by_size[number]
     columns = _sort(references.vectors, number[: len(references)])
     rows = columns if gallery is None else _sort(queries.vectors, number[len(references) :])
-    return SimilaritySearch(rows, columns, itself=gallery is None)
+    return SimilaritySearch(rows, columns, searches_itself=gallery is None)
 
 
 def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
@@ -87,12 +87,12 @@ def tie_width(vectors: Tensor) -> float:
     return unit_roundoff * max(math.sqrt(vectors.shape[1]), 8.0)
 
 
-def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
+def bands(counts: Tensor, unit: int) -> Iterator[tuple[int, int]]:
     """Yield consecutive ranges of queries, multiples of `unit` long, whose similarities to positives fit in memory.
 
-    `wanted` (N,) is the number of positives that each query needs, non-decreasing.
+    `counts` (N,) is the number of positives that each query needs, non-decreasing.
     """
-    needs = wanted.tolist()
+    needs = counts.tolist()
     first = last = 0
     while last < len(needs):
         end = min(last + unit, len(needs))
@@ -112,7 +112,7 @@ def positive_similarities(search: SimilaritySearch, band: tuple[int, int], count
         left, right = search.span(first, last)
         similarity = rows.vectors[first:last] @ columns.vectors[left:right].T
         hidden = rows.classes[first:last, None] != columns.classes[left:right]
-        if search.itself:
+        if search.searches_itself:
             index = torch.arange(first, last, device=hidden.device)
             hidden[index - first, index - left] = True
         similarity.masked_fill_(hidden, -torch.inf)
@@ -142,7 +142,7 @@ def count_negatives(
 ) -> Tensor:
     """Count, for each threshold of each query of a band, the negatives in the gallery that are more similar.
 
-    Where the queries search themselves, a tile of the band's own square is also counted for its columns' queries, and its
+    If the queries search themselves, a tile of the band's own square also counts for its columns' queries, and its
     mirror image is skipped.
 
     Args:
@@ -166,7 +166,7 @@ def count_negatives(
         bottom = min(top + height, last)
         for left in range(0, len(columns), width):
             right = min(left + width, len(columns))
-            mirrored = search.itself and height == width and first <= left < last
+            mirrored = search.searches_itself and height == width and first <= left < last
             if mirrored and left < top:
                 continue
             shape = _whole_runs(bottom - top), _whole_runs(right - left)
@@ -177,10 +177,12 @@ def count_negatives(
             if mirrored and left > top:
                 targets.append((similarity.T, scratch.T, left, right))
             for values, work, start, stop in targets:
-                many = stop - start
+                row_count = stop - start
                 if need := needs[(start - first) // height]:
-                    here = slice(start - first, stop - first), slice(need)
-                    _count_above(values[:many], thresholds[here], counts[here], limits[here[0]], work[:many])
+                    window = slice(start - first, stop - first), slice(need)
+                    _count_above(
+                        values[:row_count], thresholds[window], counts[window], limits[window[0]], work[:row_count]
+                    )
     return counts
 
 
@@ -212,14 +214,14 @@ def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
 
 def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor) -> None:
     """Add to counts (rows, T) how many of each row's similarities (rows, columns) exceed thresholds (rows, T)."""
-    closed = counts >= limits[:, None]  # a bad positive is soon beyond what any metric reads
+    closed = counts >= limits[:, None]  # no metric reads positions beyond the limit
     closed[:, :2] = False
     open_ = thresholds.masked_fill(closed, torch.inf)
-    # Reduce along memory: torch is several times slower across it.
+    # Reduce along contiguous memory; torch is several times slower across it.
     in_rows = similarity.is_contiguous()
-    many = len(similarity)
-    runs = similarity.view(many, -1, _RUN)
-    peaks = runs.amax(dim=2) if in_rows else similarity.T.view(-1, _RUN, many).amax(dim=1).T
+    row_count = len(similarity)
+    runs = similarity.view(row_count, -1, _RUN)
+    peaks = runs.amax(dim=2) if in_rows else similarity.T.view(-1, _RUN, row_count).amax(dim=1).T
     if _count_picked(runs, peaks, thresholds, open_.amin(dim=1, keepdim=True), counts):
         return
     if thresholds.shape[1] > _COMPARED:
@@ -229,18 +231,18 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits:
     exceeded = (open_ < peaks.amax(dim=1, keepdim=True)).T.contiguous()
     affected = exceeded.sum(dim=1).tolist()
     for i, threshold in enumerate(thresholds.T.contiguous()):
-        if affected[i] * 3 > many:
+        if affected[i] * 3 > row_count:
             # A float target: five times faster than a mask of bool, whose sum would have to widen it first.
             counts[:, i] += torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1)
         elif affected[i]:
-            few = exceeded[i].nonzero()[:, 0]
+            selected = exceeded[i].nonzero()[:, 0]
             # Along the rows of the tile in memory, also for a transposed tile.
-            part = similarity.index_select(0, few) if in_rows else similarity.T.index_select(1, few).T
-            counts[few, i] += part.gt_(threshold[few, None]).sum(dim=1)
+            part = similarity.index_select(0, selected) if in_rows else similarity.T.index_select(1, selected).T
+            counts[selected, i] += part.gt_(threshold[selected, None]).sum(dim=1)
 
 
 def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tensor, counts: Tensor) -> bool:
-    """Count only the similarities above the lowest threshold of their row, and return True; False, if they are not few.
+    """Count the similarities above the lowest threshold of their row; return False if they are too many to count.
 
     `runs` (rows, columns / RUN, RUN) have the maxima `peaks`; `lowest` (rows, 1) is the lowest of `thresholds` (rows, T) that
     needs a count. Adds to `counts` (rows, T).

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.config import HeadInit
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.methods import Registry, construct, unknown
+from trainables.methods import Registry, construct, unknown_problem
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
 
@@ -58,7 +58,7 @@ def build_model(
         >>> network(torch.rand(4, 1, 24, 24)).shape
         torch.Size([4, 32])
     """
-    problems = [] if head in HEADS else [unknown(HEADS, "head", head, "model.head")]
+    problems = [] if head in HEADS else [unknown_problem(HEADS, "head", head, "model.head")]
     if embedding_dim < 1:
         problems.append(Problem("model.embedding_dim", "must be at least 1", embedding_dim))
     if backbone in BACKBONES and image_size is not None:
@@ -70,7 +70,7 @@ def build_model(
     parts: list[Any] = []
     for registry, kind, name, knobs, place in chosen:
         if name not in registry:
-            problems.append(unknown(registry, kind, name, f"model.{kind}"))
+            problems.append(unknown_problem(registry, kind, name, f"model.{kind}"))
             continue
         try:
             parts.append(construct(registry[name], dict(knobs or {}), {"in_channels": in_channels}, place))

@@ -1,4 +1,4 @@
-"""Parts of an embedding network: backbone (picture to feature map), pooling (map to vector), head (to R^d)."""
+"""Base classes of an embedding network: backbone (picture to feature map), pooling (map to vector), head (to R^d)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def file_problems(cls, **knobs: object) -> list[Problem]:
-        """Report files and packages that the knobs need and this machine lacks. Downloads nothing."""
+        """Return a problem for each file or package that the knobs need and this machine lacks. Download nothing."""
         weights = knobs.get("weights")
         return [] if weights is None else files.source_problems(str(weights), published=cls.published)
 
     @classmethod
     def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
-        """Report pictures of `size` pixels per side that are too small."""
+        """Return a problem if pictures of `size` pixels per side are too small."""
         if size >= cls.minimum_size:
             return []
         rule = f"{cls.name} needs pictures of at least {cls.minimum_size} pixels"
@@ -52,7 +52,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def start(cls, **knobs: object) -> str:
-        """Describe the initial weights in one sentence. Reads the file, downloads nothing."""
+        """Describe the initial weights in one sentence. Read the file but download nothing."""
         weights = knobs.get("weights")
         return "The backbone starts from random weights." if weights is None else files.origin_sentence(str(weights))
 
@@ -75,8 +75,8 @@ class Backbone(nn.Module, ABC):
         """Return the feature map of pictures from `to_input`."""
 
 
-def standardised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return (x - mean) / std per channel of pictures (B, C, H, W) in 0..1; grey ones are repeated over channels."""
+def standardise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return (x - mean) / std per channel of pictures (B, C, H, W) in 0..1. Repeat grey pictures over channels."""
     images = images.expand(-1, len(mean), -1, -1)
     return (images - constant(mean, images)[:, None, None]) / constant(std, images)[:, None, None]
 
@@ -86,7 +86,7 @@ def constant(values: Sequence[float], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
-def sent(numbers: NDArray[Any], device: torch.device) -> Tensor:
+def to_device(numbers: NDArray[Any], device: torch.device) -> Tensor:
     """Return a small array on a device, without `as_tensor`'s synchronization."""
     return torch.from_numpy(np.ascontiguousarray(numbers)).to(device, non_blocking=True)
 
@@ -116,7 +116,7 @@ class Head(nn.Module, ABC):
     name: ClassVar[str]
 
     def initialise(self, init: HeadInit) -> None:
-        """Draw the initial weights that `model.head_init` names; the default keeps the constructor's."""
+        """Draw the initial weights that `model.head_init` names; the default keeps those of the constructor."""
 
     @abstractmethod
     def forward(self, vectors: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ class GlobalBatchNorm1d(nn.BatchNorm1d):
 
     def forward(self, vectors: Tensor) -> Tensor:
         if self.training:
-            return normalised_over_workers(self, vectors)
+            return normalise_over_workers(self, vectors)
         mean, variance = cast("Tensor", self.running_mean), cast("Tensor", self.running_var)
         return (vectors - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
 
@@ -32,13 +32,13 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         if not (self.training and distributed.is_distributed()):
             normalised: Tensor = super().forward(images)
             return normalised
-        return normalised_over_workers(self, images)
+        return normalise_over_workers(self, images)
 
 
-def normalised_over_workers(norm: _BatchNorm, values: Tensor) -> Tensor:
+def normalise_over_workers(norm: _BatchNorm, values: Tensor) -> Tensor:
     """Normalise (B, C, ...) in training with the statistics of all workers."""
     centred, mean, variance, count = _moments(values, (0, *range(2, values.ndim)))
-    _track(norm, mean.flatten(), variance.flatten(), count)
+    _update_statistics(norm, mean.flatten(), variance.flatten(), count)
     result = centred * (variance + norm.eps).rsqrt()
     if norm.affine:
         shape = (-1, *[1] * (values.ndim - 2))
@@ -50,8 +50,8 @@ def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Ten
     """Return centred values, mean, biased variance and number of values over all workers."""
     full = values if values.dtype == torch.float64 else values.float()
     sums = full.sum(dim=dims, keepdim=True)
-    ones = full.new_full((1,), full.numel() // full.shape[1])
-    totals = distributed.all_reduce_sum(torch.cat([sums.flatten(), ones]))
+    local_count = full.new_full((1,), full.numel() // full.shape[1])
+    totals = distributed.all_reduce_sum(torch.cat([sums.flatten(), local_count]))
     count = totals[-1].detach().clamp_min(1)
     mean = (totals[:-1] / count).view_as(sums)
     centred = full - mean  # two passes: no cancellation when the mean is large
@@ -60,7 +60,7 @@ def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Ten
 
 
 @torch.no_grad()
-def _track(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+def _update_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
     """Update the running statistics, with the unbiased variance as in torch."""
     unbiased = variance * (count / (count - 1).clamp_min(1))
     for running, value in ((norm.running_mean, mean), (norm.running_var, unbiased)):

@@ -15,13 +15,13 @@ from trainables.models.weights import Weights
 
 
 class _Inception(NamedTuple):
-    """Output channels of one block; a block without `one` halves the picture and passes the pooled input on."""
+    """Output channels of one block; a block without `conv1` halves the picture and appends the pooled input."""
 
-    one: int | None
+    conv1: int | None
     reduce: int
-    three: int
+    conv3: int
     double_reduce: int
-    double: int
+    double_conv3: int
     pool: str
     projection: int | None
 
@@ -91,17 +91,17 @@ class BnInception(Backbone):
 
     def _block(self, name: str, before: int, block: _Inception) -> int:
         """Register a block's convolutions and return its output channels."""
-        stride = 1 if block.one else 2
-        if block.one:
-            self._convolution(f"{name}_1x1", before, block.one, 1)
+        stride = 1 if block.conv1 else 2
+        if block.conv1:
+            self._convolution(f"{name}_1x1", before, block.conv1, 1)
         self._convolution(f"{name}_3x3_reduce", before, block.reduce, 1)
-        self._convolution(f"{name}_3x3", block.reduce, block.three, 3, stride)
+        self._convolution(f"{name}_3x3", block.reduce, block.conv3, 3, stride)
         self._convolution(f"{name}_double_3x3_reduce", before, block.double_reduce, 1)
-        self._convolution(f"{name}_double_3x3_1", block.double_reduce, block.double, 3)
-        self._convolution(f"{name}_double_3x3_2", block.double, block.double, 3, stride)
+        self._convolution(f"{name}_double_3x3_1", block.double_reduce, block.double_conv3, 3)
+        self._convolution(f"{name}_double_3x3_2", block.double_conv3, block.double_conv3, 3, stride)
         if block.projection:
             self._convolution(f"{name}_pool_proj", before, block.projection, 1)
-        return (block.one or 0) + block.three + block.double + (block.projection or before)
+        return (block.conv1 or 0) + block.conv3 + block.double_conv3 + (block.projection or before)
 
     def _apply_convolution(self, name: str, x: Tensor) -> Tensor:
         parts = self._modules
@@ -109,10 +109,10 @@ class BnInception(Backbone):
 
     def _apply_block(self, name: str, x: Tensor, block: _Inception) -> Tensor:
         conv = self._apply_convolution
-        three = conv(f"{name}_3x3", conv(f"{name}_3x3_reduce", x))
-        double = conv(f"{name}_double_3x3_1", conv(f"{name}_double_3x3_reduce", x))
-        branches = [three, conv(f"{name}_double_3x3_2", double)]
-        if block.one is None:
+        conv3 = conv(f"{name}_3x3", conv(f"{name}_3x3_reduce", x))
+        double_conv3 = conv(f"{name}_double_3x3_1", conv(f"{name}_double_3x3_reduce", x))
+        branches = [conv3, conv(f"{name}_double_3x3_2", double_conv3)]
+        if block.conv1 is None:
             return torch.cat([*branches, functional.max_pool2d(x, 3, stride=2, ceil_mode=True)], dim=1)
         pool = functional.avg_pool2d if block.pool == "avg" else functional.max_pool2d
         pooled = pool(x, 3, stride=1, padding=1, ceil_mode=True)

@@ -1,9 +1,9 @@
-"""Downloads: once per node, resumable, checked and atomic.
+"""Download files once per node: resumable, checked and atomic.
 
 target             the file, renamed into place when it is complete and has its digest
 target.part        received bytes; a later call resumes from there
 target.part.json   version of the file: URL and validator (ETag or Last-Modified)
-target.lock        held by the downloading process; others wait for it
+target.lock        held by the downloading process; other processes wait for it
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
     """
     if target.exists() and wrong_digest(target, digests) is None:
         return target  # without a lock: the folder may be read-only
-    with _reported(url, target), FileLock(target.with_name(target.name + ".lock")):
+    with _translate_os_errors(url, target), FileLock(target.with_name(target.name + ".lock")):
         if target.exists():
-            if not (wrong := wrong_digest(target, digests)):
+            if not (problem := wrong_digest(target, digests)):
                 return target
-            log.warning("%s was damaged (%s) and is downloaded again", target, wrong.rule)
+            log.warning("%s was damaged (%s) and is downloaded again", target, problem.rule)
             target.unlink()
-        part = _PartialFile(target, url, checked=bool(digests))
-        resumed, wrong = _receive_checked(part, digests, pause_s)
-        if wrong and resumed:  # maybe a mixture of two versions: restart once
-            _, wrong = _receive_checked(part, digests, pause_s)
-        if wrong:
+        part = _PartialFile(target, url, has_digest=bool(digests))
+        resumed, problem = _receive_checked(part, digests, pause_s)
+        if problem and resumed:  # perhaps a mixture of two versions, so restart once
+            _, problem = _receive_checked(part, digests, pause_s)
+        if problem:
             remedy = "Check the URL and the digest. The downloaded file has been removed."
-            raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
+            raise DataError(Problem(url, problem.rule, problem.value, remedy))
         part.finish()
     return target
 
 
 def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
-    """Report the first digest that a file's SHA-256 does not begin with."""
+    """Return a problem if a file's SHA-256 does not begin with each of the digests."""
     if not digests:
         return None
     actual = sha256_of(path)
@@ -85,14 +85,14 @@ def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
 def _receive_checked(part: _PartialFile, digests: Sequence[str], pause_s: float) -> tuple[bool, Problem | None]:
     """Receive and check a file; return whether it was resumed and its problem, removing a bad file."""
     resumed = _receive(part, pause_s=pause_s)
-    wrong = wrong_digest(part.file, digests) or _web_page_problem(part.file)
-    if wrong:
+    problem = wrong_digest(part.file, digests) or _web_page_problem(part.file)
+    if problem:
         part.remove()
-    return resumed, wrong
+    return resumed, problem
 
 
 def _web_page_problem(path: Path) -> Problem | None:
-    """Report a web page that a server sent in place of the file."""
+    """Return a problem if a server sent a web page instead of the file."""
     with path.open("rb") as file:
         start = file.read(200)
     if not _PAGE.match(start):
@@ -106,8 +106,8 @@ class _PartialFile:
 
     target: Path
     url: str
-    checked: bool
-    """True if a digest will verify the joined pieces."""
+    has_digest: bool
+    """Whether a digest will verify the joined pieces."""
     validator: str = ""
     """ETag or Last-Modified of the version; empty if the server sends none."""
 
@@ -115,11 +115,11 @@ class _PartialFile:
         self.file = self.target.with_name(self.target.name + ".part")
         self.about = self.target.with_name(self.target.name + ".part.json")
         try:
-            kept = json.loads(self.about.read_text())
+            stored = json.loads(self.about.read_text())
         except (OSError, ValueError):
-            kept = {}
-        if kept.get("url") == self.url:
-            self.validator = str(kept.get("validator", ""))
+            stored = {}
+        if stored.get("url") == self.url:
+            self.validator = str(stored.get("validator", ""))
         else:
             self.remove()
 
@@ -148,13 +148,13 @@ class _PartialFile:
 
 def _receive(part: _PartialFile, *, pause_s: float) -> bool:
     """Receive the rest over as many connections as needed; return whether any of them resumed."""
-    resumed, fruitless = False, 0
+    resumed, failures = False, 0
     while True:
         before = part.size
         reason: object
         try:
-            continued, complete = _connect(part)
-            resumed |= continued
+            has_resumed, complete = _connect(part)
+            resumed |= has_resumed
             if complete:
                 return resumed
             reason = f"the connection ended after {part.size:,} bytes"
@@ -168,19 +168,19 @@ def _receive(part: _PartialFile, *, pause_s: float) -> bool:
             reason = f"{error.code} {error.reason}"
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             reason = getattr(error, "reason", None) or repr(error)
-        fruitless = 0 if part.size > before else fruitless + 1
-        if fruitless >= _TRIES:
-            kept = f" {part.size:,} bytes are kept and resumed by the next attempt." if part.size else ""
-            remedy = f"Check the network, or pass the path of a copy.{kept}"
+        failures = 0 if part.size > before else failures + 1
+        if failures >= _TRIES:
+            note = f" {part.size:,} bytes are kept and resumed by the next attempt." if part.size else ""
+            remedy = f"Check the network, or pass the path of a copy.{note}"
             raise DataError(Problem(part.url, "the file must arrive whole", str(reason), remedy))
-        if fruitless:
-            time.sleep(pause_s * 2 ** (fruitless - 1))
+        if failures:
+            time.sleep(pause_s * 2 ** (failures - 1))
 
 
 def _connect(part: _PartialFile) -> tuple[bool, bool]:
     """Receive from the first missing byte; return (whether it resumed, whether the file is complete)."""
     request = urllib.request.Request(part.url, headers={"User-Agent": "tune_dml"})  # noqa: S310 - http(s), see weights
-    start = part.size if part.validator or part.checked else 0
+    start = part.size if part.validator or part.has_digest else 0
     if start:
         request.add_header("Range", f"bytes={start}-")
         if part.validator:
@@ -214,7 +214,7 @@ def _validator(headers: http.client.HTTPMessage) -> str:
 
 
 def _announce(part: _PartialFile, total: int | None, resumed: bool) -> None:
-    """Log the download; raises OSError if the disk is too full."""
+    """Log the download. Raise OSError if the disk is too full."""
     size = "of unknown size" if total is None else f"{total / 1e6:.1f} MB"
     verb = f"resuming at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
     log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
@@ -224,7 +224,7 @@ def _announce(part: _PartialFile, total: int | None, resumed: bool) -> None:
 
 
 @contextmanager
-def _reported(url: str, target: Path) -> Iterator[None]:
+def _translate_os_errors(url: str, target: Path) -> Iterator[None]:
     """Create the folder and turn OSErrors into DataError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

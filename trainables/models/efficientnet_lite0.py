@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 in torch alone; a small package has its ImageNet weights."""
+"""EfficientNet-Lite0, written in torch; a small package has its ImageNet weights."""
 
 from __future__ import annotations
 

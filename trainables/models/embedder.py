@@ -15,7 +15,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.batch_norm import batch_norms, freeze
 
-Decayed = Literal["weights", "all_but_norms", "all"]
+DecayScope = Literal["weights", "all_but_norms", "all"]
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 
 
@@ -46,8 +46,8 @@ class Embedder(nn.Module):
         self.train()
 
     def forward(self, images: Tensor) -> Tensor:
-        lowered = nullcontext() if self.autocast is None else torch.autocast(images.device.type, dtype=self.autocast)
-        with lowered:
+        precision = nullcontext() if self.autocast is None else torch.autocast(images.device.type, dtype=self.autocast)
+        with precision:
             embeddings: Tensor = self.head(self.features(images))
         return embeddings if self.autocast is None else embeddings.float()
 
@@ -80,28 +80,29 @@ class Embedder(nn.Module):
         return self
 
 
-def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str, list[nn.Parameter]]:
+def parameter_groups(model: nn.Module, decay_scope: DecayScope = "weights") -> dict[str, list[nn.Parameter]]:
     """Return the trainable parameters by part and weight decay (docs/specification.md, sections 9.1 and 9.6).
 
-    Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`, without empty groups. `weights` spares
-    biases, normalisation and other vectors or scalars from decay; `all_but_norms` gamma and beta alone; `all` nothing.
+    Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`, without empty groups. With
+    `weights`, biases, normalisation and other vectors or scalars do not decay; with `all_but_norms`, only gamma and beta
+    do not.
     """
-    spared = _spared(model, decayed)
+    without_decay = _ids_without_decay(model, decay_scope)
     groups: dict[str, list[nn.Parameter]] = {
         key: [] for part in ("backbone", "head") for key in (part, f"{part}_no_decay")
     }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             part = "backbone" if name.startswith("backbone.") else "head"
-            groups[f"{part}_no_decay" if id(parameter) in spared else part].append(parameter)
+            groups[f"{part}_no_decay" if id(parameter) in without_decay else part].append(parameter)
     return {key: group for key, group in groups.items() if group}
 
 
-def _spared(model: nn.Module, decayed: Decayed) -> set[int]:
+def _ids_without_decay(model: nn.Module, decay_scope: DecayScope) -> set[int]:
     """Return the ids of the parameters without weight decay."""
-    if decayed == "all":
+    if decay_scope == "all":
         return set()
-    if decayed == "weights":
+    if decay_scope == "weights":
         return {id(parameter) for parameter in model.parameters() if parameter.ndim <= 1}
     norms = [*batch_norms(model), *(part for part in model.modules() if isinstance(part, _NORMS))]
     return {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}

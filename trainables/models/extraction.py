@@ -1,7 +1,7 @@
-"""One pass of a frozen backbone over a data set: pooled features of every picture and view, stored as float16.
+"""Extract features with a frozen backbone: pooled features of every picture and view, stored as float16.
 
-A chunk of pictures is written at a time and then noted in `progress.txt`, so that the next call continues a killed one. A
-chunk's numbers do not depend on the number of workers: each worker computes with one thread.
+Each chunk of pictures is written and then noted in `progress.txt`, so that the next call continues a killed one. Chunks
+do not depend on the number of workers, because each worker computes with one thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from trainables import generators
-from trainables.config import TrialConfig, identifying
+from trainables.config import TrialConfig, identity_settings
 from trainables.data.base import Indices, Pictures
 from trainables.data.formats import cache as disk
 from trainables.data.formats.decoding import available_cores
@@ -45,11 +45,11 @@ from trainables.resolve import read_settings
 from trainables.tasks import Task, task_of
 
 _CHUNK = 256
-"""Pictures per chunk, which is what a killed pass may lose per worker."""
+"""Pictures per chunk; a killed pass may lose one chunk per worker."""
 _PROGRESS = "progress.txt"
-_PIXELS = 150_000  # embedded at a time on a CPU: what fits its cache
-_DESCRIBED = ("data.", "augment.", "model.", "training.precision")
-_OF_THE_HEAD = ("model.head", "model.embedding_dim")
+_PIXELS = 150_000  # embedded at a time on a CPU, to fit its cache
+_ORIGIN_SETTINGS = ("data.", "augment.", "model.", "training.precision")
+_HEAD_SETTINGS = ("model.head", "model.embedding_dim")
 Progress = Callable[[int, int], None]
 
 
@@ -69,50 +69,50 @@ class FeaturePass:
         return task_of(self.config)
 
 
-def write_features(order: FeaturePass, *, workers: int = 0, progress: Progress | None = None) -> StoreDigest:
+def write_features(feature_pass: FeaturePass, *, workers: int = 0, progress: Progress | None = None) -> StoreDigest:
     """Write the features of every picture, or continue an interrupted pass.
 
     Args:
-        order: data, backbone, views and folder.
+        feature_pass: data, backbone, views and folder.
         workers: processes; 0 for one per GPU, or else one per CPU core.
         progress: called with (pictures done, pictures in all), first for decoding.
 
     Raises:
         DataError: the data, the weights or the folder do not fit; a feature is not finite.
     """
-    pictures = order.task.dataset(order.cache_dir).prepare(progress)
-    raise_if_any(_problems(order, pictures))
-    network = _network(order, pictures)
-    origin = _origin(order, pictures, network)
-    if (order.folder / DIGEST).exists():
-        finished = StoreDigest.read(order.folder)
-        _refuse_other(order.folder, dict(finished.origin), origin)
-        raise_if_any(store_problems(order.folder), DataError)
+    pictures = feature_pass.task.dataset(feature_pass.cache_dir).prepare(progress)
+    raise_if_any(_problems(feature_pass, pictures))
+    network = _network(feature_pass, pictures)
+    origin = _origin(feature_pass, pictures, network)
+    if (feature_pass.folder / DIGEST).exists():
+        finished = StoreDigest.read(feature_pass.folder)
+        _require_same_origin(feature_pass.folder, dict(finished.origin), origin)
+        raise_if_any(store_problems(feature_pass.folder), DataError)
         return finished
-    done = _begin(order, pictures, origin, network.backbone.out_channels)
-    starts = [start for start in range(0, len(pictures), _CHUNK) if start not in done]
+    written = _prepare_files(feature_pass, pictures, origin, network.backbone.out_channels)
+    starts = [start for start in range(0, len(pictures), _CHUNK) if start not in written]
     count = len(pictures) - sum(min(_CHUNK, len(pictures) - start) for start in starts)
-    with (order.folder / _PROGRESS).open("a", encoding="utf-8") as noted:
-        for start in _chunks(order, starts, workers or _usual_workers()):
-            noted.write(f"{start}\n")
-            noted.flush()
+    with (feature_pass.folder / _PROGRESS).open("a", encoding="utf-8") as progress_file:
+        for start in _chunks(feature_pass, starts, workers or _default_workers()):
+            progress_file.write(f"{start}\n")
+            progress_file.flush()
             count += min(_CHUNK, len(pictures) - start)
             if progress:
                 progress(count, len(pictures))
-    digest = finish_store(order.folder, _table(pictures, order.views), order.views, origin)
-    (order.folder / _PROGRESS).unlink()
+    digest = finish_store(feature_pass.folder, _row_table(pictures, feature_pass.views), feature_pass.views, origin)
+    (feature_pass.folder / _PROGRESS).unlink()
     return digest
 
 
-def _problems(order: FeaturePass, pictures: Pictures) -> list[Problem]:
-    model = order.config.model
-    problems = order.task.size_problems(pictures)
+def _problems(feature_pass: FeaturePass, pictures: Pictures) -> list[Problem]:
+    model = feature_pass.config.model
+    problems = feature_pass.task.size_problems(pictures)
     problems += BACKBONES[model.backbone].file_problems(**model.knobs("backbone"))
-    if order.views < 1:
-        problems.append(Problem("--views", "must be at least 1", order.views))
-    if order.views > 1 and order.task.augmentation() is None:
+    if feature_pass.views < 1:
+        problems.append(Problem("--views", "must be at least 1", feature_pass.views))
+    if feature_pass.views > 1 and feature_pass.task.augmentation() is None:
         remedy = "Example: --set augment.name=crop_flip --set augment.crop=64."
-        problems.append(Problem("--views", "several views need an augmentation", order.views, remedy))
+        problems.append(Problem("--views", "several views need an augmentation", feature_pass.views, remedy))
     if pictures.are_features:
         problems.append(Problem("DATASET", "these are features already", pictures.name))
     if "pairs" in pictures.extras:
@@ -120,16 +120,16 @@ def _problems(order: FeaturePass, pictures: Pictures) -> list[Problem]:
     return problems
 
 
-def _network(order: FeaturePass, pictures: Pictures) -> Embedder:
+def _network(feature_pass: FeaturePass, pictures: Pictures) -> Embedder:
     """Build the network in evaluation mode; random weights come from the trial's seed."""
-    generators.seed_all(order.config.seed_of("init"))
-    return order.task.build_network(pictures).eval()
+    generators.seed_all(feature_pass.config.seed_of("init"))
+    return feature_pass.task.build_network(pictures).eval()
 
 
-def _origin(order: FeaturePass, pictures: Pictures, network: Embedder) -> dict[str, Any]:
+def _origin(feature_pass: FeaturePass, pictures: Pictures, network: Embedder) -> dict[str, Any]:
     """Describe data, settings, weights and code of the features; equal descriptions make equal features."""
-    settings = identifying(order.config.settings())
-    backbone, pooling = order.config.model.backbone, order.config.model.pooling
+    settings = identity_settings(feature_pass.config.settings())
+    backbone, pooling = feature_pass.config.model.backbone, feature_pass.config.model.pooling
     modules = {BACKBONES[backbone].__module__, POOLINGS[pooling].__module__, Views.__module__}
     return {
         "dataset": pictures.name,
@@ -137,11 +137,11 @@ def _origin(order: FeaturePass, pictures: Pictures, network: Embedder) -> dict[s
         "settings": {
             path: value
             for path, value in settings.items()
-            if path.startswith(_DESCRIBED) and not path.startswith(_OF_THE_HEAD)
+            if path.startswith(_ORIGIN_SETTINGS) and not path.startswith(_HEAD_SETTINGS)
         },
         "backbone": backbone,
         "weights": _weights_digest(network),
-        "views": order.views,
+        "views": feature_pass.views,
         "code": {name: source_digest(str(sys.modules[name].__file__)) for name in sorted(modules)},
     }
 
@@ -155,7 +155,7 @@ def _weights_digest(network: Embedder) -> str:
     return digest.hexdigest()
 
 
-def _refuse_other(folder: Path, found: dict[str, Any], origin: dict[str, Any]) -> None:
+def _require_same_origin(folder: Path, found: dict[str, Any], origin: dict[str, Any]) -> None:
     """Raise DataError if a folder holds, or was begun with, other features."""
     differing = sorted(name for name in {*found, *origin} if found.get(name) != origin.get(name))
     if differing:
@@ -163,41 +163,46 @@ def _refuse_other(folder: Path, found: dict[str, Any], origin: dict[str, Any]) -
         raise DataError(Problem(str(folder), rule, None, "Choose another folder with -o, or delete this one."))
 
 
-def _begin(order: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimension: int) -> set[int]:
+def _prepare_files(feature_pass: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimension: int) -> set[int]:
     """Create the files; return the chunks that an interrupted pass has written."""
-    order.folder.mkdir(parents=True, exist_ok=True)
-    noted = order.folder / _PROGRESS
-    shape = (len(pictures) * order.views, dimension)
-    if noted.exists():
-        first, *chunks = noted.read_text(encoding="utf-8").splitlines()
-        _refuse_other(order.folder, json.loads(first), origin)
+    feature_pass.folder.mkdir(parents=True, exist_ok=True)
+    progress_file = feature_pass.folder / _PROGRESS
+    shape = (len(pictures) * feature_pass.views, dimension)
+    if progress_file.exists():
+        first, *chunks = progress_file.read_text(encoding="utf-8").splitlines()
+        _require_same_origin(feature_pass.folder, json.loads(first), origin)
         if chunks:
             return {int(line) for line in chunks if line.isdigit()}
-    elif any(order.folder.iterdir()):
-        raise DataError(Problem(str(order.folder), "the folder must be empty", None, "Choose another one with -o."))
+    elif any(feature_pass.folder.iterdir()):
+        raise DataError(
+            Problem(str(feature_pass.folder), "the folder must be empty", None, "Choose another one with -o.")
+        )
     else:
-        disk.require_space(order.folder, shape[0] * shape[1] * 2)
-        write_whole(noted, json.dumps(origin) + "\n")
-    np.lib.format.open_memmap(order.folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
-    disk.reserve(order.folder / FEATURES)
+        disk.require_space(feature_pass.folder, shape[0] * shape[1] * 2)
+        write_whole(progress_file, json.dumps(origin) + "\n")
+    np.lib.format.open_memmap(feature_pass.folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
+    disk.reserve(feature_pass.folder / FEATURES)
     return set()
 
 
-def _usual_workers() -> int:
+def _default_workers() -> int:
     return torch.cuda.device_count() or available_cores()
 
 
-def _chunks(order: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
+def _chunks(feature_pass: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
     """Write chunks and yield the first picture of each when it is on disk."""
-    settings, place = order.config.settings(), (str(order.folder), order.views, order.cache_dir)
+    settings, location = (
+        feature_pass.config.settings(),
+        (str(feature_pass.folder), feature_pass.views, feature_pass.cache_dir),
+    )
     if workers == 1 or len(starts) == 1:
-        yield from (_write_chunk(settings, place, start) for start in starts)
+        yield from (_write_chunk(settings, location, start) for start in starts)
         return
     with ExitStack() as stack:
         context = multiprocessing.get_context("spawn")
         pool = stack.enter_context(ProcessPoolExecutor(min(workers, max(len(starts), 1)), mp_context=context))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        for future in as_completed([pool.submit(_write_chunk, settings, place, start) for start in starts]):
+        for future in as_completed([pool.submit(_write_chunk, settings, location, start) for start in starts]):
             yield future.result()
 
 
@@ -214,26 +219,28 @@ class _Extractor:
 
 @cache
 def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
-    order = FeaturePass(read_settings(json.loads(settings)), Path(), views, cache_dir)
+    feature_pass = FeaturePass(read_settings(json.loads(settings)), Path(), views, cache_dir)
     torch.set_num_threads(1)
     device = torch.device("cpu")
     if torch.cuda.is_available():
         number = (multiprocessing.current_process()._identity or (1,))[0] - 1
         device = torch.device("cuda", number % torch.cuda.device_count())
-    pictures = order.task.dataset(cache_dir).prepare()
-    network = _network(order, pictures).to(device)
-    shown = Views(pictures.images, order.task.augmentation(), seed=order.config.seed_of("order"), device=device)
-    side = order.task.picture_size(pictures) or 1
+    pictures = feature_pass.task.dataset(cache_dir).prepare()
+    network = _network(feature_pass, pictures).to(device)
+    picture_views = Views(
+        pictures.images, feature_pass.task.augmentation(), seed=feature_pass.config.seed_of("order"), device=device
+    )
+    side = feature_pass.task.picture_size(pictures) or 1
     batch = _CHUNK if device.type == "cuda" else min(max(_PIXELS // side**2, 8), _CHUNK)
-    return _Extractor(network, pictures, shown, batch, device)
+    return _Extractor(network, pictures, picture_views, batch, device)
 
 
-def _write_chunk(settings: dict[str, Any], place: tuple[str, int, Path | None], start: int) -> int:
+def _write_chunk(settings: dict[str, Any], location: tuple[str, int, Path | None], start: int) -> int:
     """Compute and store the features of the chunk that begins at picture `start`; return `start`."""
-    folder, views, cache_dir = place
-    maker = _extractor(json.dumps(settings), views, cache_dir)
-    indices = np.arange(start, min(start + _CHUNK, len(maker.pictures)))
-    rows = _features(maker, indices, views)
+    folder, views, cache_dir = location
+    extractor = _extractor(json.dumps(settings), views, cache_dir)
+    indices = np.arange(start, min(start + _CHUNK, len(extractor.pictures)))
+    rows = _features(extractor, indices, views)
     raise_if_any(non_finite_problems(rows, f"features of pictures {start} to {int(indices[-1])}"), DataError)
     target = np.lib.format.open_memmap(Path(folder) / FEATURES, mode="r+")
     target[start * views : (start + len(indices)) * views] = rows
@@ -242,20 +249,24 @@ def _write_chunk(settings: dict[str, Any], place: tuple[str, int, Path | None], 
 
 
 @torch.no_grad()
-def _features(maker: _Extractor, indices: Indices, views: int) -> Rows:
+def _features(extractor: _Extractor, indices: Indices, views: int) -> Rows:
     """Return the features of pictures, the views of each one after the other."""
     parts = []
-    for begin in range(0, len(indices), maker.batch):
-        some = indices[begin : begin + maker.batch]
-        shown = [maker.views.evaluation(some)]
-        shown += [maker.views.train(some, step=0, first=int(some[0]), view=view) for view in range(1, views)]
-        pooled = torch.stack([maker.network.features(each.to(maker.device)) for each in shown], dim=1)
+    for begin in range(0, len(indices), extractor.batch):
+        batch = indices[begin : begin + extractor.batch]
+        views_of_batch = [extractor.views.evaluation(batch)]
+        views_of_batch += [
+            extractor.views.train(batch, step=0, first=int(batch[0]), view=view) for view in range(1, views)
+        ]
+        pooled = torch.stack(
+            [extractor.network.features(view_pictures.to(extractor.device)) for view_pictures in views_of_batch], dim=1
+        )
         parts.append(pooled.flatten(0, 1).float().cpu().numpy())
     with np.errstate(over="ignore"):  # `non_finite_problems` reports infinite values
         return np.concatenate(parts).astype(np.float16)
 
 
-def _table(pictures: Pictures, views: int) -> RowTable:
+def _row_table(pictures: Pictures, views: int) -> RowTable:
     """Describe each row by its class and its part of the data set."""
     splits = np.where(np.isin(pictures.labels, pictures.test_classes), "test", "train").astype("<U7")
     for part in ("query", "gallery"):

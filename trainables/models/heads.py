@@ -12,15 +12,15 @@ from trainables.models.batch_norm import GlobalBatchNorm1d
 
 
 class _LinearLayersHead(Head):
-    """A head whose nn.Linear layers start as `model.head_init` says."""
+    """A head whose nn.Linear layers start as set by `model.head_init`."""
 
     def initialise(self, init: HeadInit) -> None:
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
-                _draw(layer.weight, layer.bias, init)
+                _draw_weights(layer.weight, layer.bias, init)
 
 
-def _draw(weight: Tensor, bias: Tensor | None, init: HeadInit) -> None:
+def _draw_weights(weight: Tensor, bias: Tensor | None, init: HeadInit) -> None:
     """Draw He normal weights (`he_fan_out`), and zero biases unless `torch`."""
     if init == "he_fan_out":
         nn.init.kaiming_normal_(weight, mode="fan_out")
@@ -85,7 +85,7 @@ class WeightNormLinearHead(Head):
         self.bias = initial.bias
 
     def initialise(self, init: HeadInit) -> None:
-        _draw(self.direction, self.bias, init)
+        _draw_weights(self.direction, self.bias, init)
         with torch.no_grad():
             self.scale.copy_(self.direction.norm(dim=1))
 

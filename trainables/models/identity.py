@@ -1,4 +1,4 @@
-"""The backbone of stored features, which changes nothing."""
+"""The backbone of stored features, which returns them unchanged."""
 
 from __future__ import annotations
 

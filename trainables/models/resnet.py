@@ -1,4 +1,4 @@
-"""Residual networks in torch alone: from scratch, or from torchvision's weights."""
+"""Residual networks, written in torch: from scratch, or from torchvision's weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.models.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, refuse_other_channels, standardised
+from trainables.models.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, refuse_other_channels, standardise
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights
 
@@ -83,7 +83,7 @@ class _ResNet(Backbone):
     """Four stages of residual blocks; state dictionary as torchvision's, without its classifier.
 
     Batch norm covers all workers. From scratch pictures are scaled to [-1, 1]; with weights they are standardised by
-    ImageNet's mean and deviation, and grey ones repeated over the channels.
+    ImageNet's mean and deviation, and grey pictures are repeated over the channels.
     """
 
     citation = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
@@ -121,7 +121,7 @@ class _ResNet(Backbone):
 
     def to_input(self, images: Tensor) -> Tensor:
         scaled = super().to_input(images)
-        return standardised(scaled, IMAGENET_MEAN, IMAGENET_STD) if self.pretrained else scaled * 2 - 1
+        return standardise(scaled, IMAGENET_MEAN, IMAGENET_STD) if self.pretrained else scaled * 2 - 1
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.maxpool(torch.relu_(self.bn1(self.conv1(images))))

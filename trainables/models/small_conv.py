@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from trainables.models.base import Backbone
 
 
-class _Halved(nn.MaxPool2d):
-    """2 x 2 max pooling; without gradients it takes slices, faster on a CPU with equal numbers."""
+class _HalvingPool(nn.MaxPool2d):
+    """2 x 2 max pooling. Without gradients it uses slices, which are faster on a CPU and give equal numbers."""
 
     def forward(self, input: Tensor) -> Tensor:
         if torch.is_grad_enabled() or input.device.type != "cpu":
@@ -46,14 +46,14 @@ class SmallConv(Backbone):
         for i, (before, after) in enumerate(zip((in_channels, *widths), widths, strict=False)):
             layers.append(nn.Conv2d(before, after, 3, padding=1))
             if i < 3:
-                layers.append(_Halved(2))
+                layers.append(_HalvingPool(2))
             layers += [nn.GroupNorm(4, after), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers)
         self.out_channels = widths[-1]
 
     def forward(self, images: Tensor) -> Tensor:
         # One channel fits both layouts, and torch would choose the slower one.
-        if images.shape[1] == 1:  # no len(): it would fix the exported batch size
+        if images.shape[1] == 1:  # len() would fix the exported batch size
             images = images.reshape(images.shape[0], *images.shape[2:], 1).permute(0, 3, 1, 2)
         features: Tensor = self.layers(images.contiguous(memory_format=torch.channels_last))
         return features

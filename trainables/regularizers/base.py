@@ -17,11 +17,11 @@ class Regularizer(nn.Module, ABC):
     """A penalty on the norms n_i = ||f_i|| of the RAW embeddings.
 
     Called on embeddings (B, D), float, before any normalisation. Returns a scalar attached to the graph, WITHOUT the
-    weight eta (see `penalised`). Half precision is computed in float32 with autocast off; float64 stays float64. With
+    weight eta (see `add_penalty`). Half precision is computed in float32 with autocast off; float64 stays float64. With
     several processes, call it on the gathered global batch: values and state then agree on all ranks.
 
-    State advances once per call in training mode and never in evaluation mode, so call once per optimiser step. (Under
-    gradient accumulation each micro-batch would count as a step.)
+    State advances once per call in training mode and never in evaluation mode, so call it once per optimiser step.
+    (Under gradient accumulation, each micro-batch would count as a step.)
 
     A subclass sets `name`, `citation` and `section` (of docs/specification.md), declares its knobs in a keyword-only
     constructor (see trainables.methods) and implements `value`.
@@ -98,7 +98,7 @@ class AroundMean(Regularizer):
 
     @abstractmethod
     def mean(self, norms: Tensor) -> Tensor:
-        """Return mu for this batch, 0-d float64. Called without autograd, once a batch."""
+        """Return mu for this batch, 0-d float64. Called without autograd, once per batch."""
 
     def store_mean(self, mean: Tensor | float) -> None:
         self.mu.fill_(mean)
@@ -110,11 +110,11 @@ class AroundMean(Regularizer):
         return {**norms, "mu": self.mu.detach().clone()} if norms else norms
 
 
-def penalised(value: Tensor, regularizer: Regularizer, embeddings: Tensor, eta: float) -> Tensor:
+def add_penalty(value: Tensor, regularizer: Regularizer, embeddings: Tensor, eta: float) -> Tensor:
     """Return the objective value + eta * regularizer(embeddings).
 
-    For eta = 0 it returns `value` itself, so that the baseline is bitwise unchanged. The regularizer is still called,
-    without gradient: its running mean starts at the first batch, and baselines log norm statistics too.
+    For eta = 0, return `value` itself, so that the baseline is bitwise unchanged. The regularizer is still called
+    without gradient, because its running mean starts at the first batch, and baselines log norm statistics too.
     """
     if eta == 0:
         with torch.no_grad():

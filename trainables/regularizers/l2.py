@@ -10,7 +10,7 @@ from trainables.regularizers.base import Regularizer
 class L2Regularizer(Regularizer):
     """R = (1/B) Σ n_i², the mean squared norm: fixed-mean SEC with mu = 0 (SEC supplement, "L2-reg").
 
-    Squared norms, unlike pytorch-metric-learning's LpRegularizer of default power 1.
+    The norms are squared, unlike in pytorch-metric-learning's LpRegularizer, whose default power is 1.
     """
 
     name = "l2"

@@ -19,7 +19,7 @@ class NoRegularizer(Regularizer):
     """Embeddings of the last batch, until the diagnostics read their norms."""
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Return 0. Without autograd, as at the weight 0, the norms wait for the diagnostics: few steps read them."""
+        """Return 0. Without autograd, as for weight 0, compute norms only when the diagnostics read them."""
         if torch.is_grad_enabled() or embeddings.dtype not in (torch.float32, torch.float64):
             return super().forward(embeddings)
         self._last = embeddings.detach()

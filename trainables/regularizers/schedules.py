@@ -1,4 +1,4 @@
-"""Schedules of the regularizer's weight eta during training. Pure functions; imports no torch.
+"""Define schedules of the regularizer's weight eta during training: pure functions, without torch.
 
 t is the step from 0, T the total number of steps, E the number of epochs (docs/specification.md, section 1.6).
 """
@@ -49,7 +49,7 @@ def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: fl
     >>> [eta_at("linear", 1.0, step=step, total_steps=100) for step in (0, 50, 99)]
     [0.0, 0.5, 0.99]
     """
-    raise_if_any(_misuses(schedule, eta, step, total_steps, epochs))
+    raise_if_any(_argument_problems(schedule, eta, step, total_steps, epochs))
     return SCHEDULES[schedule](eta, step, total_steps, epochs)
 
 
@@ -64,7 +64,7 @@ def schedule_problems(schedule: str, *, epochs: float) -> list[Problem]:
     return []
 
 
-def _misuses(schedule: str, eta: float, step: int, total_steps: int, epochs: float) -> list[Problem]:
+def _argument_problems(schedule: str, eta: float, step: int, total_steps: int, epochs: float) -> list[Problem]:
     problems = [] if schedule in SCHEDULES else schedule_problems(schedule, epochs=epochs)
     domains = (
         ("eta", eta, eta >= 0, ">= 0"),
@@ -72,5 +72,5 @@ def _misuses(schedule: str, eta: float, step: int, total_steps: int, epochs: flo
         ("total_steps", total_steps, total_steps >= 1, ">= 1"),
         ("epochs", epochs, epochs > 0, "> 0"),
     )
-    wrong = [(name, value, domain) for name, value, holds, domain in domains if not holds]
-    return problems + [Problem(f"regularizer.{name}", f"must be {domain}", value) for name, value, domain in wrong]
+    invalid = [(name, value, domain) for name, value, is_valid, domain in domains if not is_valid]
+    return problems + [Problem(f"regularizer.{name}", f"must be {domain}", value) for name, value, domain in invalid]

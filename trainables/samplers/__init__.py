@@ -5,10 +5,10 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from trainables.errors import ConfigError, Problem
-from trainables.methods import Registry, unknown
-from trainables.samplers.base import Batch, Sampler, local, whole_batch
+from trainables.methods import Registry, unknown_problem
+from trainables.samplers.base import Batch, Sampler, local_part, whole_batch
 
-__all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems", "whole_batch"]
+__all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local_part", "sampler_problems", "whole_batch"]
 
 SAMPLERS = Registry(__name__, Sampler, group="tune_dml.samplers")  # type: ignore[type-abstract]
 
@@ -23,7 +23,7 @@ def build_sampler(
     (True, 1)
     """
     if name not in SAMPLERS:
-        raise ConfigError(unknown(SAMPLERS, "sampler", name, "batch.sampler"))
+        raise ConfigError(unknown_problem(SAMPLERS, "sampler", name, "batch.sampler"))
     sampler = SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
     if sampler.steps_per_epoch < 1:
         rule = "steps_per_epoch must be at least 1"
@@ -43,5 +43,5 @@ def sampler_problems(
 ) -> list[Problem]:
     """Return the rules that a configuration breaks, from counts alone."""
     if name not in SAMPLERS:
-        return [unknown(SAMPLERS, "sampler", name, "batch.sampler")]
+        return [unknown_problem(SAMPLERS, "sampler", name, "batch.sampler")]
     return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)

@@ -19,7 +19,7 @@ class Sampler(ABC):
     Args:
         labels: class of every training picture, (n,).
         batch_size: pictures in the global batch, over all workers.
-        instances_per_class: M, pictures a class in a batch (ignored by samplers that do not balance classes).
+        instances_per_class: M, pictures per class in a batch (ignored by samplers that do not balance classes).
         seed: determines every batch; samplers with equal arguments draw equal batches.
 
     Raises:
@@ -55,18 +55,18 @@ class Sampler(ABC):
 
 
 def whole_batch(sampler: Sampler, step: int) -> Batch:
-    """Return the global batch of a step; raises ConfigError if it is not `batch_size` indices of training pictures."""
-    batch, wanted, pictures = np.asarray(sampler.batch(step)), sampler.batch_size, len(sampler.labels)
-    whole = batch.shape == (wanted,) and np.issubdtype(batch.dtype, np.integer)
-    if whole and batch.min() >= 0 and batch.max() < pictures:
+    """Return the global batch of a step. Raise ConfigError if it is not `batch_size` indices of training pictures."""
+    batch, size, pictures = np.asarray(sampler.batch(step)), sampler.batch_size, len(sampler.labels)
+    is_valid = batch.shape == (size,) and np.issubdtype(batch.dtype, np.integer)
+    if is_valid and batch.min() >= 0 and batch.max() < pictures:
         return batch
-    rule = f"batch({step}) must be {wanted} numbers of the {pictures} training pictures, from 0"
+    rule = f"batch({step}) must be {size} numbers of the {pictures} training pictures, from 0"
     got = f"{batch.dtype} of shape {batch.shape}" + (f", {batch.min()} to {batch.max()}" if batch.size else "")
     raise ConfigError(Problem(f"sampler {sampler.name}", rule, got))
 
 
-def local(batch: Batch, rank: int, world_size: int) -> Batch:
-    """Return this worker's contiguous part of a global batch, in rank order; the first `B mod W` parts are one longer."""
+def local_part(batch: Batch, rank: int, world_size: int) -> Batch:
+    """Return this worker's contiguous part of a global batch; the first `B mod W` parts have one picture more."""
     size, extra = divmod(len(batch), world_size)
     bounds = [r * size + min(r, extra) for r in range(world_size + 1)]
     return batch[bounds[rank] : bounds[rank + 1]]

@@ -10,7 +10,7 @@ from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
 _STREAM = 0x3_9E12
-_TOGETHER = 64  # steps whose batches are drawn at once: one by one, drawing would cost 1 % of a small network's step
+_BLOCK_STEPS = 64  # steps whose batches are drawn at once; drawing singly would cost 1 % of a small network's step
 
 
 class MPerClass(Sampler):
@@ -38,11 +38,11 @@ class MPerClass(Sampler):
                 problems.append(Problem(f"batch.{key}", "must be at least 1", value))
         if problems:
             return problems
-        classes, rest = divmod(batch_size, instances_per_class)
-        if rest:
-            near = [m for m in (batch_size - rest, batch_size + instances_per_class - rest) if m]
+        classes, remainder = divmod(batch_size, instances_per_class)
+        if remainder:
+            multiples = [m for m in (batch_size - remainder, batch_size + instances_per_class - remainder) if m]
             rule = f"must be a multiple of batch.instances_per_class={instances_per_class}"
-            problems.append(Problem("batch.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}."))
+            problems.append(Problem("batch.batch_size", rule, batch_size, f"Try {' or '.join(map(str, multiples))}."))
         if num_classes is not None and classes > num_classes:
             rule = (
                 f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
@@ -61,10 +61,10 @@ class MPerClass(Sampler):
 
     def batch(self, step: int) -> Batch:
         """Return class after class, M pictures each."""
-        together, position = divmod(step, _TOGETHER)
-        # A cache, not state: the same step always gives the same batch.
-        if self._last is None or self._last[0] != together:
-            self._last = (together, self._batches(together))
+        block, position = divmod(step, _BLOCK_STEPS)
+        # This is a cache, not state: a step always has the same batch.
+        if self._last is None or self._last[0] != block:
+            self._last = (block, self._draw_block(block))
         drawn: Batch = self._last[1][position]
         return drawn
 
@@ -75,27 +75,27 @@ class MPerClass(Sampler):
         _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
         return order, starts, counts
 
-    def _batches(self, together: int) -> Batch:
-        """Draw the batches of `_TOGETHER` steps in a row, (_TOGETHER, batch_size)."""
+    def _draw_block(self, block: int) -> Batch:
+        """Draw the batches of `_BLOCK_STEPS` steps in a row, (_BLOCK_STEPS, batch_size)."""
         m = self.instances_per_class
-        generator = np.random.default_rng((_STREAM, self.seed, together))
+        generator = np.random.default_rng((_STREAM, self.seed, block))
         order, starts, sizes = self._by_class
-        classes = np.full(_TOGETHER, len(sizes))
+        classes = np.full(_BLOCK_STEPS, len(sizes))
         chosen = _without_replacement(generator, classes, self.batch_size // m).ravel()
         counts = sizes[chosen]
-        few = counts < m
+        is_small = counts < m
         members = np.empty((len(chosen), m), dtype=np.int64)
-        members[few] = generator.integers(0, counts[few, None], size=(int(few.sum()), m))
-        members[~few] = _without_replacement(generator, counts[~few], m)
+        members[is_small] = generator.integers(0, counts[is_small, None], size=(int(is_small.sum()), m))
+        members[~is_small] = _without_replacement(generator, counts[~is_small], m)
         drawn: Batch = order[starts[chosen][:, None] + members]
-        return drawn.reshape(_TOGETHER, self.batch_size)
+        return drawn.reshape(_BLOCK_STEPS, self.batch_size)
 
 
 def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) -> Batch:
     """Draw for every n in `counts` m distinct uniform numbers below n in uniform random order, (len(counts), m).
 
     Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs m
-    draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
+    draws per row for any n. Floyd's subsets are uniform but their order is not, hence the final shuffle.
     """
     last = counts[:, None] - m + np.arange(m)
     chosen: Batch = generator.integers(0, last + 1)

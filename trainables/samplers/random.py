@@ -11,7 +11,7 @@ _STREAM = 0x4A_11D0
 
 
 class RandomBatches(Sampler):
-    """A new permutation of the training pictures in every epoch, cut into batches; the incomplete last one is dropped.
+    """A new permutation of the training pictures in every epoch, cut into batches, without an incomplete last batch.
 
     Used by the multi-proxy, SoftTriple and Proxy-Anchor papers (docs/specification.md, section 8).
     """
@@ -45,7 +45,7 @@ class RandomBatches(Sampler):
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def _permutation(self, epoch: int) -> Batch:
-        # A cache, not state: the same epoch always gives the same permutation.
+        # This is a cache, not state: an epoch always has the same permutation.
         if self._last is None or self._last[0] != epoch:
             order = np.random.default_rng((_STREAM, self.seed, epoch)).permutation(len(self.labels))
             self._last = (epoch, order)

@@ -1,4 +1,4 @@
-"""Contrastive learning without labels: two views of a picture form a class. Evaluated by linear classifiers."""
+"""Contrastive learning without labels: two views of a picture form a class. Linear classifiers evaluate it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainables.errors import Problem
 from trainables.losses import LOSSES
 from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
 from trainables.samplers import SAMPLERS
-from trainables.tasks.evaluation import Evaluation, embedding_statistics, evidence_of, named, neighbour_sheet
+from trainables.tasks.evaluation import Evaluation, embedding_statistics, evidence_of, neighbour_sheet, with_part
 from trainables.tasks.learner import Learner
 from trainables.tasks.splits import Split, shared_class_split, with_fewer_pictures
 from trainables.tasks.task import Task
@@ -114,7 +114,7 @@ class LinearEvaluation(Evaluation):
     """Validation figures, and the classifier that they selected."""
 
     probes: LinearProbes | None = None
-    """One probe a rate; None if a feature is not finite."""
+    """One probe per rate; None if a feature is not finite."""
     best: int = 0
     """Index of the probe with the best validation accuracy."""
 
@@ -130,7 +130,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
         """Return projections of all first views, then of all second views; labels number the pictures of the batch."""
-        drawn, first, sizes = self.drawn(step)
+        drawn, first, sizes = self.draw_pictures(step)
         indices = self.split.train[drawn]
         views = [self.views.train(indices, step=step, first=first, view=view) for view in range(_VIEWS)]
         numbers = torch.arange(first, first + len(drawn), device=self.context.device).repeat(_VIEWS)
@@ -140,7 +140,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         # Gathered rows are ordered by rank, then by view; one process orders them by view.
         parts = [size for size in sizes for _ in range(_VIEWS)]
         order = [view + _VIEWS * rank for view in range(_VIEWS) for rank in range(len(sizes))]
-        return _reordered(embeddings, parts, order), _reordered(labels, parts, order)
+        return _reorder(embeddings, parts, order), _reorder(labels, parts, order)
 
     def validate(self) -> LinearEvaluation:
         """Return linear evaluation on the validation pictures, with statistics of their projections.
@@ -152,14 +152,14 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         sheet = neighbour_sheet(features, part, self.pictures, count=count, seed=self.config.seed_of("split"))
         evidence = evidence_of(self.split, projections, sheet)
         figures = embedding_statistics(projections)
-        probes = self._fit()
+        probes = self._fit_probes()
         if probes is None:
-            return LinearEvaluation(named("val", figures | {"mean_cosine": math.nan}), evidence)
+            return LinearEvaluation(with_part("val", figures | {"mean_cosine": math.nan}), evidence)
         tops = probes.top_k(features, self.labels[part], _TOP)
         best = max(range(len(probes.lrs)), key=lambda probe: [tops[k][probe] for k in _TOP])
         figures |= {f"linear_top{k}": tops[k][best] for k in _TOP}
         figures["linear_lr"] = probes.lrs[best]
-        return LinearEvaluation(named("val", figures), evidence, probes=probes, best=best)
+        return LinearEvaluation(with_part("val", figures), evidence, probes=probes, best=best)
 
     def test(self, validated: LinearEvaluation) -> Evaluation:
         """Evaluate the classifier that validation chose on the test pictures."""
@@ -168,10 +168,10 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         if validated.probes is not None and not math.isnan(figures["mean_cosine"]):
             tops = validated.probes.top_k(features, self.labels[self.split.test], _TOP)
             figures |= {f"linear_top{k}": tops[k][validated.best] for k in _TOP}
-        return Evaluation(named("test", figures))
+        return Evaluation(with_part("test", figures))
 
-    def _fit(self) -> LinearProbes | None:
-        """Fit classifiers to the training pictures' features; None if one is not finite."""
+    def _fit_probes(self) -> LinearProbes | None:
+        """Fit classifiers to the training pictures' features; None if a feature is not finite."""
         features, _ = self._encode(self.split.train)
         if not bool(torch.isfinite(features).all()):
             return None
@@ -188,16 +188,16 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
     def _encode(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Return features before the projection head (N, F) and raw projections (N, d) of pictures, in order."""
 
-        def both(part: Indices) -> Tensor:
+        def features_and_projections(part: Indices) -> Tensor:
             features = self.network.features(self.views.evaluation(part))
             return torch.cat([features, self.network.head(features)], dim=1)
 
-        rows = self.rows(both, indices)
+        rows = self.compute_rows(features_and_projections, indices)
         dimension = self.config.model.embedding_dim
         return rows[:, :-dimension], rows[:, -dimension:]
 
 
-def _reordered(rows: Tensor, sizes: list[int], order: list[int]) -> Tensor:
+def _reorder(rows: Tensor, sizes: list[int], order: list[int]) -> Tensor:
     """Reorder consecutive parts of these sizes."""
     parts = torch.split(rows, sizes)
     return torch.cat([parts[number] for number in order])

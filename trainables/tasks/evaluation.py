@@ -1,4 +1,4 @@
-"""Results of an evaluation, shared by all tasks: figures and evidence."""
+"""Define the results of an evaluation, which all tasks share: figures and evidence."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Evaluation:
     figures: Figures
     """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
     evidence: Evidence | None = None
-    """Histogram and sheet; None if an embedding was not finite, and always for test pictures."""
+    """Histogram and sheet; None for test pictures, and if an embedding is not finite."""
     hits: Hits | None = None
     """Which queries have a nearest neighbour of their class; None without retrieval."""
-    embedded: StoredEmbeddings | None = None
+    stored: StoredEmbeddings | None = None
     """All embeddings, from which further metrics can be computed later; None without retrieval."""
 
 
-def named(part: str, figures: Figures) -> Figures:
-    """Prefix figures with their part: `val/...`, `test/...`."""
+def with_part(part: str, figures: Figures) -> Figures:
+    """Return figures with their part in front of each name: `val/...`, `test/...`."""
     return {f"{part}/{name}": value for name, value in figures.items()}
 
 
@@ -75,19 +75,19 @@ def neighbour_sheet(
 ) -> Sheet | None:
     """Return the sheet of `count` of the pictures `indices` (N,) with their nearest by embedding (N, D); None if empty.
 
-    `query_and_gallery`: rows of the queries and of the gallery, where a protocol separates them.
+    `query_and_gallery`: rows of the queries and of the gallery, if a protocol separates them.
     """
     if not count or pictures.are_features or not bool(torch.isfinite(embeddings).all()):
         return None
     queries, gallery = query_and_gallery or (np.arange(len(indices)), None)
-    searched = np.arange(len(indices)) if gallery is None else gallery
+    gallery_rows = np.arange(len(indices)) if gallery is None else gallery
     numbers = None if gallery is None else indices[gallery]
-    asked = queries[queries_of(indices[queries], numbers, pictures.labels, count, seed=seed)]
-    if not len(asked):
+    query_rows = queries[queries_of(indices[queries], numbers, pictures.labels, count, seed=seed)]
+    if not len(query_rows):
         return None
 
-    def rows_of(part: Indices) -> tuple[Tensor, Indices]:
+    def select(part: Indices) -> tuple[Tensor, Indices]:
         return embeddings[torch.from_numpy(part).to(embeddings.device)], indices[part]
 
-    rows = neighbour_rows(rows_of(asked), rows_of(searched), pictures)
+    rows = neighbour_rows(select(query_rows), select(gallery_rows), pictures)
     return Sheet(((0, "query"), (1, "nearest pictures")), rows, pictures)

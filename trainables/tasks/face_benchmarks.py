@@ -1,4 +1,4 @@
-"""Benchmarks of face recognition: listed pairs of a data set, or pairs drawn from held-out classes of the training set."""
+"""Make benchmarks of face recognition: a data set's listed pairs, or pairs drawn from held-out training classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISTRACTORS = Distractors.name  # the data set whose pictures show none of the p
 
 _PAIR_STREAM = 0xFA_CE01
 _CLASS_STREAM = 0xFA_CE02
-_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors of benchmarks, which folders list person by person
+_ORDER_STREAM = 0xFA_CE03  # shuffles the distractors, which folders list person by person
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class FacePairs:
     """Pairs of picture indices, in the order of the folds, and whether each pair shows one class."""
 
     indices: Indices
-    """(P, 2)."""
+    """(P, 2): indices of the two pictures of each pair."""
     same: NDArray[np.bool_]
-    """(P,)."""
+    """(P,): whether both pictures show one class."""
 
 
 @dataclass(frozen=True)
@@ -119,23 +119,23 @@ def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> 
     """
     pictures = pictures[np.argsort(labels[pictures], kind="stable")]
     sizes = np.unique(labels[pictures], return_counts=True)[1]
-    n, wanted = len(pictures), count // 2
+    n, per_kind = len(pictures), count // 2
     within = sizes * (sizes - 1) // 2
     raise_if_any(
         Problem("task.pairs", f"there are only {available} pairs of {kind}", count, f"Try {2 * available}.")
         for kind, available in (("one class", within.sum()), ("two classes", n * (n - 1) // 2 - within.sum()))
-        if available < wanted
+        if available < per_kind
     )
     generator = np.random.default_rng((_PAIR_STREAM, seed))
-    couples = np.empty((wanted, 2, 2), dtype=np.int64)
-    couples[:, 0] = _draw_positives(generator, sizes, within, wanted)
-    couples[:, 1] = _draw_negatives(generator, np.repeat(np.arange(len(sizes)), sizes), wanted)
-    return FacePairs(pictures[couples.reshape(-1, 2)], np.tile([True, False], wanted))
+    couples = np.empty((per_kind, 2, 2), dtype=np.int64)
+    couples[:, 0] = _draw_positives(generator, sizes, within, per_kind)
+    couples[:, 1] = _draw_negatives(generator, np.repeat(np.arange(len(sizes)), sizes), per_kind)
+    return FacePairs(pictures[couples.reshape(-1, 2)], np.tile([True, False], per_kind))
 
 
-def _draw_positives(generator: np.random.Generator, sizes: Indices, within: Indices, wanted: int) -> Indices:
+def _draw_positives(generator: np.random.Generator, sizes: Indices, within: Indices, per_kind: int) -> Indices:
     """Return positions (wanted, 2) among pictures sorted by class: pair numbers drawn without replacement, then decoded."""
-    number = generator.choice(int(within.sum()), wanted, replace=False)
+    number = generator.choice(int(within.sum()), per_kind, replace=False)
     ends = within.cumsum()
     owner = np.searchsorted(ends, number, side="right")
     first: Indices = sizes.cumsum()[owner] - sizes[owner]
@@ -143,15 +143,15 @@ def _draw_positives(generator: np.random.Generator, sizes: Indices, within: Indi
     return _decode_pair(local) + first[:, None]
 
 
-def _draw_negatives(generator: np.random.Generator, owner: Indices, wanted: int) -> Indices:
+def _draw_negatives(generator: np.random.Generator, owner: Indices, per_kind: int) -> Indices:
     """Return positions (wanted, 2): pairs of any two pictures in random order, without those of one class."""
     total = len(owner) * (len(owner) - 1) // 2
-    size = 2 * wanted
+    size = 2 * per_kind
     while True:
         couples = _decode_pair(generator.choice(total, min(size, total), replace=False))
         different = couples[owner[couples[:, 0]] != owner[couples[:, 1]]]
-        if len(different) >= wanted:
-            return np.asarray(different[:wanted])
+        if len(different) >= per_kind:
+            return np.asarray(different[:per_kind])
         size *= 2  # few pairs differ; the caller has checked that all of them suffice
 
 
@@ -171,8 +171,8 @@ def _divide_classes(labels: Labels, pictures: Indices, *, seed: int) -> tuple[In
     """
     generator = np.random.default_rng((_CLASS_STREAM, seed))
     classes = generator.permutation(np.unique(labels[pictures]))
-    strange = np.isin(labels[pictures], classes[: len(classes) // 2])
-    distractors, probes = generator.permutation(pictures[strange]), pictures[~strange]
+    is_distractor = np.isin(labels[pictures], classes[: len(classes) // 2])
+    distractors, probes = generator.permutation(pictures[is_distractor]), pictures[~is_distractor]
     if not len(distractors) or np.bincount(labels[probes]).max(initial=0) < 2:
         rule = "rank-1 needs a class of two pictures and another class of distractors"
         raise ConfigError(Problem("task.distractors", rule, f"{len(classes)} classes", "Leave it empty."))

@@ -1,4 +1,4 @@
-"""Face recognition: a margin softmax over identities, evaluated on identities that training never sees.
+"""Face recognition: a margin softmax over identities, evaluated on identities that training does not see.
 
 Verification decides whether two pictures show one person; identification finds a person's other picture among distractors.
 Both use named benchmarks (lfw_bin, agedb30, cfp_fp ...) or held-out classes of the training set. The task needs no faces:
@@ -28,7 +28,7 @@ from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
 from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
-from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
+from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, with_part
 from trainables.tasks.face_benchmarks import (
     DISTRACTORS,
     NO_PICTURES,
@@ -115,13 +115,13 @@ class FaceRecognitionTask(Task):
             problems.append(
                 Problem("task.pairs", f"{self.folds} folds need at least {2 * self.folds} pairs", self.pairs)
             )
-        both = sorted(set(self.validation_sets) & set(self.test_sets))
+        shared = sorted(set(self.validation_sets) & set(self.test_sets))
         if self.selects_on_test and self.validation_sets:
             rule = "paper_test_selection validates on the test sets"
             problems.append(Problem("task.validation_sets", rule, list(self.validation_sets), "Leave it empty."))
-        elif both:
+        elif shared:
             remedy = "Leave task.validation_sets empty, or set data.split=paper_test_selection."
-            problems.append(Problem("task.validation_sets", "a test set must not validate", both, remedy))
+            problems.append(Problem("task.validation_sets", "a test set must not validate", shared, remedy))
         return problems
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
@@ -164,7 +164,7 @@ class FaceRecognitionTask(Task):
     def half(
         self, pictures: Pictures, part: Indices, sets: Names, opened: Mapping[str, Pictures], *, seed: int
     ) -> BenchmarkHalf:
-        """Return the named benchmarks, already `opened`, or without names those of the held-out classes of `part`."""
+        """Return the named benchmarks, already `opened`, or, without names, those of the held-out classes of `part`."""
         if sets:
             return benchmark_half([opened[name] for name in sets], opened.get(DISTRACTORS), self.distractors)
         return held_out_half(pictures, part, pairs=self.pairs, sizes=self.distractors, seed=seed)
@@ -195,10 +195,10 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         The sheet shows the first benchmark's most confident wrong decisions.
         """
         figures, embeddings, sheet = self._evaluate(self.validation_half, show=True)
-        return Evaluation(named("val", figures), evidence_of(self.split, embeddings, sheet))
+        return Evaluation(with_part("val", figures), evidence_of(self.split, embeddings, sheet))
 
     def test(self, validated: Evaluation) -> Evaluation:
-        return Evaluation(named("test", self._evaluate(self.test_half)[0]))
+        return Evaluation(with_part("test", self._evaluate(self.test_half)[0]))
 
     def _evaluate(self, half: BenchmarkHalf, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
         """Return figures (of each benchmark and their means), raw embeddings, and the sheet if `show`."""
@@ -226,7 +226,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         embeddings = torch.cat(raw)
         figures = embedding_statistics(embeddings)
         if not math.isnan(figures["mean_cosine"]) and len(results) == len(half.benchmarks):
-            figures = {**_means_and_own(half, results), **figures}
+            figures = {**_benchmark_figures(half, results), **figures}
         return figures, embeddings, sheet
 
     def _worst_pairs(
@@ -248,32 +248,32 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         if pictures is not self.pictures:
             views = Views(pictures.images, augmentation, seed=seed, device=device)
 
-        def both(part: Indices) -> Tensor:
+        def descriptors_and_embeddings(part: Indices) -> Tensor:
             images = views.evaluation(part)
             embeddings = self.network(images)
             if not self.task.mirror:
                 return torch.stack([embeddings, embeddings], dim=1)
             return torch.stack([embeddings + self.network(images.flip(-1)), embeddings], dim=1)
 
-        rows = self.rows(both, indices)
+        rows = self.compute_rows(descriptors_and_embeddings, indices)
         return rows[:, 0], rows[:, 1]
 
     def _incompatibilities(self, pictures: Pictures) -> list[Problem]:
         """Compare channels and size of these pictures with those of the training set."""
-        mine = self.pictures
+        training = self.pictures
         problems = []
-        if pictures.in_channels != mine.in_channels:
-            rule = f"{pictures.name} must have the {mine.in_channels} channels of {mine.name}"
+        if pictures.in_channels != training.in_channels:
+            rule = f"{pictures.name} must have the {training.in_channels} channels of {training.name}"
             problems.append(Problem("task", rule, pictures.in_channels))
-        size, wanted = self.task.picture_size(pictures), self.task.picture_size(mine)
-        if size != wanted:
-            rule = f"{pictures.name} must be shown at the {wanted} pixels of {mine.name}"
+        size, required = self.task.picture_size(pictures), self.task.picture_size(training)
+        if size != required:
+            rule = f"{pictures.name} must be shown at the {required} pixels of {training.name}"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}, and augment.crop=..."
             problems.append(Problem("augment.name", rule, size, remedy))
         return problems
 
 
-def _means_and_own(half: BenchmarkHalf, results: list[Figures]) -> Figures:
+def _benchmark_figures(half: BenchmarkHalf, results: list[Figures]) -> Figures:
     """Return the means of the benchmarks' figures, and each named benchmark's figures."""
     means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
     own = {

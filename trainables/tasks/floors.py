@@ -1,4 +1,4 @@
-"""Retrieval figures without training: of raw pixels or stored features, and of the network before its first step."""
+"""Measure retrieval without training: of raw pixels or stored features, and of the untrained network."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainables.config import TrialConfig
 from trainables.context import FolderContext
 from trainables.data.base import Indices
 from trainables.tasks import build_learner
-from trainables.tasks.evaluation import Figures, named
+from trainables.tasks.evaluation import Figures, with_part
 from trainables.tasks.retrieval import RetrievalLearner
 from trainables.training import prepare_process
 
 _PIXELS, _FEATURES, _UNTRAINED = "raw_pixels", "raw_features", "untrained_network"
-_SEEDS = 3  # measured at most
+_SEEDS = 3  # largest number of seeds to measure
 _LARGEST_SIDE = 64  # larger pictures are averaged down before their pixels are compared
-_MOST_PIXELS = 50_000_000  # of all validation pictures at the network's input size: more would take minutes on a CPU
+_MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input size; more would take minutes on a CPU
 
 
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
@@ -43,10 +43,10 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
             trial = config.model_copy(update={"seed": seed})
             prepare_process(trial, context)
             learner = build_learner(trial, context, cache_dir=cache_dir)
-            if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > _MOST_PIXELS:
+            if not isinstance(learner, RetrievalLearner) or _pixels_of(learner) > _MAX_PIXELS:
                 return {}
             raw = _FEATURES if learner.pictures.are_features else _PIXELS
-            pixels = named("val", learner.judged(_flat_pixels(learner), learner.split.validation))
+            pixels = with_part("val", learner.judge_vectors(_flat_pixels(learner), learner.split.validation))
             found.setdefault(raw, []).append(pixels)
             found.setdefault(_UNTRAINED, []).append(learner.validate().figures)
     return {name: _mean(figures) for name, figures in found.items()}
@@ -69,8 +69,8 @@ def _flat_pixels(learner: RetrievalLearner) -> Tensor:
             return rows
         return rows - rows.mean(dim=1, keepdim=True)
 
-    return learner.rows(flat, learner.split.validation)
+    return learner.compute_rows(flat, learner.split.validation)
 
 
 def _mean(figures: Sequence[Figures]) -> Figures:
-    return {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
+    return {name: float(np.mean([seed_figures[name] for seed_figures in figures])) for name in figures[0]}

@@ -27,19 +27,18 @@ from trainables.method_checks import check_figures
 from trainables.models.embedder import Embedder
 from trainables.models.pooled import pooled_features
 from trainables.models.views import Views
-from trainables.regularizers import build_regularizer, penalised
+from trainables.regularizers import add_penalty, build_regularizer
 from trainables.regularizers.schedules import eta_at
-from trainables.samplers import build_sampler, whole_batch
-from trainables.samplers import local as local_part
+from trainables.samplers import build_sampler, local_part, whole_batch
 from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.task import Task
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-# Pixels embedded at a time: on the CPU as many as fit its cache (30% faster than thousands of pictures).
+# Pixels embedded at a time; on the CPU as many as fit its cache, 30 % faster than thousands of pictures.
 _EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
 _EVALUATION_BATCH = (8, 1000)  # smallest and largest number of pictures at a time
-_SMALL = 1 << 19  # largest head in bytes to store for a later test: larger ones would fill the disk
+_SMALL = 1 << 19  # bytes of the largest head that is stored for a later test; larger ones would fill the disk
 _MEAN_STREAM = 0x5EC_0_3EA2  # separates this generator from the samplers' for equal seeds
 
 _E = TypeVar("_E", bound=Evaluation)
@@ -71,7 +70,7 @@ class Learner(ABC, Generic[_E]):
         self.eta = 0.0
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
-        # The network first: its initial weights then depend on the seed alone, whatever the loss draws.
+        # The network comes first, so that its initial weights depend only on the seed, not on the loss's draws.
         network, loss = self.task.build_network(self.pictures), loss_of(config, len(self.classes))
         network.autocast = _HALF.get(config.training.precision)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
@@ -90,11 +89,11 @@ class Learner(ABC, Generic[_E]):
         regularizer, total = self.config.regularizer, self.total_steps
         epochs = max(total / self.sampler.steps_per_epoch, 1e-9)
         self.eta = eta_at(regularizer.schedule, regularizer.eta, step=step, total_steps=total, epochs=epochs)
-        return penalised(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
+        return add_penalty(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
         """Return raw embeddings and labels of a step's global batch, on every rank."""
-        drawn, first, sizes = self.drawn(step)
+        drawn, first, sizes = self.draw_pictures(step)
         labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device, non_blocking=True)
         if self._pooled is not None and network is self.network:
             rows = torch.from_numpy(self.views.feature_rows(self.split.train[drawn], step=step))
@@ -102,13 +101,13 @@ class Learner(ABC, Generic[_E]):
         pictures = self.views.train(self.split.train[drawn], step=step, first=first)
         return distributed.gather_batch(network(pictures), labels, sizes)
 
-    def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
+    def draw_pictures(self, step: int) -> tuple[Indices, int, list[int]]:
         """Return this rank's training pictures, the position of the first in the global batch, and all ranks' counts."""
         batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
         if world == 1:
             return batch, 0, [len(batch)]
-        sizes = [len(local_part(batch, other, world)) for other in range(world)]
+        sizes = [len(local_part(batch, each_rank, world)) for each_rank in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes
 
     def set_mean_norm(self) -> None:
@@ -118,12 +117,12 @@ class Learner(ABC, Generic[_E]):
 
     @torch.no_grad()
     def _initial_mean_norm(self) -> float:
-        """Return the mean norm of all training embeddings in training mode, without augmentation; changes no statistics.
+        """Return the mean norm of all training embeddings in training mode, without augmentation. Change no statistics.
 
-        Batch normalisation sees batches of the training size in a random order, whatever the number of workers.
+        Batch normalisation sees batches of the training size in a random order, for any number of workers.
         """
         self.modules.train()
-        before = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        saved = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         order = np.random.default_rng((_MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
         total = torch.zeros((), dtype=torch.float64, device=self.context.device)
         for start in range(0, len(order), self.config.batch.batch_size):
@@ -132,7 +131,7 @@ class Learner(ABC, Generic[_E]):
             embeddings = self.network(self.views.evaluation(own))
             total += torch.linalg.vector_norm(embeddings, dim=1).double().sum()
         for name, buffer in self.network.named_buffers():
-            buffer.copy_(before[name])
+            buffer.copy_(saved[name])
         return float(distributed.all_reduce_sum(total)) / len(order)
 
     @abstractmethod
@@ -152,18 +151,18 @@ class Learner(ABC, Generic[_E]):
 
     @property
     def stores_small_heads(self) -> bool:
-        """Whether a head can be stored and tested later: it reads pooled features, and `test` needs its weights alone."""
+        """Whether a head can be stored and tested later: it reads pooled features, and `test` needs no more."""
         size = sum(value.numel() * value.itemsize for value in self.network.state_dict().values())
         return self.tests_by_weights and self._pooled is not None and size <= _SMALL and len(self.split.test) > 0
 
-    def head(self) -> bytes:
+    def head_bytes(self) -> bytes:
         """Return the network's weights as a file."""
         content = io.BytesIO()
         torch.save(self.network.state_dict(), content)
         return content.getvalue()
 
     def load_head(self, content: bytes) -> None:
-        """Read what `head` returned; raises ConfigError for a damaged file or another network's."""
+        """Load the content that `head_bytes` returned. Raise ConfigError if it is damaged or from another network."""
         try:
             weights = torch.load(io.BytesIO(content), map_location=self.context.device, weights_only=True)
             self.network.load_state_dict(weights)
@@ -181,7 +180,7 @@ class Learner(ABC, Generic[_E]):
         """Return the training pictures whose norms and directions are watched; see `trainables.evidence.directions`."""
         return directions.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
 
-    def watched(self) -> Tensor:
+    def embed_watched(self) -> Tensor:
         """Return the raw embeddings (n, D) of the watched pictures with the current weights."""
         return self.embed(self.watched_pictures())[0]
 
@@ -195,24 +194,24 @@ class Learner(ABC, Generic[_E]):
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Return raw embeddings and labels of pictures, in order."""
-        embeddings = self.rows(self._evaluated, indices)
+        embeddings = self.compute_rows(self._embed_part, indices)
         return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
 
-    def _evaluated(self, pictures: Indices) -> Tensor:
+    def _embed_part(self, pictures: Indices) -> Tensor:
         if self._pooled is None:
             return self.network(self.views.evaluation(pictures))  # type: ignore[no-any-return]
         stored = len(self._pooled) // len(self.pictures)
         return self.network.head(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
-        """Return the rows that `compute` gives for pictures, in order, in evaluation mode; the ranks share the work."""
+    def compute_rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
+        """Return the rows of `compute` for pictures, in order, in evaluation mode. The ranks share the work."""
         self.modules.eval()
         own = np.array_split(indices, self.context.world_size)[self.context.rank]
         size = self.task.picture_size(self.pictures) or 1
-        least, most = _EVALUATION_BATCH
-        wanted = _EVALUATION_PIXELS.get(self.context.device.type, _EVALUATION_PIXELS["cuda"]) // size**2
-        count = min(max(least, wanted), most)
+        smallest, largest = _EVALUATION_BATCH
+        fitting = _EVALUATION_PIXELS.get(self.context.device.type, _EVALUATION_PIXELS["cuda"]) // size**2
+        count = min(max(smallest, fitting), largest)
         starts = range(0, max(len(own), 1), count)  # an empty part still has the number of columns
         parts = [compute(own[start : start + count]) for start in starts]
         return distributed.gather_rows(torch.cat(parts))
@@ -236,11 +235,11 @@ def open_pictures(dataset: DataSet, context: TrialContext) -> Pictures:
 
     Raises DataError if the data differ from those of the sweep.
     """
-    known = context.digests.get(dataset.name)
-    if known is None:
+    digest = context.digests.get(dataset.name)
+    if digest is None:
         return dataset.prepare()
-    pictures = dataset.prepared(known) or dataset.prepare()
-    if pictures.digest != known:
+    pictures = dataset.prepared(digest) or dataset.prepare()
+    if pictures.digest != digest:
         rule = "the data must equal those of the sweep; they have changed, or this machine has other data"
         raise DataError(Problem(f"data set {dataset.name}", rule, pictures.digest[:12], "Restore them."))
     return pictures

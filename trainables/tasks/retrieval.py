@@ -17,9 +17,16 @@ from trainables.evidence.stored import Hits, StoredEmbeddings, embeddings_bytes
 from trainables.metrics import retrieval_metrics
 from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
 from trainables.metrics.families import FAMILIES, Ranking
-from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
+from trainables.tasks.evaluation import (
+    Evaluation,
+    Figures,
+    embedding_statistics,
+    evidence_of,
+    neighbour_sheet,
+    with_part,
+)
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, class_disjoint_split, class_matched, with_fewer_pictures
+from trainables.tasks.splits import Split, class_disjoint_split, match_classes, with_fewer_pictures
 from trainables.tasks.task import Task
 
 
@@ -28,7 +35,7 @@ class RetrievalTask(Task):
     """L = L_metric(f/|f|) + eta_t * L_regularizer(f), evaluated by Recall@k, MAP@R and other retrieval metrics.
 
     Validation uses classes that training never sees. Test classes are evaluated once, at the final evaluation, and stay
-    sealed. Every picture searches the others of its half. Where the data set separates queries and gallery (In-Shop),
+    sealed. Every picture searches the others of its half. If the data set separates queries and gallery (In-Shop),
     queries search the gallery.
     """
 
@@ -50,7 +57,7 @@ class RetrievalTask(Task):
         return disjoint_split(self.config, pictures)
 
     def notes(self, pictures: Pictures) -> list[str]:
-        """Add the number of classes in each half: a search among fewer classes is easier."""
+        """Add the number of classes in each half, because a search among fewer classes is easier."""
         split = self.split(pictures)
         if split.protocol == "paper_test_selection":
             selected = "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
@@ -84,78 +91,78 @@ class RetrievalLearner(Learner[Evaluation]):
     def validate(self) -> Evaluation:
         """Return retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
         indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed_of("split")
-        embedded = self._embedded(indices)
-        vectors, apart = embedded.vectors, embedded.apart
+        stored = self._embed_half(indices)
+        vectors, apart = stored.vectors, stored.apart
         sheet = neighbour_sheet(vectors, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
-        figures, hits = self._judge(embedded)
-        return Evaluation(named("val", figures), evidence_of(self.split, vectors, sheet), hits, embedded)
+        figures, hits = self._judge(stored)
+        return Evaluation(with_part("val", figures), evidence_of(self.split, vectors, sheet), hits, stored)
 
     def conclude(self, validated: Evaluation) -> Evaluation:
         """Add NMI and F1 to the figures, and the clustering program to the evidence."""
-        clusters = self._clusters(validated.embedded)
+        clusters = self._clusters(validated.stored)
         if clusters is None:
             return validated
         evidence = validated.evidence and replace(validated.evidence, clustering=clusters.backend)
-        return replace(validated, figures=validated.figures | named("val", clusters.figures()), evidence=evidence)
+        return replace(validated, figures=validated.figures | with_part("val", clusters.figures()), evidence=evidence)
 
-    def _clusters(self, embedded: StoredEmbeddings | None) -> ClusteringMetrics | None:
+    def _clusters(self, stored: StoredEmbeddings | None) -> ClusteringMetrics | None:
         """Return NMI and F1; None if they are not configured, or an embedding is not finite."""
-        if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
+        if not self.config.evaluation.clustering or stored is None or not bool(stored.vectors.isfinite().all()):
             return None
-        return clustering_metrics(embedded.vectors, embedded.labels, backend="auto", seed=self.config.seed_of("split"))
+        return clustering_metrics(stored.vectors, stored.labels, backend="auto", seed=self.config.seed_of("split"))
 
     def test(self, validated: Evaluation) -> Evaluation:
         """Return the figures on the test classes, and `test/matched_...` if `evaluation.matched_classes`."""
         test = self.split.test
         if not len(test):
             return Evaluation({})  # a data set without test classes, tested on another one
-        embedded = self._embedded(test)
-        own, hits = self._final(embedded)
-        figures = named("test", own)
+        stored = self._embed_half(test)
+        own_figures, hits = self._final_figures(stored)
+        figures = with_part("test", own_figures)
         if self.config.evaluation.matched_classes:
             seed = self.config.seed_of("split")
-            some = class_matched(self.pictures.labels, test, self.split.validation, seed=seed)
-            rows = np.searchsorted(test, some)
-            part = self._of(some, embedded.vectors[rows], embedded.labels[rows])
-            figures |= {f"test/matched_{name}": value for name, value in self._final(part)[0].items()}
-        return Evaluation(figures, hits=hits, embedded=embedded)
+            matched = match_classes(self.pictures.labels, test, self.split.validation, seed=seed)
+            rows = np.searchsorted(test, matched)
+            part = self._stored_embeddings(matched, stored.vectors[rows], stored.labels[rows])
+            figures |= {f"test/matched_{name}": value for name, value in self._final_figures(part)[0].items()}
+        return Evaluation(figures, hits=hits, stored=stored)
 
-    def judged(self, vectors: Tensor, indices: Indices) -> Figures:
-        """Return retrieval figures of any vectors (N, D) of pictures, such as their pixels."""
+    def judge_vectors(self, vectors: Tensor, indices: Indices) -> Figures:
+        """Return retrieval figures of arbitrary vectors (N, D) of pictures, such as their pixels."""
         labels = torch.from_numpy(self.pictures.labels[indices]).to(vectors.device)
-        return self._judge(self._of(indices, vectors, labels))[0]
+        return self._judge(self._stored_embeddings(indices, vectors, labels))[0]
 
-    def _embedded(self, indices: Indices) -> StoredEmbeddings:
-        return self._of(indices, *self.embed(indices))
+    def _embed_half(self, indices: Indices) -> StoredEmbeddings:
+        return self._stored_embeddings(indices, *self.embed(indices))
 
-    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> StoredEmbeddings:
+    def _stored_embeddings(self, indices: Indices, vectors: Tensor, labels: Tensor) -> StoredEmbeddings:
         """Return the embeddings of pictures with the protocol's queries and gallery."""
         return StoredEmbeddings(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
 
-    def _final(self, embedded: StoredEmbeddings) -> tuple[Figures, Hits | None]:
-        figures, hits = self._judge(embedded)
-        clusters = self._clusters(embedded)
+    def _final_figures(self, stored: StoredEmbeddings) -> tuple[Figures, Hits | None]:
+        figures, hits = self._judge(stored)
+        clusters = self._clusters(stored)
         return (figures if clusters is None else figures | clusters.figures()), hits
 
-    def _judge(self, embedded: StoredEmbeddings) -> tuple[Figures, Hits | None]:
+    def _judge(self, stored: StoredEmbeddings) -> tuple[Figures, Hits | None]:
         """Return figures and hits; no hits if an embedding is not finite."""
-        statistics = embedding_statistics(embedded.vectors)
+        statistics = embedding_statistics(stored.vectors)
         if math.isnan(statistics["mean_cosine"]):
             return statistics, None
-        places: list[Tensor] = []
-        first: list[Tensor] = []
+        query_blocks: list[Tensor] = []
+        hit_blocks: list[Tensor] = []
 
         def collect(ranking: Ranking) -> None:
-            places.append(ranking.queries)
-            first.append(ranking.positions[:, 0] == 1)
+            query_blocks.append(ranking.queries)
+            hit_blocks.append(ranking.positions[:, 0] == 1)
 
-        queries, labels, gallery = embedded.search
+        queries, labels, gallery = stored.search
         ks = self.config.evaluation.ks
         ranked = retrieval_metrics(queries, labels, ks=ks, gallery=gallery, callback=collect)
-        asked = np.concatenate([place.cpu().numpy() for place in places])
-        hit = np.concatenate([block.cpu().numpy() for block in first])
-        numbers = embedded.pictures if embedded.apart is None else embedded.pictures[embedded.apart[0]]
-        hits = Hits.of(hit, self.pictures.labels[numbers[asked]], numbers[asked])
+        rows = np.concatenate([block.cpu().numpy() for block in query_blocks])
+        hit = np.concatenate([block.cpu().numpy() for block in hit_blocks])
+        numbers = stored.pictures if stored.apart is None else stored.pictures[stored.apart[0]]
+        hits = Hits.of(hit, self.pictures.labels[numbers[rows]], numbers[rows])
         return {**ranked, **statistics}, hits
 
 

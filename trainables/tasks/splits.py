@@ -1,4 +1,4 @@
-"""Splits: search and early stopping see only validation classes (or pictures), never the test half."""
+"""Split data: search and early stopping see only validation classes (or pictures), never the test half."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from trainables.config import TrialConfig
-from trainables.data.alterations import thinned
+from trainables.data.alterations import thin_out
 from trainables.data.base import Indices, Labels
 from trainables.errors import ConfigError, Problem, raise_if_any
 
@@ -28,7 +28,7 @@ class Split:
     validation: Indices
     test: Indices
     protocol: Protocol = "class_disjoint"
-    """`paper_test_selection`: validation IS the test half, as in the papers; results must carry this label."""
+    """`paper_test_selection`: validation IS the test half, as in the papers; results must have this label."""
 
 
 def class_disjoint_split(
@@ -66,9 +66,9 @@ def class_disjoint_split(
         validation_classes, train_classes = held_out, classes
     else:
         order = np.random.default_rng((_STREAM, seed)).permutation(classes)
-        validation_classes = _held_out(order, counts, validation_fraction, folds, fold)
+        validation_classes = _choose_validation(order, counts, validation_fraction, folds, fold)
         train_classes = np.setdiff1d(classes, validation_classes)
-    _require(train_classes, validation_classes, held_out, counts)
+    _require_classes(train_classes, validation_classes, held_out, counts)
     train, validation, test = (
         np.flatnonzero(np.isin(labels, part)) for part in (train_classes, validation_classes, held_out)
     )
@@ -76,9 +76,9 @@ def class_disjoint_split(
 
 
 def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Split:
-    """Thin the training pictures as `data.pictures_per_class` and `data.long_tail` say; `labels` (N,) are all."""
+    """Thin the training pictures by `data.pictures_per_class` and `data.long_tail`. `labels` (N,) are all labels."""
     data = config.data
-    train = thinned(
+    train = thin_out(
         labels,
         split.train,
         pictures_per_class=data.pictures_per_class,
@@ -88,13 +88,14 @@ def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Sp
     return replace(split, train=train)
 
 
-def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
+def match_classes(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
     """Return the pictures of `part` (ascending) in as many random classes as `like` has, at most all of `part`.
 
-    A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all.
+    A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all
+    labels.
     """
-    classes, wanted = np.unique(labels[part]), len(np.unique(labels[like]))
-    chosen = np.random.default_rng((_MATCH_STREAM, seed)).permutation(classes)[:wanted]
+    classes, count = np.unique(labels[part]), len(np.unique(labels[like]))
+    chosen = np.random.default_rng((_MATCH_STREAM, seed)).permutation(classes)[:count]
     return part[np.isin(labels[part], chosen)]
 
 
@@ -122,15 +123,15 @@ def shared_class_split(
         test = _share_of_each_class(labels, everything, test_fraction, (_TEST_STREAM,))
     else:
         test = np.unique(np.fromiter(official_test, dtype=np.int64))
-    rest = np.setdiff1d(everything, test)
+    others = np.setdiff1d(everything, test)
     if protocol == "paper_test_selection":
-        validation, train = test, rest
+        validation, train = test, others
     else:
-        validation = _share_of_each_class(labels, rest, validation_fraction, (_STREAM, seed))
-        train = np.setdiff1d(rest, validation)
-    known = np.unique(labels[train])
+        validation = _share_of_each_class(labels, others, validation_fraction, (_STREAM, seed))
+        train = np.setdiff1d(others, validation)
+    training_classes = np.unique(labels[train])
     for name, part in (("validation", validation), ("test", test)):
-        shared = np.intersect1d(known, labels[part])
+        shared = np.intersect1d(training_classes, labels[part])
         if len(shared) < 2:
             rule = f"training and {name} need pictures of at least 2 common classes"
             raise ConfigError(Problem(name, rule, len(shared), "Use a data set with more pictures a class."))
@@ -142,8 +143,8 @@ def _share_of_each_class(labels: Labels, pictures: Indices, fraction: float, str
     shuffled = np.random.default_rng(stream).permutation(pictures)
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     _, start, number, counts = np.unique(labels[shuffled], return_index=True, return_inverse=True, return_counts=True)
-    wanted = np.minimum(np.maximum(np.rint(fraction * counts), 1), counts - 1)
-    return np.sort(shuffled[np.arange(len(shuffled)) - start[number] < wanted[number]])
+    quota = np.minimum(np.maximum(np.rint(fraction * counts), 1), counts - 1)
+    return np.sort(shuffled[np.arange(len(shuffled)) - start[number] < quota[number]])
 
 
 def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: str) -> list[Problem]:
@@ -160,17 +161,17 @@ def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: 
     return problems
 
 
-def _held_out(order: Indices, counts: Indices, fraction: float, folds: int | None, fold: int) -> Indices:
+def _choose_validation(order: Indices, counts: Indices, fraction: float, folds: int | None, fold: int) -> Indices:
     """Return the validation classes. Classes of two or more pictures are dealt first, so that every part gets its share."""
     usable, single = order[counts[order] >= 2], order[counts[order] == 1]
     if folds is not None:
-        # Singles continue the deal where the others stopped: fold sizes differ by at most one.
+        # Single pictures continue the deal, so that fold sizes differ by at most one.
         return np.sort(np.concatenate([usable, single])[fold::folds])
-    wanted = max(2, round(fraction * len(usable)))
-    return np.sort(np.concatenate([usable[:wanted], single[: round(fraction * len(single))]]))
+    count = max(2, round(fraction * len(usable)))
+    return np.sort(np.concatenate([usable[:count], single[: round(fraction * len(single))]]))
 
 
-def _require(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
+def _require_classes(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
     problems = []
     remedy = "Use a data set with four or more training classes: two are held out for validation."
     if len(validation) > 2:
@@ -183,7 +184,9 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
         measurable = int((counts[part[part < len(counts)]] >= 2).sum())
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
-            lonely = "Add pictures: a query needs another picture of its class."
-            more = "Use a data set with two or more test classes." if name == "test" else remedy
-            problems.append(Problem(name, rule, measurable, lonely if len(part) > 1 or 1 in counts else more))
+            add_pictures = "Add pictures: a query needs another picture of its class."
+            add_classes = "Use a data set with two or more test classes." if name == "test" else remedy
+            problems.append(
+                Problem(name, rule, measurable, add_pictures if len(part) > 1 or 1 in counts else add_classes)
+            )
     raise_if_any(problems)

@@ -1,4 +1,4 @@
-"""Base class of tasks: split, metrics, rules and network of a trial, before anything is built."""
+"""Base class of tasks: split, metrics, rules and network of a trial, before data and network are loaded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import torch
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
-from trainables.data.alterations import relabelled
+from trainables.data.alterations import relabel
 from trainables.data.augment import AUGMENTATIONS, Augmentation, build_augmentation
 from trainables.data.base import DataSet, Labels, Pictures
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
 from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
-from trainables.models.exported import exported
+from trainables.models.export import export_network
 from trainables.regularizers.schedules import schedule_problems
 from trainables.samplers import sampler_problems
 from trainables.tasks.splits import Protocol, Split
@@ -51,10 +51,10 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> list[str]:
-        """Return the names of the validation metrics, the final ones included."""
+        """Return the names of the validation metrics, including the final ones."""
 
     def final_metrics(self) -> list[str]:
-        """Return the metrics that only the final evaluation measures, as they are costly."""
+        """Return the metrics that only the final evaluation measures, because they are costly."""
         return []
 
     @abstractmethod
@@ -82,9 +82,9 @@ class Task(ABC):
         if self.config.evaluation.keep != "weights":
             return 0
         side = self.picture_size(pictures) or _ANY_SIDE
-        shown = torch.zeros(2, pictures.in_channels, side, side, dtype=torch.uint8)
+        example = torch.zeros(2, pictures.in_channels, side, side, dtype=torch.uint8)
         try:
-            return len(exported(self.build_network(pictures, fetch=False), shown))
+            return len(export_network(self.build_network(pictures, fetch=False), example))
         except Exception as error:  # torch.export raises many kinds
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             remedy = "Set evaluation.keep=scores."
@@ -92,7 +92,7 @@ class Task(ABC):
             raise ConfigError(problem) from error
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
-        """Return the problems of drawing the trial's split and batches from these pictures; builds no network."""
+        """Return the problems of drawing the trial's split and batches from these pictures. Build no network."""
         try:
             split = self.split(pictures)
         except ConfigError as error:
@@ -136,8 +136,8 @@ class Task(ABC):
         if data.pictures_per_class is not None or data.long_tail is not None:
             _, counts = np.unique(pictures.labels[split.train], return_counts=True)
             number = " to ".join(map(str, dict.fromkeys((counts.min(), counts.max()))))
-            kept = f"{number} pictures of each of {len(counts)} classes"
-            notes.append(f"Training sees {kept}, drawn by the seed; validation and test are whole.")
+            sizes = f"{number} pictures of each of {len(counts)} classes"
+            notes.append(f"Training sees {sizes}, drawn by the seed; validation and test are whole.")
         if data.label_noise:
             wrong = int((self.training_labels(pictures, split) != pictures.labels[split.train]).sum())
             notes.append(
@@ -147,7 +147,7 @@ class Task(ABC):
 
     def training_labels(self, pictures: Pictures, split: Split) -> Labels:
         """Return the class of each training picture, with the configured label noise."""
-        return relabelled(
+        return relabel(
             pictures.labels[split.train], noise=self.config.data.label_noise, seed=self.config.seed_of("split")
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml import operations
 from tune_dml.planning.atlas import atlas_space
 from tune_dml.planning.request import Racing, Request, Resources, Session
@@ -61,7 +61,7 @@ def _atlas_requests(request: AtlasRequest) -> dict[str, Request]:
     found: dict[str, Request] = {}
     for word in request.datasets:
         dataset, _, folder = word.partition("=")
-        root = expanded(Path(folder)).absolute() if folder else None
+        root = expand_home(Path(folder)).absolute() if folder else None
         name = dataset if root is None else root.name.replace(".", "-")
         if name in found:
             remedy = "Leave the repeat out, or rename its folder."

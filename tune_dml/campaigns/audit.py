@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.option_names import unused_options
 from tune_dml import operations
 from tune_dml.planning.audit import Audit
@@ -143,7 +143,7 @@ def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple
     """Return the configuration of the user's run, and the metric to judge by."""
     from trainables.tasks import task_of
 
-    path = expanded(Path(request.run))
+    path = expand_home(Path(request.run))
     is_file = request.run.endswith(SWEEP_FILES)
     given = {"settings": dict(request.settings or {}), "dataset": request.dataset}
     if is_file and is_trial_file(read_mapping(path, "configuration of a run")):

@@ -84,7 +84,7 @@ class _Planned:
         }
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        return [self.audit.described(index) for index in range(len(self.audit.factors))]
+        return [self.audit.describe(index) for index in range(len(self.audit.factors))]
 
     def text(self) -> Lines:
         title = f"{self.audit.run} differs from {self.audit.protocol.name}"
@@ -136,7 +136,7 @@ class _Finished:
 
         metric, effects = self.report.metric, self.report.verdict.effects
         rows = [
-            (*self.report.audit.described(index), metric.signed(one.effect), metric.interval(one.low, one.high))
+            (*self.report.audit.describe(index), metric.signed(one.effect), metric.interval(one.low, one.high))
             for index, one in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
         ]
         columns = ("setting", "yours", "protocol", f"effect on {metric.name}", "simultaneous interval")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.errors import Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import Lines, Listing, show, table
@@ -115,7 +115,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         request = reading.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
-    path = expanded(word)
+    path = expand_home(word)
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
     return load_and_look(folder.absolute(), name, "compare")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
@@ -101,7 +101,7 @@ def init(
     if str(folder) == SLURM and not folder.is_dir():
         write_profile(absolute(output), as_json)
         return
-    root = expanded(folder).absolute()
+    root = expand_home(folder).absolute()
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.option_names import Flags, naming
 from tune_dml.cli import _complete
 from tune_dml.cli._command import USAGE_ERROR
@@ -121,7 +121,7 @@ def raise_if_link(folder: Path, verb: str) -> None:
 
 def absolute(path: Path | None) -> Path | None:
     """Return the absolute path, with ~ expanded (a shell does not expand --root=~/x)."""
-    return Path(os.path.abspath(expanded(path))) if path else None
+    return Path(os.path.abspath(expand_home(path))) if path else None
 
 
 def places_given(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:

@@ -14,8 +14,8 @@ from tune_dml.space import Arm, Grid, Knob, Number, Protocol, Space, Value
 _NUMBER_OF_VALUES = 8
 _RATIOS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8, 1 / 16, 16, 3 / 4, 3 / 2, 5 / 4, 7 / 4, 1 / 32)
 """Ratios of a value to the default, in order of preference."""
-_FROM_ZERO = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-_LISTED: Mapping[str, tuple[Number, ...]] = {
+_VALUES_FROM_ZERO = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+_LISTED_VALUES: Mapping[str, tuple[Number, ...]] = {
     "proxies_per_class": (1, 2, 3, 5, 7, 10, 15, 20),
     "threshold": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9),  # a cosine
 }
@@ -27,18 +27,20 @@ _CENTRES: Mapping[tuple[str, str], Number] = {
     ("dro_chi2", "radius"): 1.0,
 }
 """Defaults for knobs without one, from our studies."""
-_INERT = ("beta_pos", "beta_neg")
-"""Knobs of the binomial pair term, which the default margin term ignores."""
-_NO_KNOBS = ("sampling_seed", "samples")
+_BINOMIAL_KNOBS = ("beta_pos", "beta_neg")
+"""Knobs of the binomial pair term. The default pair term, margin, ignores them."""
+_NOT_SEARCHED = ("sampling_seed", "samples")
 
 
 def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
     """Return up to eight values of a knob in ascending order, its default among them.
 
-    They are the default times powers of two that the knob's domain allows, then times ratios between those.
+    The values are the default times powers of two and ratios between them, as far as the knob's domain allows.
     """
     numbers = parameter.numbers
-    listed = _LISTED.get(parameter.name) or (_FROM_ZERO if default == 0 else [default * ratio for ratio in _RATIOS])
+    listed = _LISTED_VALUES.get(parameter.name) or (
+        _VALUES_FROM_ZERO if default == 0 else [default * ratio for ratio in _RATIOS]
+    )
     rounded = [
         default if value == default else round(value) if numbers.integer else float(f"{value:.3g}") for value in listed
     ]
@@ -50,13 +52,13 @@ def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
     """Return a loss's numeric knobs with their defaults, by name."""
     own = parameters_of(methods_of("loss")[loss])
     has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
-    found = {}
+    knobs = {}
     for parameter in own:
         default = _CENTRES.get((loss, parameter.name), parameter.default)
-        skipped = parameter.name in _NO_KNOBS or (has_base and parameter.name in _INERT)
+        skipped = parameter.name in _NOT_SEARCHED or (has_base and parameter.name in _BINOMIAL_KNOBS)
         if isinstance(default, int | float) and not isinstance(default, bool) and not skipped:
-            found[parameter.name] = (parameter, default)
-    return found
+            knobs[parameter.name] = (parameter, default)
+    return knobs
 
 
 def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
@@ -65,23 +67,23 @@ def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
     Raises:
         ConfigError: A loss is unknown, or the data set has no protocol.
     """
-    known = methods_of("loss")
-    if unknown := [loss for loss in losses if loss not in known]:
-        remedy = nearest(unknown[0], list(known), what="loss")
+    losses_by_name = methods_of("loss")
+    if unknown := [loss for loss in losses if loss not in losses_by_name]:
+        remedy = nearest(unknown[0], list(losses_by_name), what="loss")
         raise ConfigError(Problem("--loss", "unknown loss", unknown[0], remedy))
     arms: list[Arm] = []
-    for loss in losses or sorted(known):
+    for loss in losses or sorted(losses_by_name):
         knobs = _atlas_knobs(loss)
         centres = {f"loss.{name}": default for name, (_, default) in knobs.items() if (loss, name) in _CENTRES}
         own: dict[str, Value] = {"loss.name": loss, **centres}
-        trained_by = (_protocol_of(loss, dataset),)
-        arms.append(Arm(loss, own, protocols=trained_by))
+        protocols = (_protocol_of(loss, dataset),)
+        arms.append(Arm(loss, own, protocols=protocols))
         for name, (parameter, default) in knobs.items():
             values = tuple(value for value in _knob_values(parameter, default) if value != default)
             path = f"loss.{name}"
-            rest = {setting: value for setting, value in own.items() if setting != path}
+            fixed = {setting: value for setting, value in own.items() if setting != path}
             knob = Knob(path, Grid(values), origin="ours")
-            arms.append(Arm(f"{loss} / {name}", rest, own_knobs=(knob,), protocols=trained_by))
+            arms.append(Arm(f"{loss} / {name}", fixed, own_knobs=(knob,), protocols=protocols))
     return Space(
         name="atlas",
         title="Atlas of the losses' own knobs",
@@ -101,4 +103,4 @@ def _protocol_of(loss: str, dataset: str) -> Protocol:
     if found is None:
         rule, remedy = "there is no protocol for the data set", "Declare one (CONTRIBUTING.md)."
         raise ConfigError(Problem("DATASET", rule, dataset, remedy))
-    return replace(found, methods=())  # for every loss, so that no note follows
+    return replace(found, methods=())  # a protocol for every loss causes no note

@@ -38,20 +38,20 @@ class Audit:
     metric: str
     margin: float
     number: float | None = None
-    """The number that the user cannot reach; None if none was given."""
+    """The result that the run does not reach; None if the user named none."""
     data: tuple[str, ...] = ()
-    """Oddities of the data."""
+    """Unusual properties of the data."""
     data_root: Path | None = None
-    """Folder of the data; that of the run if none was given."""
+    """Folder of the data; None means the run's folder."""
 
     def __post_init__(self) -> None:
-        place, factors = "--against", self.factors
+        flag, factors = "--against", self.factors
         if not factors:
             rule = f"{self.run} trains as {self.protocol.name} does: no setting differs"
-            raise ConfigError(Problem(place, rule, None, "Check the data: `tune-dml datasets verify`."))
+            raise ConfigError(Problem(flag, rule, None, "Check the data: `tune-dml datasets verify`."))
         if len(factors) > MOST_FACTORS:
             rule = f"at most {MOST_FACTORS} settings can be screened, and {len(factors)} differ"
-            raise ConfigError(Problem(place, rule, None, "Name a protocol that is nearer to the run."))
+            raise ConfigError(Problem(flag, rule, None, "Name a protocol that is nearer to the run."))
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -66,20 +66,20 @@ class Audit:
     @property
     def trials(self) -> int:
         """Trials of both stages with the usual number of suspects."""
-        few = Suspects(tuple(range(min(USUAL_SUSPECTS, len(self.factors)))))
-        return len(self.design.levels) + len(self.confirmation(few).levels)
+        suspects = Suspects(tuple(range(min(USUAL_SUSPECTS, len(self.factors)))))
+        return len(self.design.levels) + len(self.confirmation(suspects).levels)
 
-    def confirmation(self, chosen: Suspects) -> Design:
+    def confirmation(self, suspects: Suspects) -> Design:
         """Return the design of the second stage for these suspects."""
-        return confirmation_design(len(self.factors), chosen)
+        return confirmation_design(len(self.factors), suspects)
 
     def screening_space(self) -> Space:
         """Return the first stage as a space: an arm for each run, in the order of the design."""
         arms = []
         for number, levels in enumerate(self.design.levels):
             seed = int(self.design.blocks[number])
-            held = {f"seeds.{source}": seed for source in SOURCES}
-            arms.append(self._arm(self.run_names[number], levels > 0, held))
+            seeds = {f"seeds.{source}": seed for source in SOURCES}
+            arms.append(self._arm(self.run_names[number], levels > 0, seeds))
         return self._space(tuple(arms))
 
     @cached_property
@@ -91,10 +91,11 @@ class Audit:
             for number, levels in enumerate(self.design.levels)
         )
 
-    def confirmation_space(self, chosen: Suspects) -> Space:
+    def confirmation_space(self, suspects: Suspects) -> Space:
         """Return the second stage as a space: an arm for each combination of suspects; the first is the baseline."""
         arms = {
-            self.cell_name(row): self._arm(self.cell_name(row), row > 0, {}) for row in self.confirmation(chosen).levels
+            self.cell_name(row): self._arm(self.cell_name(row), row > 0, {})
+            for row in self.confirmation(suspects).levels
         }
         return self._space(tuple(arms.values()), baseline=next(iter(arms)))
 
@@ -103,16 +104,16 @@ class Audit:
         changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
         return f"{_PROTOCOL} with your {joined(changed)}" if changed else _PROTOCOL
 
-    def fresh_seeds(self, chosen: Suspects) -> tuple[int, ...]:
+    def fresh_seeds(self, suspects: Suspects) -> tuple[int, ...]:
         """Return the seeds of the second stage."""
-        return tuple(range(_FRESH_SEED, _FRESH_SEED + int(self.confirmation(chosen).blocks.max()) + 1))
+        return tuple(range(_FRESH_SEED, _FRESH_SEED + int(self.confirmation(suspects).blocks.max()) + 1))
 
-    def described(self, index: int) -> tuple[str, str, str]:
+    def describe(self, index: int) -> tuple[str, str, str]:
         """Return a factor's name, the user's values and the protocol's values."""
         factor = self.factors[index]
-        return factor.name, _listed(factor.yours), _listed(factor.protocol)
+        return factor.name, _settings_text(factor.yours), _settings_text(factor.protocol)
 
-    def _arm(self, name: str, active: Sequence[bool], held: dict[str, int]) -> Arm:
+    def _arm(self, name: str, active: Sequence[bool], seeds: dict[str, int]) -> Arm:
         """Return an arm. Its data settings are knobs with one value, because fixed data settings must be equal in all arms."""
         reference = self.differences.reference.settings()
         chosen = [factor for factor, on in zip(self.factors, active, strict=True) if on]
@@ -123,7 +124,7 @@ class Audit:
         }
         knobs = tuple(Knob(path, Grid((settings[path],)), origin="user") for path in sorted(data))
         own = {path: value for path, value in changed.items() if path not in data}
-        return Arm(name, {**own, **held}, own_knobs=knobs)
+        return Arm(name, {**own, **seeds}, own_knobs=knobs)
 
     def _space(self, arms: tuple[Arm, ...], baseline: str | None = None) -> Space:
         fixed = {
@@ -150,5 +151,5 @@ class Audit:
         )
 
 
-def _listed(settings: Any) -> str:
+def _settings_text(settings: Any) -> str:
     return ", ".join(f"{path.partition('.')[2]}={value_text(value)}" for path, value in settings.items()) or "-"

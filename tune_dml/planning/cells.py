@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from trainables.config import Settings, TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
+from trainables.resolve import Layer, LayerStack, ResolvedConfig, read_settings, resolve
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
 
 _Arm = TypeVar("_Arm", "StudyArm", "PlannedArm")
-_Made = TypeVar("_Made")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Cell:
 
     @property
     def is_whole(self) -> bool:
-        """Whether settings and knobs match the digest; they do not if the stored file was edited."""
+        """Whether settings and knobs match the digest; False means that the stored file was edited."""
         alike = all(self.settings.get(path, value) == value for path, value in self.knobs.items())
         try:
             return alike and settings_digest(self.settings) == self.digest
-        except ValueError:  # NaN or Infinity, which no setting has
+        except ValueError:  # NaN or Infinity, which is no valid setting
             return False
 
     def numbered(self, index: int) -> Cell:
@@ -65,9 +65,9 @@ class Cell:
 
     @cached_property
     def config(self) -> TrialConfig:
-        """The resolved configuration, under seed 0.
+        """The resolved configuration, with seed 0.
 
-        A stored cell reads it from its settings at first use: a report needs none, so the sweep's methods may be missing.
+        A stored cell resolves it at first use, so that a report needs no packages of the sweep's methods.
         """
         return read_settings(self.settings)
 
@@ -78,30 +78,30 @@ class StudyArm:
 
     name: str
     knobs: tuple[Knob, ...]
-    """Scientific first."""
+    """The arm's knobs, scientific ones first."""
     ties: tuple[Tie, ...]
     layers: tuple[Layer, ...]
-    """Its settings by source; later ones win."""
+    """The arm's settings by source; later layers win."""
     protocol: Protocol | None
     baseline: bool
 
     @cached_property
-    def resolved(self) -> Resolved:
-        """Its settings with each knob at its first value. Raises ConfigError with every problem."""
+    def resolved(self) -> ResolvedConfig:
+        """The arm's settings with each knob at its first value. Raises ConfigError with every problem."""
         return resolve(*self.layers, Layer("knob", _point(self.knobs, self.ties)))
 
     @property
     def settings(self) -> Settings:
-        """Its settings with each knob at its first value. Raises ConfigError with every problem."""
-        given = {path: value for layer in self.layers for path, value in layer.settings.items()}
-        given |= _point(self.knobs, self.ties)
-        return given if SETTING in given else self.resolved.config.settings()
+        """The arm's settings with each knob at its first value. Raises ConfigError with every problem."""
+        settings = {path: value for layer in self.layers for path, value in layer.settings.items()}
+        settings |= _point(self.knobs, self.ties)
+        return settings if SETTING in settings else self.resolved.config.settings()
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The origin of each of these settings."""
-        given = {path: layer.origin_of(path) for layer in self.layers for path in layer.settings}
-        return given if SETTING in given else self.resolved.origins
+        """The origin of each setting."""
+        origins = {path: layer.origin_of(path) for layer in self.layers for path in layer.settings}
+        return origins if SETTING in origins else self.resolved.origins
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class PlannedArm:
     protocol: Protocol | None = None
     baseline: bool = False
     knobs: tuple[Knob, ...] = ()
-    """Scientific first. A stored plan keeps knobs and ties in its space."""
+    """The arm's knobs, scientific ones first. A stored plan keeps knobs and ties in its space."""
     ties: tuple[Tie, ...] = ()
 
     def searching(self, space: Space) -> PlannedArm:
@@ -130,17 +130,17 @@ class PlannedArm:
 
     @cached_property
     def tried(self) -> tuple[TrialConfig, ...]:
-        """Configurations to check before a search: each knob at its first value, then one knob at a time at its others.
+        """Configurations to check before a search: each knob at its first value, then each change of a single knob.
 
-        The values of a range are its ends. Raises ConfigError with every problem.
+        A range has two values, its ends. Raises ConfigError with every problem.
         """
         first = {knob.path: _values(knob)[0] for knob in self.knobs}
-        others = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
+        variations = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
         if SETTING in self.base_settings:  # a program checks its parameters itself
             return ()
-        base = Layered().over(Layer("plan", self.base_settings))
+        base = LayerStack().over(Layer("plan", self.base_settings))
         configs, problems = [], dict[Problem, None]()
-        for knobs in (first, *others):
+        for knobs in (first, *variations):
             try:
                 configs.append(base.over(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
             except ConfigError as error:
@@ -150,65 +150,65 @@ class PlannedArm:
 
 
 def is_searched(arm: StudyArm | PlannedArm) -> bool:
-    """Whether an adaptive search proposes points in an arm: it has knobs and is not the baseline."""
+    """Return whether an adaptive search proposes points in an arm: it has knobs and is not the baseline."""
     return bool(arm.knobs) and not arm.baseline
 
 
-def planned_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
-    """Resolve the settings that each arm's cells share. Raise ConfigError with every problem and its arms."""
-    return _of_each(arms, lambda arm: [_planned(arm, space)])
+def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
+    """Resolve the settings that the cells of each arm share. Raise ConfigError with every problem and its arms."""
+    return _for_each_arm(arms, lambda arm: [_plan_arm(arm, space)])
 
 
-def planned_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
-    """Return the cells that need no searcher, each once: the grids of all arms, or of the arms without a search.
+def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
+    """Return the distinct cells that need no searcher: the grids of all arms, or of the arms without a search.
 
     Raises:
         ConfigError: Lists every problem with its arms, also of points that a search may propose.
     """
 
-    def known(arm: PlannedArm) -> list[Cell]:
+    def known_cells(arm: PlannedArm) -> list[Cell]:
         if method == "grid" or not is_searched(arm):
             return _grid_cells(arm)
         _ = arm.tried  # raises for invalid values
         return []
 
     first: dict[str, Cell] = {}
-    for cell in _of_each(arms, known):
+    for cell in _for_each_arm(arms, known_cells):
         first.setdefault(cell.digest, cell)
     return tuple(cell.numbered(number) for number, cell in enumerate(first.values()))
 
 
-def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> tuple[_Made, ...]:
-    """Concatenate what `make` returns for each arm. Raise ConfigError with every problem, and its arms unless all have it."""
-    made: list[_Made] = []
-    wrong: dict[tuple[str, ...], Problem] = {}
+def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:
+    """Concatenate the results of `make` for all arms. Raise ConfigError with every problem and its arms."""
+    items: list[_Item] = []
+    problems: dict[tuple[str, ...], Problem] = {}
     names: dict[tuple[str, ...], list[str]] = {}
     for arm in arms:
         try:
-            made += make(arm)
+            items += make(arm)
         except ConfigError as error:
             for problem in error.problems:
-                same = problem.place, problem.rule, repr(problem.value)
-                wrong[same] = problem
-                names.setdefault(same, []).append(arm.name)
-    if wrong:
+                key = problem.place, problem.rule, repr(problem.value)
+                problems[key] = problem
+                names.setdefault(key, []).append(arm.name)
+    if problems:
         raise ConfigError(
             problem
-            if len(names[same]) == len(arms) > 1
-            else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
-            for same, problem in wrong.items()
+            if len(names[key]) == len(arms) > 1
+            else replace(problem, place=f"{problem.place}{_arms_suffix(problem.place, names[key])}")
+            for key, problem in problems.items()
         )
-    return tuple(made)
+    return tuple(items)
 
 
-def _of_arms(place: str, names: Sequence[str]) -> str:
-    """Return the arms of a problem as text, unless its place names them."""
+def _arms_suffix(place: str, names: Sequence[str]) -> str:
+    """Return the arms of a problem as text; empty if its place names them."""
     named = [name for name in names if name and f"(arm {name})" not in place]
     return f" of {', '.join(named)}" if named else ""
 
 
-def _planned(arm: StudyArm, space: str) -> PlannedArm:
-    """Resolve an arm with each knob at its first value; return it without its knobs and ties."""
+def _plan_arm(arm: StudyArm, space: str) -> PlannedArm:
+    """Resolve an arm with each knob at its first value; return its settings without those of knobs and ties."""
     settings, origins = arm.settings, arm.origins
     searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
@@ -243,7 +243,7 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
     """
     cells: list[Cell] = []
     problems: list[Problem] = []
-    base = Layered().over(Layer("plan", arm.base_settings))
+    base = LayerStack().over(Layer("plan", arm.base_settings))
     listed = [(knob.path, knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
     for point in itertools.product(*(values for _, values in listed)):
         knobs = {path: value for (path, _), value in zip(listed, point, strict=True)}
@@ -256,7 +256,7 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
     return cells
 
 
-def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: PlannedArm) -> Cell:
+def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: PlannedArm) -> Cell:
     """Return the cell at a point of an arm. Raise ConfigError if the point is invalid."""
     ties = {tie.path: tie.value(knobs) for tie in arm.ties}
     if SETTING in arm.base_settings:

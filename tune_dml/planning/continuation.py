@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.option_names import option_problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.data import SweepData
@@ -27,10 +27,13 @@ _FIRST_SEED = 1000
 def continuation_problems(
     plan: Plan, cache_dir: Path | None, micro_batch: int | None, packages: Mapping[str, str]
 ) -> list[Problem]:
-    """Return why a stored plan cannot continue: edited settings, other protocol version, other data.
+    """Return why a stored plan cannot continue: edited settings, another protocol version, changed data.
 
-    `packages` are those that brought methods at the last run, with their versions. Networks whose numbers depend on the
-    micro-batch refuse another `micro_batch`.
+    Args:
+        plan: the stored plan.
+        cache_dir: folder of decoded pictures.
+        micro_batch: pictures that a worker processes at a time; some networks cannot change it.
+        packages: version of each package that provided methods when the sweep last ran.
     """
     problems = []
     if altered := plan.alterations:
@@ -61,21 +64,24 @@ def continuation_problems(
 
 
 def _moved_problems(plan: Plan) -> list[Problem]:
-    """Report a missing picture folder, and how to name another one."""
+    """Return a problem if the picture folder is missing; its remedy names another folder."""
     root = plan.base_settings.get("data.root")
-    if not root or expanded(str(root)).exists():
+    if not root or expand_home(str(root)).exists():
         return []
     remedy = f"If it was moved, use `tune-dml resume {plan.name} --data-root DIR`."
     return [option_problem("data_root", "the sweep's picture folder must exist", str(root), remedy)]
 
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
-    """Report a missing package if it may explain unknown methods."""
+    """Return a problem for each package of methods that is no longer installed."""
     return [
         Problem(
-            "methods", "a package that was installed when the sweep ran is missing", f"{name} {there}", "Install it."
+            "methods",
+            "a package that was installed when the sweep ran is missing",
+            f"{name} {version_then}",
+            "Install it.",
         )
-        for name, there in packages.items()
+        for name, version_then in packages.items()
         if not _is_installed(name)
     ]
 
@@ -87,12 +93,12 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def moved_plan(plan: Plan, root: str | Path) -> Plan:
-    """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
+def relocate_plan(plan: Plan, root: str | Path) -> Plan:
+    """Return the plan with its pictures in another folder. Raise ConfigError if the plan reads no folder."""
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} are not read from a folder"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
-    return plan.with_data_root(str(expanded(root).absolute()))
+    return plan.with_data_root(str(expand_home(root).absolute()))
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:
@@ -107,15 +113,15 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
             continue
         declared = read_sweep_file(Path(name)).space
         assert isinstance(declared, Space)  # noqa: S101 - a sweep file declares one
-        known = {arm.name for arm in plan.space.every_arm}
-        fresh = tuple(arm for arm in declared.arms if arm.name not in known)
-        if not fresh:
+        present = {arm.name for arm in plan.space.every_arm}
+        added = tuple(arm for arm in declared.arms if arm.name not in present)
+        if not added:
             rule = "the file must declare an arm that the sweep's space does not have"
-            raise ConfigError(option_problem("arms", rule, name, f"It has {', '.join(filter(None, sorted(known)))}."))
-        space = replace(plan.space, arms=(*(plan.space.arms or (Arm(""),)), *fresh))
+            raise ConfigError(option_problem("arms", rule, name, f"It has {', '.join(filter(None, sorted(present)))}."))
+        space = replace(plan.space, arms=(*(plan.space.arms or (Arm(""),)), *added))
         raise_if_any(space.problems())
         plan = replace(plan, space=space)
-        names += [arm.name for arm in fresh]
+        names += [arm.name for arm in added]
     return plan, names
 
 
@@ -135,7 +141,7 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
     return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())
 
 
-def begun_confirmation(plan: Plan, trials: Iterable[PlannedTrial]) -> Plan:
+def rebuild_confirmation(plan: Plan, trials: Iterable[PlannedTrial]) -> Plan:
     """Rebuild a confirmation's plan from its trials."""
     cells: dict[str, Cell] = {}
     seeds: dict[int, None] = {}

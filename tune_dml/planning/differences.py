@@ -1,4 +1,4 @@
-"""The settings in which a user's run differs from a protocol, grouped into factors that can be changed one at a time."""
+"""Find the settings in which a run differs from a protocol, and group them into factors that can change alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identifying
+from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identity_settings
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocol_of_loss, protocols
@@ -17,9 +17,9 @@ from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.space import Protocol, Value
 
 _LENGTH = ("training.steps", "training.epochs")
-_SHOWN = ("evaluation.sheet", "evaluation.clustering", "evaluation.feature", "evaluation.keep", "seeds.")
-"""Beginnings of settings that decide only what is shown or stored, or which seed is used."""
-_SAME = ("data.name", "task.name")
+_WITHOUT_EFFECT = ("evaluation.sheet", "evaluation.clustering", "evaluation.feature", "evaluation.keep", "seeds.")
+"""Prefixes of settings that decide only what is shown or stored, or which seed is used."""
+_SHARED = ("data.name", "task.name")
 _EXAMPLE = "Example: loss: {name: triplet, margin: 0.2}, or loss.name: triplet."
 
 
@@ -29,14 +29,14 @@ class Factor:
 
     name: str
     yours: Mapping[str, Value]
-    """Settings of the user's run, by path."""
+    """The settings of the user's run, by path."""
     protocol: Mapping[str, Value]
-    """The protocol's settings in their place."""
+    """The protocol's settings instead, by path."""
 
-    def joined(self, other: Factor) -> Factor:
-        """Return one factor of two."""
-        name = f"{self.name} with {other.name}"
-        return Factor(name, {**self.yours, **other.yours}, {**self.protocol, **other.protocol})
+    def joined_with(self, second: Factor) -> Factor:
+        """Return a factor that changes the settings of both."""
+        name = f"{self.name} with {second.name}"
+        return Factor(name, {**self.yours, **second.yours}, {**self.protocol, **second.protocol})
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Differences:
     ineffective: tuple[str, ...] = ()
     """Settings that differ without an effect on training."""
     unscreened: tuple[str, ...] = ()
-    """Settings that differ and choose other pictures: no run can mix them."""
+    """Settings that differ but cannot be mixed, because they choose other pictures."""
 
     def settings(self, chosen: Iterable[Factor]) -> dict[str, Value]:
-        """Return the protocol's settings with the user's values of some factors."""
+        """Return the protocol's settings with the user's values of the chosen factors."""
         return _settings(self.reference, chosen)
 
 
@@ -67,7 +67,7 @@ def reference_config(protocol: Protocol, loss: str, part: TrainingPart | None = 
 
 
 def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
-    """Return the protocol of a name, or else the one printed for the run's loss. Raise ConfigError if there is none."""
+    """Return the named protocol, or the one printed for the run's loss. Raise ConfigError if there is none."""
     if name is not None:
         if name not in protocols():
             remedy = nearest(name, list(protocols()), what="protocol") + " Or pass a number, such as --against 68.4."
@@ -82,7 +82,7 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
 
 
 def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
-    """Return the run of a trial's YAML file, which has sections or dotted settings; the protocol completes it.
+    """Read a run from a YAML file of sections or dotted settings; the protocol supplies missing settings.
 
     Raises:
         ConfigError: The file cannot be read, or has wrong settings.
@@ -96,12 +96,12 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
 
 
 def is_trial_file(content: Mapping[str, object]) -> bool:
-    """Whether a mapping holds the settings of one run rather than a sweep."""
+    """Return whether a mapping holds the settings of one run rather than a sweep."""
     return bool(content) and all(key == "seed" or key.partition(".")[0] in SECTIONS for key in content)
 
 
 def _trial_settings(content: Settings) -> dict[str, Value]:
-    """Return dotted settings of a mapping of sections or of dotted settings, without the seed."""
+    """Return the dotted settings of a mapping of sections or dotted settings, without the seed."""
     flat: dict[str, Value] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
@@ -114,8 +114,8 @@ def _trial_settings(content: Settings) -> dict[str, Value]:
 def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
     """Return how a run differs from a protocol's configuration.
 
-    A method that differs is one factor with its knobs. Settings that are not valid or have no effect one at a time are
-    joined with the setting that they need.
+    A method that differs forms one factor with its knobs. A setting that is invalid or has no effect alone is joined
+    with the setting that it needs.
 
     Raises:
         ConfigError: The two have different data sets or tasks, or nothing differs.
@@ -129,33 +129,33 @@ def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
         if yours.get(path) != theirs.get(path) or (path in yours) != (path in theirs)
     ]
     unscreened = tuple(path for path in paths if path.startswith("data.") and path not in own_data)
-    factors = _grouped([path for path in paths if path not in unscreened], run, reference)
-    factors, idle = _screenable(factors, reference)
+    factors = _group_paths([path for path in paths if path not in unscreened], run, reference)
+    factors, idle = _join_stuck(factors, reference)
     return Differences(reference, tuple(factors), tuple(idle), unscreened)
 
 
 def _identity(config: TrialConfig) -> dict[str, Value]:
-    settings = identifying(config.settings())
+    settings = identity_settings(config.settings())
     full = config.settings()
     left_out = {"seed", "data.root", "task.evaluation_root"}
-    return {p: full[p] for p in full if p in settings or (p not in left_out and not p.startswith(_SHOWN))}
+    return {p: full[p] for p in full if p in settings or (p not in left_out and not p.startswith(_WITHOUT_EFFECT))}
 
 
 def _refuse_other_data(yours: Settings, theirs: Settings) -> None:
-    for path in _SAME:
+    for path in _SHARED:
         if yours.get(path) != theirs.get(path):
             rule = f"the run has {path}={yours.get(path)}, the protocol {theirs.get(path)}: no setting can be compared"
-            fitting = [one.name for one in protocols().values() if one.dataset == yours["data.name"]]
+            fitting = [p.name for p in protocols().values() if p.dataset == yours["data.name"]]
             remedy = f"Those for {yours['data.name']}: {', '.join(fitting) or 'none'}."
             raise ConfigError(Problem("--against", rule, None, remedy))
 
 
-def _grouped(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> list[Factor]:
-    """Return a factor for each method that differs, for the length of training and for each other setting."""
+def _group_paths(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> list[Factor]:
+    """Return a factor for each differing method, for the length of training, and for each other differing setting."""
     yours, theirs = run.settings(), reference.settings()
     groups: dict[str, list[str]] = {}
     for path in paths:
-        groups.setdefault(_chooser_of(path, run, reference), []).append(path)
+        groups.setdefault(_factor_name(path, run, reference), []).append(path)
     return [
         Factor(
             name,
@@ -166,8 +166,8 @@ def _grouped(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> 
     ]
 
 
-def _chooser_of(path: str, run: TrialConfig, reference: TrialConfig) -> str:
-    """Return the name of a setting's factor: the method that it belongs to, if that differs, or the setting."""
+def _factor_name(path: str, run: TrialConfig, reference: TrialConfig) -> str:
+    """Return the name of a setting's factor: its method if the runs have different ones, otherwise the setting."""
     if path in _LENGTH:
         return "training.steps" if reference.training.steps is not None else "training.epochs"
     section, _, name = path.partition(".")
@@ -182,50 +182,50 @@ def _chooser_of(path: str, run: TrialConfig, reference: TrialConfig) -> str:
     return path
 
 
-def _screenable(factors: list[Factor], reference: TrialConfig) -> tuple[list[Factor], list[str]]:
-    """Join factors that cannot change alone; return them and the names of those without an effect."""
+def _join_stuck(factors: list[Factor], reference: TrialConfig) -> tuple[list[Factor], list[str]]:
+    """Join each factor that cannot change alone with another. Return the factors, and names of those without effect."""
     idle: list[str] = []
-    while (alone := next((one for one in factors if _is_stuck(one, factors, reference)), None)) is not None:
-        rest = [one for one in factors if one is not alone]
-        if _is_idle(alone, rest, reference):
-            idle.append(alone.name)
-            factors = rest
+    while (stuck := next((factor for factor in factors if _is_stuck(factor, factors, reference)), None)) is not None:
+        others = [factor for factor in factors if factor is not stuck]
+        if _is_idle(stuck, others, reference):
+            idle.append(stuck.name)
+            factors = others
             continue
-        nearest_first = sorted(rest, key=lambda one: one.name.partition(".")[0] != alone.name.partition(".")[0])
-        partner = next((one for one in nearest_first if _frees(one, alone, rest, reference)), None)
+        nearest_first = sorted(others, key=lambda factor: factor.name.partition(".")[0] != stuck.name.partition(".")[0])
+        partner = next((factor for factor in nearest_first if _frees(factor, stuck, others, reference)), None)
         if partner is None:
-            rule = f"{alone.name} of the run cannot be combined with the protocol's other settings"
+            rule = f"{stuck.name} of the run cannot be combined with the protocol's other settings"
             raise ConfigError(Problem("--against", rule, None, "Name a protocol that is nearer to the run."))
-        factors = [partner.joined(alone) if one is partner else one for one in rest]
+        factors = [partner.joined_with(stuck) if factor is partner else factor for factor in others]
     return factors, idle
 
 
 def _is_stuck(factor: Factor, factors: Sequence[Factor], reference: TrialConfig) -> bool:
-    """Whether a factor that alone changes, or alone does not, makes an invalid run or has no effect."""
-    others = [one for one in factors if one is not factor]
+    """Return whether a factor is invalid or has no effect if only it changes, or if all others do."""
+    others = [f for f in factors if f is not factor]
     return not (_differ(reference, [], [factor]) and _differ(reference, others, factors))
 
 
 def _is_idle(factor: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
-    """Whether a factor has no effect, neither in the protocol's run nor in the user's."""
+    """Return whether a factor has no effect, neither in the protocol's run nor in the user's."""
     every = [*others, factor]
     valid = all(_is_valid(reference, chosen) for chosen in ([factor], others, every))
     return valid and not _differ(reference, [], [factor]) and not _differ(reference, others, every)
 
 
-def _frees(partner: Factor, alone: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
-    """Whether a factor that is stuck can change together with a partner."""
-    joined = partner.joined(alone)
-    return not _is_stuck(joined, [joined, *(one for one in others if one is not partner)], reference)
+def _frees(partner: Factor, stuck: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
+    """Return whether a stuck factor can change together with a partner."""
+    joined = partner.joined_with(stuck)
+    return not _is_stuck(joined, [joined, *(f for f in others if f is not partner)], reference)
 
 
-def _differ(reference: TrialConfig, some: Sequence[Factor], more: Sequence[Factor]) -> bool:
-    """Whether both combinations are valid and train different trials."""
-    if not (_is_valid(reference, some) and _is_valid(reference, more)):
+def _differ(reference: TrialConfig, first: Sequence[Factor], second: Sequence[Factor]) -> bool:
+    """Return whether both combinations are valid and train different trials."""
+    if not (_is_valid(reference, first) and _is_valid(reference, second)):
         return False
     keys = [
-        canonical(effective_settings(resolve(Layer("audit", _settings(reference, one))).config.settings()))
-        for one in (some, more)
+        canonical(effective_settings(resolve(Layer("audit", _settings(reference, factors))).config.settings()))
+        for factors in (first, second)
     ]
     return keys[0] != keys[1]
 

@@ -11,12 +11,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identifying
+from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spelled
-from trainables.resolve import Layer, Layered
-from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
+from trainables.resolve import Layer, LayerStack
+from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.stopping import stopping_problems
@@ -52,7 +52,7 @@ class Plan:
     dataset: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
-    """The cells that need no searcher: the grid, and arms without knobs."""
+    """Cells that need no searcher: those of grids, and of arms without knobs."""
     search: Search
     arms: tuple[PlannedArm, ...]
     """The compared arms of the space."""
@@ -79,16 +79,16 @@ class Plan:
     @cached_property
     def base_settings(self) -> dict[str, Value]:
         """The settings that the cells of all arms share, apart from the baseline."""
-        first, *others = self.main_arms
+        first, *other_arms = self.main_arms
         return {
             path: value
             for path, value in first.base_settings.items()
-            if all(path in arm.base_settings and arm.base_settings[path] == value for arm in others)
+            if all(path in arm.base_settings and arm.base_settings[path] == value for arm in other_arms)
         }
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The origin of each of these settings, as the first arm has it."""
+        """The origin of each setting, in the first main arm."""
         return self.main_arms[0].origins
 
     def arm(self, name: str) -> PlannedArm:
@@ -107,7 +107,7 @@ class Plan:
 
     @cached_property
     def alterations(self) -> str:
-        """The edits of the stored file by hand, as text; empty if there are none."""
+        """Edits of the stored file by hand, as text; empty if there are none."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
         if not altered:
             return ""
@@ -115,7 +115,7 @@ class Plan:
         return f"was changed since it was stored: {which} settings that do not match the digest of its trials"
 
     def trials(self) -> list[PlannedTrial]:
-        """Return the trials of the known cells, ordered by seed: an early stop leaves complete replicates."""
+        """Return the trials of the known cells, ordered by seed, so that an interrupted sweep has complete seeds."""
         return [self.trial(cell, seed) for seed in self.seeds for cell in self.cells]
 
     def trial(self, cell: Cell, seed: int) -> PlannedTrial:
@@ -125,16 +125,16 @@ class Plan:
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """Return the cell at a proposed point. Raise ConfigError if the point is invalid."""
         planned = self.arm(arm)
-        return cell_at(index, knobs, Layered().over(Layer("plan", planned.base_settings)), planned)
+        return cell_at(index, knobs, LayerStack().over(Layer("plan", planned.base_settings)), planned)
 
     def with_data_root(self, root: str) -> Plan:
-        """Return this plan with its pictures in another folder; its trials keep their identities."""
+        """Return this plan with its pictures in another folder. Its trials keep their keys."""
         moved = {"data.root": root}
         arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in self.arms)
         plan = replace(self, arms=arms, settings={**self.settings, **moved})
-        return replace(plan, cells=tuple(map(plan.relocated, self.cells)))
+        return replace(plan, cells=tuple(map(plan.relocate, self.cells)))
 
-    def relocated(self, cell: Cell) -> Cell:
+    def relocate(self, cell: Cell) -> Cell:
         """Return a stored cell with the plan's picture folder."""
         root = self.base_settings.get("data.root")
         return (
@@ -144,18 +144,18 @@ class Plan:
         )
 
     def identity(self) -> str:
-        """Return the digest of everything that determines the trials; plans of one sweep name must share it."""
+        """Return the digest of everything that determines the trials. A sweep's name belongs to one identity."""
         search = {name: value for name, value in asdict(self.search).items() if value is not None}
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), search]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
-        shared = identifying(self.base_settings, _SHOWN_LATER)
+        shared = identity_settings(self.base_settings, _ADDED_LATER)
         body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in arm.knobs], identifying(arm.base_settings, _SHOWN_LATER)]
+        return [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
 
     def extended(
         self,
@@ -173,7 +173,7 @@ class Plan:
             ConfigError: The plan cannot be extended in this way.
         """
         space = _with_values(self.space, values or {})
-        added, problems = _added_arms(replace(self, space=space), arms)
+        added, problems = _plan_arms_to_add(replace(self, space=space), arms)
         every = (*(arm.searching(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)
         if self.search.stopping is not None:
@@ -188,10 +188,10 @@ class Plan:
         if num_samples and self.search.method == "grid":
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spelled('values')}."))
         raise_if_any(problems)
-        kept = {cell.digest for cell in self.cells}
-        grown = planned_cells(every if values else added, self.search.method)
-        fresh = [cell for cell in grown if cell.digest not in kept]
-        numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(fresh))
+        known_digests = {cell.digest for cell in self.cells}
+        planned = plan_cells(every if values else added, self.search.method)
+        new_cells = [cell for cell in planned if cell.digest not in known_digests]
+        numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(new_cells))
         return replace(
             self,
             space=space,
@@ -210,13 +210,13 @@ class Plan:
     def load(cls, path: Path) -> Plan:
         """Read a plan of any version of `save`. Raise ConfigError if it is unreadable."""
         try:
-            plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
+            plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(_unreadable(path, error)) from error
+            raise ConfigError(_unreadable_problem(path, error)) from error
         return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
 
 
-def _unreadable(path: Path, error: Exception) -> Problem:
+def _unreadable_problem(path: Path, error: Exception) -> Problem:
     why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
     rule = f"a sweep's plan must be readable as it was stored ({why})"
     remedy = (
@@ -226,12 +226,12 @@ def _unreadable(path: Path, error: Exception) -> Problem:
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
-_SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
-"""Settings that older plans lack; they are left out of a plan's identity, so that it stays the same."""
-_DIFFERENCES = 4  # listed in a message
+_ADDED_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
+"""Settings that older plans lack. A plan's identity omits them, so that it stays the same."""
+_DIFFERENCES = 4  # number of differences that a message lists
 
 
-def _upgraded(body: dict[str, Any]) -> dict[str, object]:
+def _upgrade(body: dict[str, Any]) -> dict[str, object]:
     """Convert the JSON of an older plan to the current form; a plan without arms gets a baseline and one arm."""
     citation = body["space"].get("citation")
     if citation and "place" in citation:
@@ -248,13 +248,13 @@ def _upgraded(body: dict[str, Any]) -> dict[str, object]:
         if cell is not None:
             arm = {"name": label, "base_settings": cell["settings"], "origins": {}, "protocol": protocol}
             arms.insert(0, {**arm, "baseline": True})
-    given = {path: value for path, value in settings.items() if origins.get(path) == "--set"}
-    return {**body, "space": space, "arms": arms, "settings": given}
+    user_settings = {path: value for path, value in settings.items() if origins.get(path) == "--set"}
+    return {**body, "space": space, "arms": arms, "settings": user_settings}
 
 
 @cache
 def _adapter() -> TypeAdapter[Plan]:
-    """Convert plans to and from JSON of their fields; unknown fields of older versions are ignored."""
+    """Return the converter of plans to and from JSON. It ignores unknown fields of older versions."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Plan)
@@ -276,7 +276,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
         ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
-    naming = [
+    option_errors = [
         *name_rule_problems(option_place("name"), study.name, f"Example: {spelled('name', 'eta1')}."),
         *margin_problems(study.margin),
     ]
@@ -284,20 +284,20 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
         try:
-            arms = planned_arms(study.arms, study.space.name)
-            cells = () if problems else planned_cells(arms, study.search.method)
+            arms = plan_arms(study.arms, study.space.name)
+            cells = () if problems else plan_cells(arms, study.search.method)
         except ConfigError as error:
             problems += error.problems
-    unfair = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
-    unfair += [] if problems else stopping_problems(study.search.stopping, arms)
-    raise_if_any(dict.fromkeys([*problems, *unfair, *naming]))
+    arm_errors = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
+    arm_errors += [] if problems else stopping_problems(study.search.stopping, arms)
+    raise_if_any(dict.fromkeys([*problems, *arm_errors, *option_errors]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
 
 
-def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:
+def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:
     """Plan further arms of a plan's space; return them and the problems."""
     if not names:
         return (), []
@@ -312,7 +312,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
     problems += study.problems
     if problems:
         return (), problems
-    added = planned_arms(study.arms, study.space.name)
+    added = plan_arms(study.arms, study.space.name)
     return added, arm_problems(plan.space, (*plan.arms, *added))
 
 
@@ -326,7 +326,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         if path not in listed
     )
 
-    def grown(knob: Knob) -> Knob:
+    def extend_knob(knob: Knob) -> Knob:
         if knob.path not in values or not isinstance(knob.domain, Grid):
             return knob
         every = list(dict.fromkeys((*knob.domain.values, *values[knob.path])))
@@ -334,43 +334,43 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         ordered = sorted(every) if numbers else every  # type: ignore[type-var]
         return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
 
-    def grown_arm(arm: Arm) -> Arm:
-        return replace(arm, own_knobs=tuple(map(grown, arm.own_knobs)))
+    def extend_arm(arm: Arm) -> Arm:
+        return replace(arm, own_knobs=tuple(map(extend_knob, arm.own_knobs)))
 
     return replace(
         space,
-        scientific=tuple(map(grown, space.scientific)),
-        nuisance=tuple(map(grown, space.nuisance)),
-        arms=tuple(map(grown_arm, space.arms)),
-        baseline=grown_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
+        scientific=tuple(map(extend_knob, space.scientific)),
+        nuisance=tuple(map(extend_knob, space.nuisance)),
+        arms=tuple(map(extend_arm, space.arms)),
+        baseline=extend_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
     )
 
 
 def name_problems(folder: Path, plan: Plan) -> list[Problem]:
-    """Return a problem if the folder holds a sweep with another plan; the same plan resumes."""
+    """Return a problem if the folder holds a sweep with another plan. A sweep with the same plan is resumed."""
     path = folder / "plan.json"
     if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
         return []
-    rule = f"the sweep {plan.name} exists already, with {_differences(stored, plan)}"
+    rule = f"the sweep {plan.name} exists already, with {_difference_text(stored, plan)}"
     numbers = itertools.count(2)
-    free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
+    free_name = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
     more = f"`tune-dml resume {plan.name}`, or `tune-dml extend {plan.name}` to add to it"
-    return [option_problem("name", rule, None, f"Use {spelled('name', free)}, or continue that one: {more}.")]
+    return [option_problem("name", rule, None, f"Use {spelled('name', free_name)}, or continue that one: {more}.")]
 
 
-def _differences(stored: Plan, plan: Plan) -> str:
-    """Return the first differences: `seeds 0,1 (asked for: 0,1,2) and training.steps=400 (asked for: 100)`."""
-    then, now = _described(stored), _described(plan)
+def _difference_text(stored: Plan, plan: Plan) -> str:
+    """Return the first differences, such as `seeds 0,1 (asked for: 0,1,2), training.steps 400 (asked for: 100)`."""
+    stored_settings, requested_settings = _settings_of_plan(stored), _settings_of_plan(plan)
     texts = [
-        f"{name} {then.get(name, 'not set')} (asked for: {now.get(name, 'not set')})"
-        for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
+        f"{name} {stored_settings.get(name, 'not set')} (asked for: {requested_settings.get(name, 'not set')})"
+        for name in dict.fromkeys([*stored_settings, *requested_settings])
+        if stored_settings.get(name) != requested_settings.get(name)
     ]
     more = f", and {len(texts) - _DIFFERENCES} more differences" if len(texts) > _DIFFERENCES else ""
     return ", ".join(texts[:_DIFFERENCES]) + more if texts else "other cells"
 
 
-def _described(plan: Plan) -> dict[str, str]:
+def _settings_of_plan(plan: Plan) -> dict[str, str]:
     """Return what determines a plan's trials, as text."""
     knobs = {
         f"values of {knob.path}": ",".join(map(str, knob.domain.values)) if isinstance(knob.domain, Grid) else "a range"

@@ -24,13 +24,13 @@ class PrintedTable:
     """Our name of the data set to train on."""
     space: Space
     arms: tuple[str, ...]
-    """Arms with numbers in the table; empty means all arms of the space."""
+    """Arms that have numbers in the table; empty means all arms of the space."""
     rows: tuple[PublishedRow, ...]
     """All numbers of the table on the data set, including cited ones."""
 
     @property
     def name(self) -> str:
-        """`SEC-supplement, Table 5, CUB200-2011`."""
+        """Name with source and data set: `SEC-supplement, Table 5, CUB200-2011`."""
         return f"{self.table.source}, Table {self.table.number}, {self.dataset}"
 
 
@@ -39,25 +39,26 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
     Args:
         paper: `sec-supplement`, `sec-rebuttal`, `dro`, `mpa`; capitals do not matter.
-        number: the table's; `Fig4 text` for numbers that the text gives of a figure.
-        dataset: our name or the table's; default the table's first. A data set that the table lacks is compared with the
-            numbers of the first.
+        number: number of the table; `Fig4 text` means numbers of a figure that the text states.
+        dataset: our name or the table's; by default the table's first data set. Results on a data set that the table
+            lacks are compared with the numbers of the first.
 
-    Raises ConfigError if the table is unknown or no space reproduces it.
+    Raises:
+        ConfigError: The table is unknown, or no space reproduces it.
     """
     table = _table(paper, number)
-    asked = our_name(dataset or table.datasets[0])
-    printed = next((name for name in table.datasets if our_name(name) == asked), table.datasets[0])
+    requested = our_name(dataset or table.datasets[0])
+    printed = next((name for name in table.datasets if our_name(name) == requested), table.datasets[0])
     source = (table.source, table.number, printed)
     rows = tuple(row for row in published_rows() if (row.paper, row.table, row.dataset) == source)
     methods = {row.method for row in rows if not is_cited(row)}
     space = _space(table, methods)
-    trained_on = asked if dataset else our_name(printed)
-    known = {protocol.dataset for protocol in space.protocols}
-    if not dataset and trained_on not in known:  # a face protocol trains on other people than it tests on
-        trained_on = next(name for name in known if name not in {"glyphs", "digits"})
-    if trained_on not in known:
-        remedy = nearest(trained_on, sorted(known), what="data set")
+    trained_on = requested if dataset else our_name(printed)
+    datasets = {protocol.dataset for protocol in space.protocols}
+    if not dataset and trained_on not in datasets:  # a face protocol trains on other people than it tests on
+        trained_on = next(name for name in datasets if name not in {"glyphs", "digits"})
+    if trained_on not in datasets:
+        remedy = nearest(trained_on, sorted(datasets), what="data set")
         rule = f"{space.name}, which reproduces the table, has no protocol on the data set"
         raise ConfigError(option_problem("dataset", rule, dataset, remedy))
     goes_by_method = any(curve.hyperparameter == METHOD for curve in _curves(space, table))
@@ -66,13 +67,13 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
 
 def _table(paper: str, number: str) -> PaperTable:
-    known = {(row.paper, row.table): None for row in published_rows()}
-    asked = letters(paper), letters(number)
-    match = next((key for key in known if (letters(key[0]), letters(key[1])) == asked), None)
+    tables = {(row.paper, row.table): None for row in published_rows()}
+    requested = letters(paper), letters(number)
+    match = next((key for key in tables if (letters(key[0]), letters(key[1])) == requested), None)
     table = table_of(*match) if match else None
     if table is None:
         names = [
-            f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in known
+            f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in tables
         ]
         remedy = nearest(f"{paper} {number}", names, what="table")
         raise ConfigError(
@@ -83,7 +84,7 @@ def _table(paper: str, number: str) -> PaperTable:
 
 def _space(table: PaperTable, methods: set[str]) -> Space:
     """Return the space that trains the most methods of the table, with the fewest other arms."""
-    covered = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
+    covered = {name: len(_covered_methods(space, table) & methods) for name, space in spaces().items()}
     best = min(covered, key=lambda name: (-covered[name], len(spaces()[name].every_arm)))
     if not covered[best]:
         remedy = "Reports of other studies may show its numbers; `tune-dml spaces` lists the studies."
@@ -91,7 +92,7 @@ def _space(table: PaperTable, methods: set[str]) -> Space:
     return spaces()[best]
 
 
-def _covered(space: Space, table: PaperTable) -> set[str]:
+def _covered_methods(space: Space, table: PaperTable) -> set[str]:
     """Return the methods of a table that a space trains."""
     curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}

@@ -1,7 +1,7 @@
-"""The options of a sweep, its trials and its session. Each option of the command line is declared here, once.
+"""Declare the options of a sweep, its trials and its session: each option of the command line, once.
 
 An annotation holds the type and the help text. `cli.options` turns the fields into flags; the functions of
-`tune_dml.operations` take the dataclasses. Imports no heavy package.
+`tune_dml.operations` take the dataclasses. This module imports no heavy package.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ Engine = Literal["local", "train"]
 Placement = Literal["pack", "spread"]
 Vary = Literal["init", "order", "split", "all"]
 Stopping = Literal["asha", "hyperband", "pbt"]
-MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
+MAX_SEEDS, _MIN_SEEDS = 200, 3  # seeds of a race
 _MIN_STALL = 10.0
 _LONGEST_EXPERIMENT = 500
-_MOST_SEEDS = 10_000  # a larger count is a slip, and its plan would fill the memory
-_SEEDS_END = 2**32  # no generator takes more
+_MOST_SEEDS = 10_000  # a larger count is a typing error, and its plan would fill the memory
+_SEEDS_END = 2**32  # limit of the random generators
 
 
-def listed_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
+def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds 0 to n - 1 for a count n, or the listed seeds. Raise ConfigError for invalid ones."""
-    count = asked if isinstance(asked, int) else len(asked)
-    if isinstance(asked, bool) or count > _MOST_SEEDS:
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    if isinstance(seeds, bool) or count > _MOST_SEEDS:
         raise ConfigError(
-            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", asked, f"Example: {spelled('seeds', 3)}.")
+            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", seeds, f"Example: {spelled('seeds', 3)}.")
         )
-    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
-    whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in seeds)
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in numbers)
     if not all(whole):
-        raise ConfigError(option_problem("seeds", "seeds must be whole numbers from 0, below 2^32", list(seeds)))
-    return seeds
+        raise ConfigError(option_problem("seeds", "seeds must be whole numbers from 0, below 2^32", list(numbers)))
+    return numbers
 
 
 @dataclass(frozen=True)
 class Request:
-    """The content of a sweep. For None the sweep file, the space or a default decides."""
+    """The content of a sweep. None means that the sweep file, the space or a default decides."""
 
     space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."]
     dataset: Annotated[str | None, "Data set; the space's default if omitted."] = None
@@ -80,7 +80,7 @@ class Request:
 
 @dataclass(frozen=True)
 class OwnCommand:
-    """A command of the user's that trains each trial, in place of a space."""
+    """A user's command that trains each trial, instead of a space."""
 
     command: Annotated[
         str | None, "Instead of a space: a command that trains a trial, with {parameter} and {seed} in it."
@@ -93,7 +93,7 @@ class OwnCommand:
 
 
 def names_of(request: Request) -> PythonArguments:
-    """Return the names of options in messages about a request: keys of its sweep file, unless given beside it."""
+    """Return the names that messages use for a request's options: keys of its sweep file, or flags if given as such."""
     if isinstance(request.space, Space) or not str(request.space).endswith(SWEEP_FILES):
         return option_names()
     keys = {option.name for option in fields(Request) if getattr(request, option.name) is None} - {"arms"}
@@ -137,15 +137,15 @@ class Resources:
         return self.gpus_per_worker or 0.0
 
     def problems(self) -> list[Problem]:
-        """Return the requirements that no machine can satisfy."""
+        """Return the problems of the requested resources."""
         problems = []
         counts = {"workers": self.workers, "cpus_per_worker": self.cpus_per_worker, "micro_batch": self.micro_batch}
         for name, value in counts.items():
             if value is not None and value < 1:
                 problems.append(Problem(option_place(name), "must be at least 1", value))
-        for name, choice, known in (("engine", self.engine, Engine), ("placement", self.placement, Placement)):
-            if choice not in get_args(known):  # from Python
-                problems.append(Problem(option_place(name), f"must be {' or '.join(get_args(known))}", choice))
+        for name, choice, allowed in (("engine", self.engine, Engine), ("placement", self.placement, Placement)):
+            if choice not in get_args(allowed):  # possible from Python
+                problems.append(Problem(option_place(name), f"must be {' or '.join(get_args(allowed))}", choice))
         share = self.share
         if share < 0 or (share > 1 and share != int(share)):
             rule = "must be a share of one GPU or a whole number of them"
@@ -175,7 +175,7 @@ class Racing:
     ] = None
 
     def problems(self) -> list[Problem]:
-        """Return the limits that allow no decision."""
+        """Return the problems of the limits of a race."""
         problems = []
         for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
@@ -197,7 +197,7 @@ class Racing:
 
 @dataclass(frozen=True)
 class Session:
-    """How a session runs. For None the environment or a default decides."""
+    """How a session runs. None means that the environment or a default decides."""
 
     storage: Annotated[
         str | Path, "Folder that stores sweeps; on a cluster all nodes must see it, unless --trial-files is given."
@@ -226,16 +226,16 @@ class Session:
 
     @property
     def sweeps(self) -> Path:
-        """The folder that keeps sweeps."""
+        """Absolute path of the folder that stores sweeps."""
         return Path(self.storage).absolute()
 
     @property
     def cache(self) -> Path | None:
-        """The cache of decoded pictures; None where the environment or the home folder decides."""
+        """Absolute path of the cache of decoded pictures; None means the environment's or the home folder."""
         return Path(self.cache_dir).absolute() if self.cache_dir else None
 
     def problems(self) -> list[Problem]:
-        """Return the limits under which nothing can run."""
+        """Return the problems of storage, experiment and limits."""
         problems = [*folder_problems(option_place("storage"), self.storage), *bucket_problems(self.trial_files)]
         if self.experiment is not None and not (self.experiment.strip() and self.experiment.isprintable()):
             problems.append(option_problem("experiment", "must be a name of printable characters", self.experiment))
@@ -250,13 +250,13 @@ class Session:
             problems.append(option_problem("gpu_hours", "must be more than 0 hours", self.gpu_hours))
         for name, limit in (("stall_limit", self.stall_limit), ("start_limit", self.start_limit)):
             if limit is not None and not limit >= _MIN_STALL:
-                rule = f"must be at least {_MIN_STALL:g} seconds: starting, an evaluation, a checkpoint take time without a step"
+                rule = f"must be at least {_MIN_STALL:g} seconds, because a start, an evaluation or a checkpoint takes time"
                 problems.append(Problem(option_place(name), rule, limit, f"Example: {spelled(name, 600)}."))
         return problems
 
 
 def margin_problems(margin: float | None) -> list[Problem]:
-    """Return why a margin cannot be used; no problem for None, which keeps the planned margin."""
+    """Return the problem of a margin that is not positive; None keeps the planned margin."""
     if margin is None or 0 < margin < math.inf:
         return []
     rule = "the smallest difference that matters must be greater than 0"
@@ -264,7 +264,7 @@ def margin_problems(margin: float | None) -> list[Problem]:
 
 
 def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
-    """Return why a standard deviation of the papers cannot be used."""
+    """Return the problem of a papers' standard deviation that is not positive; None is allowed."""
     if paper_sd is None or 0 < paper_sd < math.inf:
         return []
     rule = "the papers' run-to-run standard deviation must be greater than 0"
@@ -273,23 +273,23 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
 
 
 def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
-    """Return why a folder, created if missing, cannot be written to. Leaves no file behind."""
-    if folder is None or folder == "":  # pathlib reads an empty text as the working directory
+    """Return why a folder cannot be written to, or created if it is missing. Leave no file behind."""
+    if folder is None or folder == "":  # pathlib reads an empty path as the working directory
         return [] if folder is None else [Problem(flag, "must name a folder", folder)]
     folder = Path(folder).absolute()
-    places = (folder, *folder.parents)
+    folders = (folder, *folder.parents)
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             folder.stat()
     except (OSError, ValueError) as error:  # such as a name that is too long
         return [Problem(flag, f"must be a folder that can be written: {_reason(error)}", str(folder), remedy)]
-    if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
-        rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which does not exist"
+    if broken_link := next((path for path in folders if path.is_symlink() and not path.exists()), None):
+        rule = f"must be a folder, but {broken_link} is a link to {broken_link.readlink()}, which does not exist"
         return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
-    if of_file := file_problems(flag, folder):
-        return of_file
+    if found := file_problems(flag, folder):
+        return found
     try:
-        with tempfile.TemporaryDirectory(dir=next(path for path in places if path.exists()), prefix=".tune-dml-"):
+        with tempfile.TemporaryDirectory(dir=next(path for path in folders if path.exists()), prefix=".tune-dml-"):
             return []
     except OSError as error:
         rule = f"must be a folder that can be written: {_reason(error)}"
@@ -297,12 +297,12 @@ def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose 
 
 
 def file_problems(flag: str, folder: Path) -> list[Problem]:
-    """Return that a folder, or one above it, is a file. Writes nothing."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if there.is_dir():
+    """Return a problem if a folder or one of its parents is a file. Write nothing."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if existing.is_dir():
         return []
-    rule = f"must be a folder, but {there} is a file"
-    return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
+    rule = f"must be a folder, but {existing} is a file"
+    return [Problem(flag, rule, None if existing == folder else str(folder), "Choose another folder.")]
 
 
 def _reason(error: Exception) -> str:

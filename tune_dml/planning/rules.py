@@ -1,4 +1,4 @@
-"""Check a study without its data: space, options, search, and whether its arms can be compared fairly."""
+"""Check a study without its data: space, options, search, and whether its arms are comparable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def study_problems(study: Study) -> list[Problem]:
-    """Return the problems of the space and the request that prevent resolving the study."""
+    """Return the problems of a study's space and request."""
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
@@ -30,12 +30,12 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spelled('seeds', 3)}."))
     if len(set(seeds)) < len(seeds):
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
-    known = {problem.place for problem in study.problems}  # consequences of a wrong key are not repeated
-    return [*study.problems, *(problem for problem in problems if problem.place not in known)]
+    reported = {problem.place for problem in study.problems}  # a wrong key is reported once
+    return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
 
 
 def _reads_a_folder(dataset: str) -> bool:
-    """Whether a data set is read from files. True for an unknown one, which is reported elsewhere."""
+    """Return whether a data set is read from files. Return True for an unknown one, which another check reports."""
     return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
 
 
@@ -72,54 +72,56 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
 
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """Return a problem for each setting that the arms must share but do not; programs are not checked."""
+    """Return a problem for each setting that the arms must share but do not. Do not check programs."""
     problems: list[Problem] = []
     if space.program is not None:
         return problems
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
-    same = [path for path in paths if path.startswith("data.") or path == "task.name"]
-    for path in same:
+    shared_paths = [path for path in paths if path.startswith("data.") or path == "task.name"]
+    for path in shared_paths:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be the same for all"
             remedy = f"Set it in `fixed`, or with {spelled('settings')}."
-            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
+            problems.append(Problem(space.place("arms"), rule, _values_text(values), remedy))
     if space.differs:
         return problems
     protocols = {}
-    if space.protocols or any(arm.protocols for arm in space.every_arm):  # else protocols follow losses, with a note
+    if space.protocols or any(
+        arm.protocols for arm in space.every_arm
+    ):  # otherwise each loss has its own protocol, and a note says so
         protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
     terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
     reductions = {
         arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings
     }
-    share = "Make them share it{}, or say in the space's `differs` why they need not."
-    judged = (
+    remedy_text = "Make them share it{}, or say in the space's `differs` why they need not."
+    shared_traits = (
         ("protocol", protocols, f" with {spelled('protocol')}"),
         ("pair term", terms, ""),
         ("reduction", reductions, ""),
     )
-    for what, values, hint in judged:
+    for trait, values, hint in shared_traits:
         if len(set(values.values())) > 1:
-            rule, remedy = f"arms that are compared must share their {what}", share.format(hint)
-            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
+            rule, remedy = f"arms that are compared must share their {trait}", remedy_text.format(hint)
+            problems.append(Problem(space.place("arms"), rule, _values_text(values), remedy))
     return problems
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
-    kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
+    known = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
     remedy = f"Leave it out, or choose other {spelled('arms')}."
     return [
         Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy)
         for path in overrides
-        if not any(_same_setting(path, own) for own in kept)
+        if not any(_same_setting(path, own) for own in known)
     ]
 
 
 def _pair_term(settings: Mapping[str, Value]) -> str:
-    """Return the pair term of an arm's loss: its `base`, or what its class declares."""
+    """Return the pair term of an arm's loss: its knob `base`, or the one that its class declares."""
     base = settings.get("loss.base")
     if isinstance(base, str):
         return base
@@ -127,34 +129,34 @@ def _pair_term(settings: Mapping[str, Value]) -> str:
     return str(getattr(method, "pair_term", ""))
 
 
-def _listed(values: Mapping[str, Value]) -> str:
+def _values_text(values: Mapping[str, Value]) -> str:
     return "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items())
 
 
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
-    """Refuse settings that the study searches, that follow a knob, or in which its arms differ."""
+    """Return problems for overrides of searched settings, of tied settings, and of settings of single arms."""
     problems = []
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
-    chosen = {arm.name for arm in arms}  # the others count too: `extend --arm` may add them later
-    decided = {
-        path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in chosen) for path in arm.settings
+    compared = {arm.name for arm in arms}  # other arms count too: `extend --arm` may add them later
+    arm_of_setting = {
+        path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in compared) for path in arm.settings
     }
-    differ = f"differs between the arms of {space.name}"
+    differs = f"differs between the arms of {space.name}"
     for path in overrides:
-        alone = "Leave it out."
+        remedy_for_knob = "Leave it out."
         if space.program is None:
-            alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+            remedy_for_knob = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
         claims = [
-            *((knob, f"is the knob that {space.name} searches and cannot be set", alone) for knob in knobs),
+            *((knob, f"is the knob that {space.name} searches and cannot be set", remedy_for_knob) for knob in knobs),
             *((tie.path, f"follows {tie.knob} in {space.name} and cannot be set", "Leave it out.") for tie in ties),
             *(
                 (
                     own,
-                    f"{differ} ({name} sets it) and cannot be set for all",
+                    f"{differs} ({name} sets it) and cannot be set for all",
                     "Leave it out, or write arms of your own into a sweep file.",
                 )
-                for own, name in decided.items()
+                for own, name in arm_of_setting.items()
             ),
         ]
         for own, rule, remedy in claims:
@@ -170,8 +172,8 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     return problems
 
 
-def _same_setting(one: str, other: str) -> bool:
-    """Return whether two paths name one setting; a knob's path may include the method's field: `model.pooling.p`."""
-    parts = one.split("."), other.split(".")
+def _same_setting(first: str, second: str) -> bool:
+    """Return whether two paths name one setting. A path may include the method's field: `model.pooling.p`."""
+    parts = first.split("."), second.split(".")
     lengths = {len(path) for path in parts}
-    return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])
+    return first == second or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])

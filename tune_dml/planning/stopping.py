@@ -1,9 +1,9 @@
-"""Early stopping of cells: the steps and brackets in which they are compared, and its requirements.
+"""Define early stopping: the steps and brackets at which cells are compared, and its requirements.
 
 A *rung* is a step at which cells are compared; the best third continues. `asha` compares all cells at a ninth and at a
-third of the training. `hyperband` compares within three brackets: at both rungs, at the later one, at none. They have
-nine, five and three of seventeen cells, so that each spends about as many steps (Li et al., Hyperband, JMLR 2018,
-algorithm 1 with eta = 3, R = 9).
+third of the training. `hyperband` divides cells into three brackets, which have both rungs, the later one, or none. Of
+seventeen cells, they get nine, five and three, so that each bracket spends about as many steps (Li et al., Hyperband,
+JMLR 2018, algorithm 1 with eta = 3, R = 9).
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.request import Stopping
 
 ETA = 3
-"""One of this many cells continues after a rung."""
+"""One in `ETA` cells continues after a rung."""
 
 _CELLS_OF_BRACKETS = (9, 5, 3)
 _STRIDE = 7
-"""Coprime to the sum of the above, so that neighbours in a grid get different brackets."""
+"""Coprime to the sum of `_CELLS_OF_BRACKETS`, so that neighbours in a grid get different brackets."""
 
 
 def rungs_of(settings: Settings) -> tuple[int, ...]:
-    """Return the steps of the rungs: a ninth and a third of the training, at the nearest evaluations: (44, 133) of 400."""
+    """Return the rungs: the evaluations nearest to a ninth and a third of the training, (44, 133) of 400 steps."""
     steps, every = int(settings["training.steps"]), int(settings["training.eval_every"])
     return tuple(every * round(steps / (share * every)) for share in (ETA**2, ETA))
 
 
 def bracket_of(stopping: Stopping, number: int) -> int:
-    """Return the bracket of a cell by its number: 0 has both rungs, 1 the second one, 2 none."""
+    """Return the bracket of a cell's number: 0 has both rungs, 1 has the second, 2 has none."""
     if stopping == "asha":
         return 0
     sizes = _CELLS_OF_BRACKETS
-    place = number * _STRIDE % sum(sizes)
-    return sum(place >= sum(sizes[:bracket]) for bracket in (1, 2))
+    position = number * _STRIDE % sum(sizes)
+    return sum(position >= sum(sizes[:bracket]) for bracket in (1, 2))
 
 
 def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> list[Problem]:
-    """Return why the cells of these arms cannot be stopped early; nothing without `stopping`."""
+    """Return why the cells of these arms cannot be stopped early; no problem if `stopping` is None."""
     if stopping is None:
         return []
     if stopping == "pbt":
@@ -59,10 +59,10 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
 
 
 def _length_problems(arm: PlannedArm) -> list[Problem]:
-    """Return why an arm's cells have no common rungs."""
+    """Return a problem if an arm's cells have no common rungs."""
     lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
-    moved = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
-    if None in lengths.values() or lengths.keys() & moved or arm.base_settings.get("training.epochs") is not None:
+    searched = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
+    if None in lengths.values() or lengths.keys() & searched or arm.base_settings.get("training.epochs") is not None:
         rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
         remedy = f"Use {spelled('settings', {'training.steps': 400})}, or leave it out."
         return [option_problem("stopping", rule, None, remedy)]

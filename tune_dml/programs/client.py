@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainables.files import patiently
+from trainables.files import retry_storage
 
 LOG, KNOBS, SEED, CHECKPOINTS = "TUNE_DML_LOG", "TUNE_DML_KNOBS", "TUNE_DML_SEED", "TUNE_DML_CHECKPOINTS"
 """Environment variables of a trial: the file of JSON lines, the JSON file of knobs, the seed, the folder."""
@@ -79,4 +79,4 @@ def append(path: str | Path, row: Mapping[str, float | int]) -> None:
         finally:
             os.close(file)
 
-    patiently(write, path)
+    retry_storage(write, path)

@@ -21,7 +21,7 @@ from typing import TypeVar
 from trainables.bucket import Address, BucketFiles
 from trainables.context import EVIDENCE
 from trainables.errors import ConfigError
-from trainables.files import PATIENCE, patiently
+from trainables.files import PATIENCE, retry_storage
 from trainables.option_names import option_problem
 from trainables.trial_files import FolderFiles
 from tune_dml.record.events import FilesFetched
@@ -85,7 +85,7 @@ class TrialFileCollector:
             if self._over.is_set():
                 raise TimeoutError(_OVER)
 
-        return patiently(act, storage, self._say, check_session)
+        return retry_storage(act, storage, self._say, check_session)
 
     def record_fetched(self) -> None:
         """Write `fetched` for each trial that is complete, and report each that failed."""

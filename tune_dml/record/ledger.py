@@ -5,7 +5,7 @@
     <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.judging.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row for each evaluation), checkpoint*.pt while unfinished, sealed.json,
                                  or untested.pt until `open` (`record.held_out.untested`), hits_*.npz and embeddings_*.npz
-                                 (`trainables.evidence.stored`), network.pt2 (`trainables.models.exported`)
+                                 (`trainables.evidence.stored`), network.pt2 (`trainables.models.export`)
 
 `record.state` folds the events into the sweep's state. A torn last line (kill -9, full disk) is ignored by readers and moved
 to `ledger.unreadable` by the next writer. Any other unreadable line stays, is skipped, and is named wherever the sweep is shown.
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
-from trainables.files import existing, gone, patiently
+from trainables.files import missing_folder_error, require_folder, retry_storage
 from trainables.option_names import option_problem
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Ledger:
         """Append rows to a trial's history, except steps that it has. Return those appended."""
         history = history_file(self.sweep, key)
         path = history.path
-        patiently(lambda: existing(self.sweep), self.sweep)
+        retry_storage(lambda: require_folder(self.sweep), self.sweep)
         if (known := self._steps.get(key)) and not path.exists():
             text = f"{path.relative_to(self.sweep)} was deleted, with the rows of {len(known)} steps"
             self.write(_note(text))
@@ -282,14 +282,14 @@ class Ledger:
             return []
 
         def opened() -> BinaryIO:
-            existing(self.sweep)
+            require_folder(self.sweep)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 return open_whole(path)
             except FileNotFoundError as error:
-                raise gone(path.parent) from error
+                raise missing_folder_error(path.parent) from error
 
-        with patiently(opened, self.sweep) as file:
+        with retry_storage(opened, self.sweep) as file:
             append_rows(file, *new)
         return new
 
@@ -328,7 +328,7 @@ def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
             rest = rest[os.write(file.fileno(), rest) :]
         os.fsync(file.fileno())
 
-    patiently(append, Path(file.name).parent)
+    retry_storage(append, Path(file.name).parent)
 
 
 def _torn_end(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from trainables.bucket import Address
 from trainables.errors import ConfigError
 from trainables.option_names import option_problem, spelled
-from tune_dml.planning.continuation import begun_confirmation
+from tune_dml.planning.continuation import rebuild_confirmation
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
 from tune_dml.record.judging.looks import Look
@@ -37,7 +37,7 @@ def intent_to_resume(state: SweepState) -> SessionIntent:
     """Return the intent of `resume`: to continue the sweep, or if it is complete, an interrupted confirmation."""
     if state.incomplete or not state.confirmation_left:
         return SessionIntent("resume")
-    return SessionIntent("confirm", confirmation=begun_confirmation(state.plan, state.confirming.values()))
+    return SessionIntent("confirm", confirmation=rebuild_confirmation(state.plan, state.confirming.values()))
 
 
 def last_row_time(state: SweepState) -> dict[str, float]:

@@ -181,7 +181,7 @@ class SweepState:
     def replan(self, plan: Plan) -> None:
         """Replace the plan by an extended one, or by one with moved pictures."""
         self.stored = self.plan = plan
-        self.proposed = [plan.relocated(cell) for cell in self.proposed]
+        self.proposed = [plan.relocate(cell) for cell in self.proposed]
         self.trials, self.requested = {}, {}
         self._know(self.cells)
 
@@ -271,7 +271,7 @@ class SweepState:
                     trial.release_workers(max(self._last_event, event.heard.get(trial.key, 0.0)))
                     trial.live = False
             case events.CellProposed():
-                cell = self.plan.relocated(event.cell)
+                cell = self.plan.relocate(event.cell)
                 self.proposed.append(cell)
                 self._know([cell])
             case events.SearchExhausted():

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from trainables.metrics.families import described
+from trainables.metrics.families import describe_key
 from tune_dml.record.results import Results
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
@@ -113,7 +113,7 @@ class MetricName:
 def metric_name(key: str) -> MetricName:
     """Return the name of a logged metric: `val/recall_at_1` is `validation R@1`, in percent."""
     group, _, tail = key.rpartition("/")
-    name, percent = described(tail) or _described(tail)
+    name, percent = describe_key(tail) or _described(tail)
     return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), percent)
 
 

@@ -18,8 +18,8 @@ from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.search import ConcurrencyLimiter
 
 from trainables.errors import raise_if_any
-from trainables.files import PATIENCE, patiently
-from tune_dml.planning.checks.data import data_places, floors_of, known_digests
+from trainables.files import PATIENCE, retry_storage
+from tune_dml.planning.checks.data import data_folders, floors_of, known_digests
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.contradictions import edited_code
 from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted
@@ -203,7 +203,7 @@ def _fit(
                 verbose=0,
             ),
         )
-        patiently(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
+        retry_storage(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
@@ -226,7 +226,7 @@ def _trial(
     """
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
-    places = data_places(plan, session.cache, digests) if connection.has_others else None
+    places = data_folders(plan, session.cache, digests) if connection.has_others else None
     trial = engine(
         TrialRuntime(
             folder,

@@ -11,7 +11,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES
-from trainables.methods import KnobDomain, checked_knobs
+from trainables.methods import KnobDomain, check_knobs
 from tune_dml import replay
 from tune_dml.campaigns.atlas import AtlasRequest, _atlas_requests
 from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
@@ -71,7 +71,7 @@ def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
             assert default in values, (loss, name)
             assert len(values) == _NUMBER_OF_VALUES == len(set(values)), (loss, name, values)
             for value in values:
-                assert checked_knobs(LOSSES[loss], {**centres, name: value}, "loss")[1] == []
+                assert check_knobs(LOSSES[loss], {**centres, name: value}, "loss")[1] == []
     assert not space.problems()
     protocols = {arm.name: arm.protocols[0].name for arm in space.arms}
     assert (protocols["triplet"], protocols["mpa"], protocols["dro_kl"]) == (

@@ -14,7 +14,7 @@ from trainables.data import Pictures, build_dataset, default_cache_dir
 from trainables.data.base import Contents, DataSet, digest_of
 from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
-from trainables.files import expanded
+from trainables.files import expand_home
 
 
 def _target(tmp_path):
@@ -171,7 +171,7 @@ def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
     with pytest.raises(DataError, match=r"HOME: the cache needs a folder.*Set HOME, or else: Point TUNE_DML_CACHE"):
         default_cache_dir()
-    assert expanded("~/pictures") == Path("~/pictures")  # as a shell leaves it
+    assert expand_home("~/pictures") == Path("~/pictures")  # as a shell leaves it
     (problem,) = build_dataset("image_folder", root="~x/y", cache_dir=tmp_path).check()
     assert "~x/y" in str(problem)
 

@@ -5,11 +5,11 @@ import pytest
 from helpers.together import drawn
 from helpers.trials import TASKS, config_of, learner_of, run
 
-from trainables.data.alterations import relabelled, thinned
+from trainables.data.alterations import relabel, thin_out
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.tasks import task_of
-from trainables.tasks.splits import class_disjoint_split, class_matched, shared_class_split
+from trainables.tasks.splits import class_disjoint_split, match_classes, shared_class_split
 
 
 def _labels(counts):
@@ -108,14 +108,14 @@ def test_labels_need_not_be_contiguous():
 def test_as_many_classes_are_drawn_as_the_other_part_has():
     labels = np.repeat(np.arange(20), 3)
     split = class_disjoint_split(labels, range(10, 20), seed=1)
-    some = class_matched(labels, split.test, split.validation, seed=1)
+    some = match_classes(labels, split.test, split.validation, seed=1)
     assert len(np.unique(labels[some])) == len(np.unique(labels[split.validation]))
     assert np.isin(some, split.test).all()
     assert (np.bincount(labels[some])[np.unique(labels[some])] == 3).all()  # whole classes
-    assert some.tolist() == class_matched(labels, split.test, split.validation, seed=1).tolist()
-    drawn = {tuple(class_matched(labels, split.test, split.validation, seed=s)) for s in range(8)}
+    assert some.tolist() == match_classes(labels, split.test, split.validation, seed=1).tolist()
+    drawn = {tuple(match_classes(labels, split.test, split.validation, seed=s)) for s in range(8)}
     assert len(drawn) > 1
-    assert class_matched(labels, split.validation, split.test, seed=1).tolist() == split.validation.tolist()
+    assert match_classes(labels, split.validation, split.test, seed=1).tolist() == split.validation.tolist()
 
 
 SHARED = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [4, 9, 20, 40, 3, 8, 100]))
@@ -181,13 +181,13 @@ TRAIN = np.flatnonzero(LABELS < 9)
 
 
 def kept(seed=0, pictures_per_class=None, long_tail=None):
-    return thinned(LABELS, TRAIN, pictures_per_class=pictures_per_class, long_tail=long_tail, seed=seed)
+    return thin_out(LABELS, TRAIN, pictures_per_class=pictures_per_class, long_tail=long_tail, seed=seed)
 
 
 def test_nothing_asked_is_the_same_array():
     assert kept() is TRAIN
     labels = LABELS[TRAIN]
-    assert relabelled(labels, noise=0.0, seed=0) is labels
+    assert relabel(labels, noise=0.0, seed=0) is labels
 
 
 def test_pictures_per_class_keeps_so_many_of_each_class_and_less_is_part_of_more():
@@ -212,14 +212,14 @@ def test_a_long_tail_falls_exponentially_by_its_factor():
 
 def test_noise_is_a_share_of_other_classes_drawn_evenly_and_nests():
     labels = np.repeat(np.arange(5), 400)
-    some, more = (relabelled(labels, noise=noise, seed=2) for noise in (0.1, 0.3))
+    some, more = (relabel(labels, noise=noise, seed=2) for noise in (0.1, 0.3))
     wrong, further = some != labels, more != labels
     assert (wrong.sum(), further.sum()) == (200, 600)
     assert (further | ~wrong).all()
     assert np.array_equal(some[wrong], more[wrong])
     taken_for = (more - labels)[further] % 5
     assert np.bincount(taken_for, minlength=5)[1:].min() > 100  # 150 expected, 13 standard deviation
-    assert not np.array_equal(more, relabelled(labels, noise=0.3, seed=3))
+    assert not np.array_equal(more, relabel(labels, noise=0.3, seed=3))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -152,7 +152,7 @@ def test_evaluation_leaves_the_memory_alone():
 
 
 def test_what_cannot_be_remembered_is_refused():
-    with pytest.raises(ConfigError, match=r"only a pair loss.*proxy_anchor is none"):
+    with pytest.raises(ConfigError, match=r"only a pair loss.*proxy_anchor is not one"):
         resolve(Layer("test", {"loss.name": "proxy_anchor", "memory.size": 64}))
     with pytest.raises(ConfigError, match="an empty memory"):
         resolve(Layer("test", {"memory.start": 64}))

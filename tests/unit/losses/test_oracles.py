@@ -9,7 +9,7 @@ from helpers.together import failing
 
 from trainables.losses import LOSSES, build_loss
 from trainables.losses.parts.proxies import ProxyLoss
-from trainables.methods import checked_knobs
+from trainables.methods import check_knobs
 
 CLASSES, DIMENSION = 5, 6
 CENTRES = [{"proxies_per_class": k} for k in (3, 1)] + [
@@ -88,7 +88,7 @@ def gradients(value, loss, embeddings):
 
 
 def oracle(name, knobs, loss, embeddings, labels):
-    resolved, problems = checked_knobs(LOSSES[name], knobs, "loss")
+    resolved, problems = check_knobs(LOSSES[name], knobs, "loss")
     assert not problems
     return ORACLES[name](embeddings, labels, **resolved, **dict(loss.named_parameters())) + 0 * embeddings.sum()
 

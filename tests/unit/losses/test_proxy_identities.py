@@ -349,7 +349,7 @@ def test_agrees_with_pytorch_metric_learning(name):
 @pytest.mark.parametrize("one", [True, False])
 def test_log_sum_exp_of_masked_and_empty_rows(one):
     x = torch.tensor([[0.5, -torch.inf, 3.0], [-torch.inf] * 3, [800.0, 799.0, -900.0]], dtype=torch.float64)
-    value, weights = log_sum_exp(x.clone(), dim=1, one=one)
+    value, weights = log_sum_exp(x.clone(), dim=1, add_one=one)
     y = torch.cat([x, torch.zeros(3, 1)], dim=1) if one else x
     same(value[[0, 2]], y[[0, 2]].logsumexp(dim=1))
     same(weights[[0, 2]], y[[0, 2]].softmax(dim=1)[:, :3])

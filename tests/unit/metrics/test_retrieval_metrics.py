@@ -323,7 +323,7 @@ def test_a_metric_is_its_declaration():
 
     found = retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], (2, 5), metrics=["first", "recall"])
     assert (found["first_at_2"], found["first_at_5"]) == (2, 3)  # all tie, or stand behind the other class
-    assert families.described("first_at_5") == ("first@5", False)
+    assert families.describe_key("first_at_5") == ("first@5", False)
     assert "first_at_2" in retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], 2)  # as a trial asks for it
 
 
@@ -331,8 +331,8 @@ def test_a_metric_is_its_declaration():
     ("key", "label"), [("recall_at_10", "R@10"), ("ndcg_at_4", "nDCG@4"), ("map_at_1", "MAP@1"), ("map_at_r", "MAP@R")]
 )
 def test_keys_are_read_as_labels(key, label):
-    assert families.described(key) == (label, True)
-    assert families.described(f"{key}_x") is None
+    assert families.describe_key(key) == (label, True)
+    assert families.describe_key(f"{key}_x") is None
 
 
 def naive_median_rank(vectors, labels):

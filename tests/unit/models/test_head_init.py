@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.config import _CAME_LATER, TrialConfig, settings_digest
+from trainables.config import _LATER_SETTINGS, TrialConfig, settings_digest
 from trainables.models import HEADS, build_model
 from trainables.models.base import Head
 from trainables.models.heads import LinearHead
@@ -97,7 +97,7 @@ def test_a_head_of_another_package_keeps_its_start_unless_derived_from_ours(cls,
 
 
 def test_cells_planned_before_the_setting_keep_their_identity():
-    assert TrialConfig().model.head_init == _CAME_LATER["model.head_init"] == "he_fan_out"
+    assert TrialConfig().model.head_init == _LATER_SETTINGS["model.head_init"] == "he_fan_out"
     default = resolve().config
     stored = {path: value for path, value in default.settings().items() if path != "model.head_init"}
     assert read_settings(stored) == default

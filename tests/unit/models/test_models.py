@@ -12,7 +12,7 @@ from trainables.errors import ConfigError
 from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups, to_tensor
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
 from trainables.models.pooling import _gem
-from trainables.models.small_conv import _Halved
+from trainables.models.small_conv import _HalvingPool
 
 
 def _images(count=6, channels=1, size=24, seed=0):
@@ -226,7 +226,7 @@ def test_pictures_are_scaled_around_zero(backbone):
 def test_halving_without_gradients_gives_the_same_numbers(size):
     pictures = torch.randn(3, 4, *size, generator=torch.Generator().manual_seed(0)).relu()  # zeros tie
     pictures[0, 0, 0, 0] = torch.nan
-    halved = _Halved(2)
+    halved = _HalvingPool(2)
     expected = halved(pictures)
     for layout in (torch.contiguous_format, torch.channels_last):
         with torch.no_grad():

@@ -8,7 +8,7 @@ import pytest
 from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.planning.cells import planned_arms
+from tune_dml.planning.cells import plan_arms
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
@@ -213,7 +213,7 @@ def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
     assert study.notes == (
         "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; protocol=NAME trains all by one",
     )
-    assert not arm_problems(study.space, planned_arms(study.arms, study.space.name))
+    assert not arm_problems(study.space, plan_arms(study.arms, study.space.name))
 
 
 def test_arms_never_differ_in_data():

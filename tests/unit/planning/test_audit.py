@@ -10,7 +10,7 @@ from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.campaigns.audit import AuditRequest, plan_audit
 from tune_dml.catalogue import protocols
-from tune_dml.planning.audit import Audit, _listed
+from tune_dml.planning.audit import Audit, _settings_text
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.differences import differences, reference_config
 from tune_dml.planning.plan import make_plan
@@ -149,10 +149,10 @@ def test_each_run_of_the_design_is_a_cell_with_its_settings(audit, cache_dir):
 
 
 def test_a_difference_is_described_by_both_sides(audit):
-    described = {name: sides for name, *sides in map(audit.described, range(len(audit.factors)))}
+    described = {name: sides for name, *sides in map(audit.describe, range(len(audit.factors)))}
     assert described["model.embedding_dim"] == ["embedding_dim=2", "embedding_dim=16"]
-    assert _listed({}) == "-"
-    assert _listed({"optim.name": "sgd", "optim.nesterov": False}) == "name=sgd, nesterov=no"
+    assert _settings_text({}) == "-"
+    assert _settings_text({"optim.name": "sgd", "optim.nesterov": False}) == "name=sgd, nesterov=no"
 
 
 @pytest.mark.parametrize("undo", [True, False])

@@ -250,7 +250,7 @@ def test_settings_that_change_nothing_are_left_out_and_others_are_not(one, other
 def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():
     plan = make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1, settings={"optim.loss_lr_multiplier": 100.0})))
     (note,) = [note for note in idle_value_notes(plan) if "proxies learn at" in note]
-    assert note.startswith("mpa_gamma: proxies learn at 0.2, and at 0.01 in paper: MPA")
+    assert note.startswith("mpa_gamma: proxies learn at 0.2, but at 0.01 in paper: MPA")
     assert not idle_value_notes(make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1))))
 
 
@@ -269,7 +269,7 @@ def test_proxies_that_move_a_pretrained_network_at_once_are_noted(settings):
 def test_a_loss_of_pairs_without_pairs_is_named():
     asked = Request("npair_scale", "glyphs", seeds=1, settings={"batch.sampler": "random"})
     (note,) = [note for note in idle_value_notes(make_plan(study_of(asked))) if note.startswith("NormalizedNPair")]
-    assert "npair compares pictures of one class, and a batch need not hold two of them" in note
+    assert "npair compares pictures of one class, but a batch may not hold two of them" in note
 
 
 @pytest.mark.parametrize("dataset", ["glyphs", "image_folder"])

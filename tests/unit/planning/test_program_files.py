@@ -105,7 +105,7 @@ class TestShapesOfWandb:
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
             ({"parameters": {"program": {"values": [1, 2]}}}, "a parameter cannot have the name of the setting"),
             ({"fixed": {"program": 3}}, "the setting that holds the command, but got 'program'. Rename it."),
-            ({"fixed": {"seed": 3}}, "own.yaml: the seed is no parameter: it pairs the trials of all"),
+            ({"fixed": {"seed": 3}}, "own.yaml: the seed is not a parameter: it pairs the trials of all"),
             ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step, but got 'asha'. Leave it out; "),
         ],
     )  # fmt: skip
@@ -213,7 +213,7 @@ class TestACommand:
             (
                 {**WHOLE, "params": {"seed": [1, 2]}},
                 {},
-                "params: the seed is no parameter: it pairs the trials of all cells",
+                "params: the seed is not a parameter: it pairs the trials of all cells",
             ),
             (
                 {**WHOLE, "params": {"program": [1, 2]}},
@@ -226,7 +226,7 @@ class TestACommand:
                 "settings: a parameter cannot have the name of the setting that holds the command",
             ),
             ({"params": {"lr": [1]}, "command": "python tain.py {lr}"}, {}, "but got 'tain.py'"),
-            ({"command": "python 'x"}, {}, "must be a command of a shell (No closing quotation)"),
+            ({"command": "python 'x"}, {}, "must be a valid shell command (No closing quotation)"),
         ],
     )
     def test_what_lacks_is_named(self, planned_command, own, options, message):

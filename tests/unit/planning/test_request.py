@@ -16,7 +16,7 @@ import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
 from tune_dml.planning.checks.data import floors_of
-from tune_dml.planning.checks.dry_run import _in_parts
+from tune_dml.planning.checks.dry_run import _with_micro_batch
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 from tune_dml.planning.study import study_of
@@ -156,7 +156,7 @@ def test_an_empty_name_is_not_the_default(tmp_path):
 
 
 def test_a_micro_batch_of_none_is_refused_once():
-    assert _in_parts(None, 0) is None  # other checks refuse it; no network is built with it
+    assert _with_micro_batch(None, 0) is None  # other checks refuse it; no network is built with it
 
 
 def test_what_is_wrong_is_shown_together_with_what_the_caller_checks(tmp_path):

@@ -5,7 +5,7 @@ import torch
 from helpers.together import drawn
 
 from trainables.errors import ConfigError
-from trainables.regularizers import SCHEDULES, build_regularizer, eta_at, penalised, schedule_problems
+from trainables.regularizers import SCHEDULES, add_penalty, build_regularizer, eta_at, schedule_problems
 
 CASES = [
     *(("none", {}), ("l2", {}), ("sec", {}), ("sec", {"rho": 0.3}), ("sec", {"rho": 0})),
@@ -55,10 +55,10 @@ def test_eta_0_survives_infinite_embeddings_and_still_observes():
     reg = build_regularizer("sec")
     value = torch.tensor(3.0, requires_grad=True)
     embeddings = torch.full((2, 3), torch.inf, requires_grad=True)
-    assert penalised(value, reg, embeddings, 0.0) is value
+    assert add_penalty(value, reg, embeddings, 0.0) is value
     assert reg.initialized
     f = batches(1)[0]
-    same(penalised(value.double(), build_regularizer("l2"), f, 0.5), 3 + 0.5 * build_regularizer("l2")(f))
+    same(add_penalty(value.double(), build_regularizer("l2"), f, 0.5), 3 + 0.5 * build_regularizer("l2")(f))
 
 
 def test_identity_3_fixed_mean_0_is_l2():

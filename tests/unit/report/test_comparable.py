@@ -13,7 +13,7 @@ from pages import read
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols, spaces
 from tune_dml.papers.published import published_rows
-from tune_dml.planning.checks.conditions import conditions_of, meets, table_of
+from tune_dml.planning.checks.conditions import conditions_of, equals_printed, table_of
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -243,8 +243,8 @@ def test_a_spread_that_means_nothing_is_refused(results, given):
 
 
 def test_a_value_meets_a_printed_one_if_all_its_parts_do():
-    assert meets((0.1, 2), [0.1 * (1 + 1e-9), 2])
-    assert not meets((1, 2), [1, 3])
-    assert not meets((1, 2), [1, 2, 3])
-    assert meets("/data/weights.pth", "weights.pth")
-    assert not meets("/data/weights.pth", "others.pth")
+    assert equals_printed((0.1, 2), [0.1 * (1 + 1e-9), 2])
+    assert not equals_printed((1, 2), [1, 3])
+    assert not equals_printed((1, 2), [1, 2, 3])
+    assert equals_printed("/data/weights.pth", "weights.pth")
+    assert not equals_printed("/data/weights.pth", "others.pth")

@@ -7,7 +7,7 @@ from helpers.toys import Driver
 
 from trainables.errors import ConfigError
 from tune_dml.planning.plan import make_plan
-from tune_dml.planning.reproduction import _covered, printed_table
+from tune_dml.planning.reproduction import _covered_methods, printed_table
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import results_of
@@ -73,7 +73,7 @@ def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
         0.9: "rho=0.9",
         1.0: "rho=1",
     }
-    assert _covered(printed.space, printed.table) >= {"Triplet", "Triplet+SEC", "Triplet+SEC-EMA"}
+    assert _covered_methods(printed.space, printed.table) >= {"Triplet", "Triplet+SEC", "Triplet+SEC-EMA"}
     norms = [row.ours for row in rows if row.metric == "final_norm_mean"]
     assert norms == pytest.approx([6.0] * 6)
 

@@ -5,7 +5,7 @@ import pytest
 from helpers.together import drawn
 
 from trainables.errors import ConfigError
-from trainables.samplers import SAMPLERS, build_sampler, local, sampler_problems, whole_batch
+from trainables.samplers import SAMPLERS, build_sampler, local_part, sampler_problems, whole_batch
 from trainables.samplers.m_per_class import _without_replacement
 
 
@@ -61,7 +61,7 @@ def test_epochs_are_shuffled_differently():
 @pytest.mark.parametrize("size", [0, 1, 8, 50])
 def test_ranks_partition_the_batch_in_order(size, world):
     batch = np.random.default_rng(0).permutation(size)
-    parts = [local(batch, rank, world) for rank in range(world)]
+    parts = [local_part(batch, rank, world) for rank in range(world)]
     assert np.array_equal(np.concatenate(parts), batch)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

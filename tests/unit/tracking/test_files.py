@@ -11,7 +11,7 @@ from helpers.toys import METRIC, STEEP, Driver, write_sweep
 
 from trainables.context import NETWORK
 from trainables.models import build_model
-from trainables.models.exported import exported
+from trainables.models.export import export_network
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import summary
@@ -143,7 +143,7 @@ def network():
     """One for all, some pictures, and its file: writing that takes half a second."""
     made = build_model(embedding_dim=8, in_channels=1, image_size=16).eval()
     pictures = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
-    return made, pictures, exported(made, pictures)
+    return made, pictures, export_network(made, pictures)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Downloaded archives: compared with the published checksum and unpacked once, inside their folder."""
+"""Compare downloaded archives with the published checksum, and unpack them once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trainables.errors import DataError, Problem, raise_if_any
 _SHOWN = 5
 
 
-def other_data(setting: str = "data.strict") -> str:
+def other_data_remedy(setting: str = "data.strict") -> str:
     """Return the remedy for data unlike the published ones; `setting` accepts them."""
     return f"Download it again, or pass --set {setting}=false to use it as it is."
 
 
-def unpacked(root: Path, cache_dir: Path) -> Path:
-    """Return a folder `root` itself, or the folder below `cache_dir` with an archive's content."""
+def unpacked_folder(root: Path, cache_dir: Path) -> Path:
+    """Return `root` if it is a folder, or else the folder below `cache_dir` with the archive's content."""
     if not root.is_file():
         return root
     state = root.stat()
@@ -36,12 +36,12 @@ def unpacked(root: Path, cache_dir: Path) -> Path:
 
 
 def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Problem]:
-    """Compare an archive with the published MD5 of its name; no problem for an unknown name."""
+    """Compare an archive with the published MD5 of its name; an archive with an unknown name causes no problem."""
     expected = published.get(archive.name)
     if expected is None or not archive.is_file():
         return []
     own = _md5(archive, archive.stat().st_mtime_ns)
-    return [] if own == expected else [Problem(str(archive), f"the MD5 must be {expected}", own, other_data())]
+    return [] if own == expected else [Problem(str(archive), f"the MD5 must be {expected}", own, other_data_remedy())]
 
 
 @lru_cache
@@ -79,7 +79,7 @@ def unpack(archive: Path, folder: Path) -> None:
 def _untar(archive: Path, folder: Path) -> None:
     with tarfile.open(archive) as source:
         members = source.getmembers()
-        bad = [m.name for m in members if _escapes(m.name) or not (m.isfile() or m.isdir())]
+        bad = [m.name for m in members if _is_outside(m.name) or not (m.isfile() or m.isdir())]
         raise_if_any(_entry_problems(archive, bad), DataError)
         cache.require_space(folder, sum(member.size for member in members))
         source.extractall(folder, members, filter="data")
@@ -88,7 +88,7 @@ def _untar(archive: Path, folder: Path) -> None:
 def _unzip(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as source:
         entries = source.infolist()
-        bad = [e.filename for e in entries if _escapes(e.filename) or stat.S_ISLNK(e.external_attr >> 16)]
+        bad = [e.filename for e in entries if _is_outside(e.filename) or stat.S_ISLNK(e.external_attr >> 16)]
         raise_if_any(_entry_problems(archive, bad), DataError)
         cache.require_space(folder, sum(entry.file_size for entry in entries))
         for entry in entries:
@@ -101,7 +101,7 @@ def _unzip(archive: Path, folder: Path) -> None:
                 shutil.copyfileobj(inside, outside)
 
 
-def _escapes(name: str) -> bool:
+def _is_outside(name: str) -> bool:
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":")
 

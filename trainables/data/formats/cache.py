@@ -1,9 +1,9 @@
-"""The cache of decoded pictures: one directory per data set and digest, opened memory-mapped.
+"""Manage the cache of decoded pictures: one directory per data set and digest, opened memory-mapped.
 
     <cache_dir>/<name>-<digest>/   images.npy (N, H, W, C), or pixels.bin + offsets.npy + shapes.npy if sizes differ;
                                    labels.npy, extra-*.npy, about.json (written last)
 
-A build happens in a temporary sibling under a file lock and is then renamed, so a directory is complete or absent.
+A build writes to a temporary sibling under a file lock and then renames it, so a directory is complete or absent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from trainables.errors import ConfigError, DataError, Problem
-from trainables.files import expanded, write_whole
+from trainables.files import expand_home, write_whole
 
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SPARE = 64 << 20  # bytes that stay free on the disk
 _SAMPLES, _BLOCK = 64, 4096
 """Number and size in bytes of the blocks that `fingerprint` reads."""
-_ANOTHER_PLACE = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
+_OTHER_FOLDER = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
 _MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
 
@@ -79,18 +79,18 @@ def default_cache_dir() -> Path:
 
     Raises DataError if none is set and the user has no home folder.
     """
-    if own := os.environ.get("TUNE_DML_CACHE"):
-        return expanded(own)
-    if home := os.environ.get("XDG_CACHE_HOME"):
-        return expanded(home) / "tune_dml"
-    if not (here := expanded("~/.cache")).is_absolute():
+    if configured := os.environ.get("TUNE_DML_CACHE"):
+        return expand_home(configured)
+    if xdg_cache := os.environ.get("XDG_CACHE_HOME"):
+        return expand_home(xdg_cache) / "tune_dml"
+    if not (home_cache := expand_home("~/.cache")).is_absolute():
         rule = "the cache needs a folder, and this user has no home folder"
-        raise DataError(Problem("HOME", rule, os.environ.get("HOME"), f"Set HOME, or else: {_ANOTHER_PLACE}"))
-    return here / "tune_dml"
+        raise DataError(Problem("HOME", rule, os.environ.get("HOME"), f"Set HOME, or else: {_OTHER_FOLDER}"))
+    return home_cache / "tune_dml"
 
 
 def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
-    """Create a writable memory map (N, H, W, C) of uint8; raises DataError if the disk is too full."""
+    """Create a writable memory map (N, H, W, C) of uint8. Raise DataError if the disk is too full."""
     require_space(directory, int(np.prod(shape, dtype=np.int64)))
     mapped: Pixels = np.lib.format.open_memmap(directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape))
     reserve(directory / "images.npy")
@@ -110,7 +110,7 @@ def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> 
 
 
 def reserve(file: Path) -> None:
-    """Allocate the file's blocks now: writing into a mapped file on a full disk kills the process."""
+    """Allocate the file's blocks now, because writing into a mapped file on a full disk kills the process."""
     with file.open("r+b") as handle:
         try:
             os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
@@ -119,7 +119,7 @@ def reserve(file: Path) -> None:
         except OSError as error:
             if error.errno not in FULL:  # the file system cannot allocate; `require_space` has checked
                 return
-            raise _disk_full(file.parent, file.stat().st_size) from error
+            raise _disk_full_error(file.parent, file.stat().st_size) from error
 
 
 def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | RaggedImages:
@@ -132,44 +132,44 @@ def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | Rag
     return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
-def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
-    """Keep only the pictures numbered `kept`, in that order."""
+def keep_images(directory: Path, indices: NDArray[np.int64]) -> None:
+    """Keep only the pictures numbered `indices`, in that order."""
     if (directory / "images.npy").exists():
-        before = np.load(directory / "images.npy", mmap_mode="r")
-        shorter, shape = directory / "kept.npy", (len(kept), *before.shape[1:])
+        old_images = np.load(directory / "images.npy", mmap_mode="r")
+        shorter, shape = directory / "kept.npy", (len(indices), *old_images.shape[1:])
         require_space(directory, int(np.prod(shape, dtype=np.int64)))
-        after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=shape)
+        new_images = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=shape)
         reserve(shorter)
-        for new, old in enumerate(kept):
-            after[new] = before[old]
-        after.flush()
+        for new, old in enumerate(indices):
+            new_images[new] = old_images[old]
+        new_images.flush()
         shorter.replace(directory / "images.npy")
         return
     for name in ("offsets.npy", "shapes.npy"):
-        np.save(directory / name, np.load(directory / name)[kept])
+        np.save(directory / name, np.load(directory / name)[indices])
 
 
 def require_space(directory: Path, needed: int) -> None:
     """Raise DiskFull if the disk of `directory` cannot take `needed` bytes."""
     if shutil.disk_usage(directory).free < needed + _SPARE:
-        raise _disk_full(directory, needed)
+        raise _disk_full_error(directory, needed)
 
 
-def _disk_full(directory: Path, needed: int) -> DiskFull:
-    rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(_SPARE)} for others"
-    free = f"{_size(shutil.disk_usage(directory).free)} free"
+def _disk_full_error(directory: Path, needed: int) -> DiskFull:
+    rule = f"the data need {_size_text(needed)} on the disk of the cache, of which {_size_text(_SPARE)} stay free"
+    free = f"{_size_text(shutil.disk_usage(directory).free)} free"
     return DiskFull(Problem(str(directory.parent), rule, free, _MORE_ROOM))
 
 
-def _size(count: int) -> str:
+def _size_text(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def build_once(target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool]) -> None:
     """Run `build(temporary directory)` and rename the result to `target`, unless `target` is `complete`.
 
-    Waits while another process builds the same target. The next build continues a killed one; a build that fails with
-    DataError leaves nothing. A truncated cache is rebuilt.
+    Wait while another process builds the same target. The next build continues a killed one; a build that fails with
+    DataError leaves no files. A truncated cache is rebuilt.
     """
     if complete(target):
         return
@@ -201,7 +201,7 @@ def _build_lock(target: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except OSError as error:
-        raise _unwritable(target.parent, error) from error
+        raise _unwritable_error(target.parent, error) from error
     try:
         yield
     finally:
@@ -217,7 +217,7 @@ def _fsync(file: Path) -> None:
 
 
 def fingerprint(file: Path) -> str:
-    """Return a digest of a small file, or of blocks all over a large one, to notice overwritten files."""
+    """Return a digest of blocks spread over the file, all of it if it is small, to detect overwritten files."""
     digest = hashlib.sha256()
     with file.open("rb", buffering=0) as opened:
         last = max(os.fstat(opened.fileno()).st_size - _BLOCK, _BLOCK * (_SAMPLES - 1))
@@ -242,8 +242,8 @@ def _make_folder(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(directory, error) from error
+        raise _unwritable_error(directory, error) from error
 
 
-def _unwritable(directory: Path, error: OSError) -> DataError:
-    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), _ANOTHER_PLACE))
+def _unwritable_error(directory: Path, error: OSError) -> DataError:
+    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), _OTHER_FOLDER))

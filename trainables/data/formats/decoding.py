@@ -1,4 +1,4 @@
-"""Decode pictures of any kind to uint8 RGB in the cache: parallel, resumable, collecting failures."""
+"""Decode pictures of any kind to uint8 RGB in the cache, in parallel and resumably, and collect failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainables.files import write_whole
 
 _CHUNK = 256  # pictures between two updates of done.npy
 _PLAIN = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"})  # modes that always convert to RGB
-_SHOWN = 10  # failures that are listed
+_SHOWN = 10  # failures in a message
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class EncodedPictures:
 def _to_rgb(image: Image.Image) -> Image.Image:
     """Convert any Pillow picture to upright 8-bit RGB.
 
-    EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; the first frame counts.
-    Raises ValueError for real numbers, whose range is unknown.
+    Apply the EXIF orientation, divide 16-bit greys by 257, show transparent pixels as white, and use the first frame.
+    Raise ValueError for real numbers, whose range is unknown.
     """
     if image.mode == "F":
         raise ValueError("pixels must be whole numbers")
@@ -106,16 +106,16 @@ def decode(
 ) -> dict[int, str]:
     """Decode pictures into `directory`; return picture number -> reason for each failure.
 
-    Continues an interrupted call on the same directory: a chunk is marked as done only after its pixels are on disk.
+    Continue an interrupted call on the same directory. A chunk is marked as done only after its pixels are on disk.
     """
-    notes, count = directory / "done.npy", len(encoded.names)
-    images = cache.open_images(directory, "r+") if notes.exists() else form.create(directory, encoded)
-    if not notes.exists():
-        write_whole(notes, lambda file: np.save(file, np.zeros(count, dtype=bool)))
-    done = np.load(notes, mmap_mode="r+")
+    done_file, count = directory / "done.npy", len(encoded.names)
+    images = cache.open_images(directory, "r+") if done_file.exists() else form.create(directory, encoded)
+    if not done_file.exists():
+        write_whole(done_file, lambda file: np.save(file, np.zeros(count, dtype=bool)))
+    done = np.load(done_file, mmap_mode="r+")
     failures: dict[int, str] = {}
 
-    def work(i: int) -> None:
+    def decode_one(i: int) -> None:
         with encoded.open(i) as image:
             images[i][:] = form.pixels(image)
 
@@ -128,37 +128,37 @@ def decode(
 
     # Write one chunk while the next one is decoded.
     with ThreadPoolExecutor(available_cores()) as pool, ThreadPoolExecutor(1) as writer:
-        marked: Future[None] | None = None
+        pending: Future[None] | None = None
         for chunk in _chunks(np.flatnonzero(~done).tolist()):
-            reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
-            if marked is not None:
-                marked.result()
+            reasons = dict(zip(chunk, pool.map(lambda i: _failure_of(partial(decode_one, i)), chunk), strict=True))
+            if pending is not None:
+                pending.result()
             failures.update({i: reason for i, reason in reasons.items() if reason})
-            marked = writer.submit(mark_done, chunk)
-        if marked is not None:
-            marked.result()
-    notes.unlink()
+            pending = writer.submit(mark_done, chunk)
+        if pending is not None:
+            pending.result()
+    done_file.unlink()
     return failures
 
 
 _SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare` and `init`, in sweeps --set data.skip_corrupt=true."
 
 
-def why_undecodable(opened: Callable[[], Image.Image]) -> str:
-    """Return why a picture does not decode to its end; empty if it does. Repeatable text."""
+def decoding_error(open_picture: Callable[[], Image.Image]) -> str:
+    """Return why a picture does not decode to its end; an empty text if it does. Equal files give equal texts."""
 
     def read() -> None:
-        with opened() as image:
+        with open_picture() as image:
             image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
             image.load()
             if image.mode not in _PLAIN:
                 _to_rgb(image)
 
-    return _reason(read)
+    return _failure_of(read)
 
 
-def _reason(work: Callable[[], None]) -> str:
-    """Return why `work` on a picture fails; empty if it does not."""
+def _failure_of(work: Callable[[], None]) -> str:
+    """Return why `work` on a picture fails; an empty text if it succeeds."""
     try:
         work()
     except UnidentifiedImageError:  # its text holds an address in memory
@@ -181,12 +181,12 @@ def failure_problems(
     return problems
 
 
-def unreadable(encoded: EncodedPictures, progress: Progress | None = None) -> dict[int, str]:
-    """Return picture number -> reason for each that does not decode to its end; stores nothing."""
+def find_undecodable(encoded: EncodedPictures, progress: Progress | None = None) -> dict[int, str]:
+    """Return picture number -> reason for each picture that does not decode to its end. Store nothing."""
     failures, count = {}, len(encoded.names)
     with ThreadPoolExecutor(available_cores()) as pool:
         for chunk in _chunks(range(count)):
-            reasons = pool.map(lambda i: why_undecodable(partial(encoded.open, i)), chunk)
+            reasons = pool.map(lambda i: decoding_error(partial(encoded.open, i)), chunk)
             failures.update({i: reason for i, reason in zip(chunk, reasons, strict=True) if reason})
             if progress:
                 progress(chunk[-1] + 1, count)
@@ -219,7 +219,7 @@ def _sync(pixels: NDArray[np.uint8]) -> None:
         os.fsync(file.fileno())
     mapped = getattr(pixels, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-        # Otherwise the process seems to grow by the whole data; the page cache keeps the pages.
+        # Otherwise the process appears to grow by the size of the data; the page cache keeps the pages.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 

@@ -4,7 +4,7 @@
     .npy, .npz                    numpy, without objects
     .h5, .hdf5                    ILIAS: data sets `features` and `index` (needs h5py)
     .safetensors                  a JSON header, then the numbers
-    .pt, .pth                     torch, weights_only
+    .pt, .pth                     torch, loaded with weights_only
 
 Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
 """
@@ -40,7 +40,7 @@ _FEATURE_NAMES = ("features", "feats", "embeddings", "embedding", "image_embeds"
 _LABEL_NAMES = ("class", "label", "labels", "classes", "targets", "target", "y")
 _ID_NAMES = ("index", "ids", "id", "image_path", "path", "filename", "key")
 _BLOCK = 65_536  # rows converted at a time
-_LEAST = float(np.finfo(np.float16).smallest_normal)  # below it float16 loses digits
+_SMALLEST = float(np.finfo(np.float16).smallest_normal)  # below it float16 loses digits
 Columns = Mapping[str, NDArray[Any]]
 _SAFETENSOR_TYPES = {
     "F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
@@ -49,8 +49,8 @@ _SAFETENSOR_TYPES = {
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
                zlib.error, struct.error, OverflowError, MemoryError)  # fmt: skip
 """Exceptions that readers raise for damaged files."""
-_EXPANDED, _RATIO = 2**30, 100
-"""Bytes to which any file may expand, and how many times its size a larger one may."""
+_MAX_EXPANDED, _MAX_RATIO = 2**30, 100
+"""A file may expand to this many bytes, or to this multiple of its size if that is more."""
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
@@ -73,7 +73,7 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
             raise
         rule = f"must be readable as features ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
         raise DataError(Problem(str(source), rule)) from error
-    classes, splits = _described(source, columns, labels, sum(len(part) for part in features))
+    classes, splits = _classes_and_splits(source, columns, labels, sum(len(part) for part in features))
     table = RowTable.of_pictures(classes, splits, 1)
     raise_if_any(table.problems(str(labels or source), 1), DataError)
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,10 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         rule = f"must be a folder or one of {', '.join(readers)}"
         raise DataError(Problem(str(source), rule, source.suffix or "no suffix"))
     arrays = readers[source.suffix.lower()](source)
-    name = _chosen_features(arrays)
+    name = _find_features(arrays)
     if name is None:
-        known = " or ".join(_FEATURE_NAMES[:3])
-        rule = f"must have a float array (rows, dimension) named {known}, or only one such array"
+        names = " or ".join(_FEATURE_NAMES[:3])
+        rule = f"must have a float array (rows, dimension) named {names}, or only one such array"
         found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
         raise DataError(Problem(str(source), rule, found))
     return [arrays[name]], {key: array for key, array in arrays.items() if key != name and array.ndim == 1}
@@ -133,8 +133,8 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
 
 def _require_plausible(source: Path, size: int) -> None:
     """Raise ValueError for a small file that would fill the memory."""
-    if size > max(_EXPANDED, _RATIO * source.stat().st_size):
-        raise ValueError(f"it would expand to {size / 1e9:.1f} GB, more than {_RATIO} times its size")
+    if size > max(_MAX_EXPANDED, _MAX_RATIO * source.stat().st_size):
+        raise ValueError(f"it would expand to {size / 1e9:.1f} GB, more than {_MAX_RATIO} times its size")
 
 
 def _read_npz(source: Path) -> Columns:
@@ -203,7 +203,7 @@ def _read_torch(source: Path) -> Columns:
     return arrays
 
 
-def _chosen_features(arrays: Columns) -> str | None:
+def _find_features(arrays: Columns) -> str | None:
     """Return the name of the first 2-d array with a known name if it has floats, else of the only 2-d float array."""
     tables = [name for name, array in arrays.items() if array.ndim == 2]
     floats = [name for name in tables if arrays[name].dtype.kind == "f"]
@@ -212,8 +212,8 @@ def _chosen_features(arrays: Columns) -> str | None:
     return chosen[0] if chosen and chosen[0] in floats else None
 
 
-def _words(column: NDArray[Any], place: str) -> list[str]:
-    """Return the entries of a column of classes, splits or ids as text; raises DataError for a missing one."""
+def _text_entries(column: NDArray[Any], place: str) -> list[str]:
+    """Return the entries of a column of classes, splits or ids as text. Raise DataError for a missing one."""
     words = []
     for row, value in enumerate(column.tolist()):
         word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -223,12 +223,14 @@ def _words(column: NDArray[Any], place: str) -> list[str]:
     return words
 
 
-def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
+def _classes_and_splits(source: Path, columns: Columns, labels: Path | None, rows: int) -> tuple[list[str], list[str]]:
     """Return class and split of each row; without splits the second half of the sorted classes is the test half."""
     if labels is not None:
         table = _label_table(labels)
-        own = {name: column for name, column in columns.items() if name not in _LABEL_NAMES}
-        columns = _joined(own if any(name in table for name in _LABEL_NAMES) else columns, table, labels)
+        without_labels = {name: column for name, column in columns.items() if name not in _LABEL_NAMES}
+        columns = _join_labels(
+            without_labels if any(name in table for name in _LABEL_NAMES) else columns, table, labels
+        )
     for name, column in columns.items():
         if name in (*_LABEL_NAMES, "split") and len(column) != rows:
             rule = "features and metadata must have the same number of rows"
@@ -238,12 +240,12 @@ def _described(source: Path, columns: Columns, labels: Path | None, rows: int) -
         rule = f"each row needs a class: an array or column called {', '.join(_LABEL_NAMES[:3])}"
         raise DataError(Problem(str(source), rule, list(columns), "Pass a table of id,class with --labels FILE."))
     place = str(labels or source)
-    classes = _words(columns[label], f"{place}, {label}")
+    classes = _text_entries(columns[label], f"{place}, {label}")
     if "split" in columns:
-        return classes, _words(columns["split"], f"{place}, split")
-    known = sorted(set(classes), key=int if all(name.isdecimal() for name in classes) else None)
-    held = set(known[(len(known) + 1) // 2 :])
-    return classes, ["test" if name in held else "train" for name in classes]
+        return classes, _text_entries(columns["split"], f"{place}, split")
+    sorted_classes = sorted(set(classes), key=int if all(name.isdecimal() for name in classes) else None)
+    test_classes = set(sorted_classes[(len(sorted_classes) + 1) // 2 :])
+    return classes, ["test" if name in test_classes else "train" for name in classes]
 
 
 def _label_table(labels: Path) -> Columns:
@@ -265,29 +267,29 @@ def _label_table(labels: Path) -> Columns:
     if wrong := next((line for line in lines if len(line) != len(header)), None):
         rule = f"every line must have {len(header)} cells, separated by commas"
         raise DataError(Problem(str(labels), rule, ",".join(wrong)))
-    return {name: np.asarray([line[place] for line in lines]) for place, name in enumerate(header)}
+    return {name: np.asarray([line[position] for line in lines]) for position, name in enumerate(header)}
 
 
-def _joined(columns: Columns, table: Columns, labels: Path) -> Columns:
+def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
     """Put a table of labels in the order of the features, by id if both have ids."""
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
-    others = [name for name in table if name not in (*_LABEL_NAMES, "split")]
-    if own is not None and theirs is None and others:
+    other_columns = [name for name in table if name not in (*_LABEL_NAMES, "split")]
+    if own is not None and theirs is None and other_columns:
         rule = f"no column is called as the ids of the features are ({', '.join(_ID_NAMES[:3])} ...)"
-        raise DataError(Problem(str(labels), rule, others, f"Call the column of ids {own}."))
+        raise DataError(Problem(str(labels), rule, other_columns, f"Call the column of ids {own}."))
     if own is None or theirs is None:
         return {**columns, **table}
-    listed = _words(table[theirs], f"{labels}, {theirs}")
-    place = {key: number for number, key in enumerate(listed)}
-    if len(place) < len(listed):
-        repeated = [key for key, count in Counter(listed).items() if count > 1]
+    ids = _text_entries(table[theirs], f"{labels}, {theirs}")
+    positions = {key: number for number, key in enumerate(ids)}
+    if len(positions) < len(ids):
+        repeated = [key for key, count in Counter(ids).items() if count > 1]
         rule = f"every id must be listed once, but {len(repeated)} are listed several times"
         raise DataError(Problem(str(labels), rule, repeated[:3]))
-    keys = _words(columns[own], own)
-    if missing := [key for key in keys if key not in place]:
+    keys = _text_entries(columns[own], own)
+    if missing := [key for key in keys if key not in positions]:
         rule = f"every id of the features must be listed, but {len(missing)} are missing"
         raise DataError(Problem(str(labels), rule, missing[:3]))
-    order = np.asarray([place[key] for key in keys])
+    order = np.asarray([positions[key] for key in keys])
     return {**columns, **{name: column[order] for name, column in table.items() if name != theirs}}
 
 
@@ -304,9 +306,9 @@ def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) ->
             block = part[start : start + _BLOCK]
             with np.errstate(over="ignore"):  # `finish_store` reports infinite values
                 target[row : row + len(block)] = block
-            lost = np.flatnonzero(np.asarray(block).any(axis=1) & (np.abs(block).max(axis=1) < _LEAST))
+            lost = np.flatnonzero(np.asarray(block).any(axis=1) & (np.abs(block).max(axis=1) < _SMALLEST))
             if len(lost):
-                rule = f"the numbers of row {row + int(lost[0])} are all below {_LEAST:.1g}, too small for float16"
+                rule = f"the numbers of row {row + int(lost[0])} are all below {_SMALLEST:.1g}, too small for float16"
                 raise DataError(Problem(str(source), rule, None, "Scale the features."))
             row += len(block)
     target.flush()

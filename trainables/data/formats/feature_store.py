@@ -1,10 +1,10 @@
-"""The feature store, a folder: rows of float16, a table that describes them, and a digest with their origin.
+"""Read and write a feature store: a folder with rows of float16, a table that describes them, and their digest.
 
     features.npy       (pictures * views, D) float16, the views of a picture one after the other
     metadata.parquet   a line per row: class, split (train, test, query or gallery), picture, view
     digest.json        sizes and SHA-256 of both files, and what made them: data, backbone, weights, views, code
 
-View 0 of a picture is the one that evaluation sees. The digest is written last, so a folder without it is unfinished.
+Evaluation sees view 0 of a picture. The digest is written last, so a folder without it is incomplete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEATURES, METADATA, DIGEST = "features.npy", "metadata.parquet", "digest.json"
 _FORMAT = "tune_dml features 1"
 _COLUMNS = ("class", "split", "picture", "view")
 SPLITS = ("train", "test", "query", "gallery")
-_REMAKE = "Delete the folder and make it again with `tune-dml features`."
+_MAKE_AGAIN = "Delete the folder and make it again with `tune-dml features`."
 _CHECKED_ROWS = 65_536  # rows tested for finite numbers at a time
 
 Rows = NDArray[np.float16]
@@ -61,7 +61,7 @@ class StoreDigest:
 
     @classmethod
     def read(cls, folder: Path) -> StoreDigest:
-        """Read `digest.json`; raises DataError if it is missing or invalid."""
+        """Read `digest.json`. Raise DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
             raise DataError(
@@ -82,11 +82,13 @@ class StoreDigest:
                 if not (isinstance(about["sha256"], str) and isinstance(about["bytes"], int)):
                     raise TypeError(f"entry of {name}")
         except FileNotFoundError:
-            rule = "the folder has no digest.json: it is no folder of features, or `tune-dml features` was interrupted"
+            rule = (
+                "the folder has no digest.json: it is not a folder of features, or `tune-dml features` was interrupted"
+            )
             raise DataError(Problem(str(folder), rule, None, "Run the same `tune-dml features` again.")) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             rule = f"must be the digest of a folder of features ({type(error).__name__}: {error})"
-            raise DataError(Problem(str(file), rule, None, _REMAKE)) from error
+            raise DataError(Problem(str(file), rule, None, _MAKE_AGAIN)) from error
         return digest
 
 
@@ -119,13 +121,13 @@ class RowTable:
         expected = np.arange(len(self))
         if not np.array_equal(self.views, expected % views) or (np.diff(self.pictures.reshape(-1, views)) != 0).any():
             rule = f"the {views} views of a picture must be consecutive rows, numbered from 0"
-            return [Problem(place, rule, None, _REMAKE)]
+            return [Problem(place, rule, None, _MAKE_AGAIN)]
         if wrong := sorted(set(self.splits.tolist()) - set(SPLITS)):
             return [Problem(place, f"column split must hold {', '.join(SPLITS)}", wrong[:3])]
-        held = np.isin(self.splits, SPLITS[1:])
-        if both := sorted(set(self.classes[held].tolist()) & set(self.classes[~held].tolist())):
-            rule = f"a class must be a training or a test class, but {len(both)} are both"
-            return [Problem(place, rule, both[:3], "Rename the classes, or correct column split.")]
+        is_test = np.isin(self.splits, SPLITS[1:])
+        if shared := sorted(set(self.classes[is_test].tolist()) & set(self.classes[~is_test].tolist())):
+            rule = f"a class must be a training or a test class, but {len(shared)} are both"
+            return [Problem(place, rule, shared[:3], "Rename the classes, or correct column split.")]
         return []
 
 
@@ -146,20 +148,20 @@ class FeatureRows:
 
 
 def open_rows(folder: Path, digest: StoreDigest) -> FeatureRows:
-    """Open the features, memory-mapped read-only; raises DataError if they do not fit the digest."""
+    """Open the features, memory-mapped read-only. Raise DataError if they do not fit the digest."""
     try:
         rows = np.load(folder / FEATURES, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataError(Problem(str(folder / FEATURES), f"must be a .npy file ({error})", None, _REMAKE)) from error
+        raise DataError(Problem(str(folder / FEATURES), f"must be a .npy file ({error})", None, _MAKE_AGAIN)) from error
     if rows.shape != (digest.rows, digest.dimension) or rows.dtype != np.float16:
         rule = f"must hold {digest.rows} rows of {digest.dimension} float16, as digest.json says"
         got = f"{rows.dtype} of shape {rows.shape}"
-        raise DataError(Problem(str(folder / FEATURES), rule, got, _REMAKE))
+        raise DataError(Problem(str(folder / FEATURES), rule, got, _MAKE_AGAIN))
     return FeatureRows(rows, digest.views)
 
 
 def read_table(folder: Path) -> RowTable:
-    """Read the table of rows; raises DataError if it is missing or invalid."""
+    """Read the table of rows. Raise DataError if it is missing or invalid."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -169,7 +171,7 @@ def read_table(folder: Path) -> RowTable:
         return RowTable(classes.astype(str), splits.astype(str), pictures.astype(np.int64), views.astype(np.int64))
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         rule = f"must be a Parquet table with the columns {', '.join(_COLUMNS)} ({str(error).splitlines()[0]})"
-        raise DataError(Problem(str(folder / METADATA), rule, None, _REMAKE)) from error
+        raise DataError(Problem(str(folder / METADATA), rule, None, _MAKE_AGAIN)) from error
 
 
 def _write_table(folder: Path, table: RowTable) -> None:
@@ -181,13 +183,13 @@ def _write_table(folder: Path, table: RowTable) -> None:
 
 
 def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
-    """Check the features in `folder/features.npy`, then write table and digest; raises DataError if a check fails."""
+    """Check the features in `folder/features.npy`, then write table and digest. Raise DataError if a check fails."""
     file = folder / FEATURES
     rows = np.load(file, mmap_mode="r", allow_pickle=False)
     problems = [] if len(table) == len(rows) else [_length_problem(folder, len(rows), len(table))]
     raise_if_any(problems or table.problems(str(folder), views) or non_finite_problems(rows, str(file)), DataError)
     _write_table(folder, table)
-    files = {name: _about(folder / name) for name in (FEATURES, METADATA)}
+    files = {name: _describe_file(folder / name) for name in (FEATURES, METADATA)}
     digest = StoreDigest(len(rows), rows.shape[1], views, origin, files)
     write_whole(folder / DIGEST, json.dumps(digest.to_json(), indent=2, ensure_ascii=False) + "\n")
     return digest
@@ -210,11 +212,11 @@ def non_finite_problems(rows: NDArray[Any], place: str) -> list[Problem]:
 
 
 def store_problems(folder: Path, *, whole: bool = False) -> list[Problem]:
-    """Return how a folder differs from its digest. Compares sizes and sampled blocks, or with `whole` every byte."""
+    """Return how a folder differs from its digest. Compare sizes and sampled blocks, or every byte if `whole`."""
     try:
         digest = StoreDigest.read(folder)
         for name in (FEATURES, METADATA):
-            _compare(folder / name, digest.files[name], whole=whole or name == METADATA)
+            _require_unchanged(folder / name, digest.files[name], whole=whole or name == METADATA)
         rows, table = open_rows(folder, digest), read_table(folder)
     except DataError as error:
         return list(error.problems)
@@ -224,17 +226,17 @@ def store_problems(folder: Path, *, whole: bool = False) -> list[Problem]:
     return found + (non_finite_problems(rows.rows, str(folder / FEATURES)) if whole else [])
 
 
-def _compare(file: Path, about: Mapping[str, Any], *, whole: bool) -> None:
+def _require_unchanged(file: Path, about: Mapping[str, Any], *, whole: bool) -> None:
     """Raise DataError unless a file is the one that the digest describes."""
     try:
-        now = _about(file) if whole else {"bytes": file.stat().st_size, "fingerprint": fingerprint(file)}
+        now = _describe_file(file) if whole else {"bytes": file.stat().st_size, "fingerprint": fingerprint(file)}
     except OSError as error:
-        raise DataError(Problem(str(file), f"must be readable ({error.strerror})", None, _REMAKE)) from error
+        raise DataError(Problem(str(file), f"must be readable ({error.strerror})", None, _MAKE_AGAIN)) from error
     for name, value in now.items():
         if value != about.get(name):
             rule = f"{name} must be {str(about.get(name))[:16]}, as digest.json says: the file was changed or cut"
-            raise DataError(Problem(str(file), rule, str(value)[:16], _REMAKE))
+            raise DataError(Problem(str(file), rule, str(value)[:16], _MAKE_AGAIN))
 
 
-def _about(file: Path) -> dict[str, Any]:
+def _describe_file(file: Path) -> dict[str, Any]:
     return {"bytes": file.stat().st_size, "sha256": sha256_of(file), "fingerprint": fingerprint(file)}

@@ -1,4 +1,4 @@
-"""Picture files in folders: finding and fingerprinting them, reading each file once."""
+"""Find picture files in folders and compute their digests, reading each file once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from PIL import Image
 
 from trainables.data.base import Progress
 from trainables.data.formats import cache
-from trainables.data.formats.decoding import EncodedPictures, why_undecodable
+from trainables.data.formats.decoding import EncodedPictures, decoding_error
 from trainables.errors import DataError, Problem, raise_if_any
 
-_SHOWN = 5  # names in a message
+_LISTED = 5  # names in a message
 _REPORT = 64  # files between two reports of progress
 _SAVE_EVERY = 15.0  # seconds
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -35,86 +35,92 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
     Raises DataError for folders that cannot be listed and for names that are not UTF-8.
     """
     pictures: list[Path] = []
-    others: list[Path] = []
+    other_files: list[Path] = []
     problems, unlisted = [], [str(folder)]
     while unlisted:
         try:
             with os.scandir(unlisted.pop()) as entries:
-                seen = [entry for entry in entries if entry.name[0] != "."]
+                visible = [entry for entry in entries if entry.name[0] != "."]
         except OSError as error:
             problems.append(Problem(str(error.filename), "the folder must be readable", str(error.strerror)))
             continue
-        for entry in seen:  # the listing knows folders: no stat per file on a file server
+        for entry in visible:  # uses the listing, without a stat per file on a file server
             if entry.is_dir(follow_symlinks=False):
                 unlisted.append(entry.path)
             elif entry.is_file() or entry.is_symlink():
                 is_picture = os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
-                (pictures if is_picture else others).append(Path(entry.path))
-    raise_if_any([*problems, *_name_problems([*pictures, *others])], DataError)
-    return sorted(pictures), sorted(others)
+                (pictures if is_picture else other_files).append(Path(entry.path))
+    raise_if_any([*problems, *_name_problems([*pictures, *other_files])], DataError)
+    return sorted(pictures), sorted(other_files)
 
 
 def _name_problems(paths: Sequence[Path]) -> list[Problem]:
     """Report the first names that are not UTF-8."""
     wrong = [ascii(str(path)) for path in paths if any("\ud800" <= letter <= "\udfff" for letter in str(path))]
-    return [Problem(name, "names must be UTF-8", None, "Rename it.") for name in wrong[:_SHOWN]]
+    return [Problem(name, "names must be UTF-8", None, "Rename it.") for name in wrong[:_LISTED]]
 
 
 def encoded_files(root: Path, names: Sequence[str]) -> EncodedPictures:
     """Return the files `names` below `root` as encoded pictures."""
-    return EncodedPictures(names, partial(_open, root, names))
+    return EncodedPictures(names, partial(_open_picture, root, names))
 
 
-def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
+def _open_picture(root: Path, names: Sequence[str], i: int) -> Image.Image:
     return Image.open(root / names[i])
 
 
 def digests(root: Path, names: Sequence[str], cache_dir: Path, *, skip: bool = False) -> list[tuple[str, str]]:
-    """Return (name, SHA-256) of files; an unreadable one raises DataError, or has an empty digest with `skip`."""
-    known = _contents(root, names, cache_dir, verify=False)
-    unread = [Problem(str(root / name), known[name][1]) for name, (sha256, _) in known.items() if not (sha256 or skip)]
-    raise_if_any(unread[:_SHOWN], DataError)
-    return [(name, sha256) for name, (sha256, _) in known.items()]
+    """Return (name, SHA-256) of files; an unreadable file raises DataError, or has an empty digest if `skip`."""
+    results = _read_files(root, names, cache_dir, verify=False)
+    unread = [
+        Problem(str(root / name), results[name][1]) for name, (sha256, _) in results.items() if not (sha256 or skip)
+    ]
+    raise_if_any(unread[:_LISTED], DataError)
+    return [(name, sha256) for name, (sha256, _) in results.items()]
 
 
 def unreadable_files(
     root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
 ) -> dict[int, str]:
     """Return number in `names` -> reason for each file that does not decode to its end."""
-    known = _contents(root, names, cache_dir, verify=True, progress=progress)
-    return {i: known[name][1] for i, name in enumerate(names) if known[name][1]}
+    results = _read_files(root, names, cache_dir, verify=True, progress=progress)
+    return {i: results[name][1] for i, name in enumerate(names) if results[name][1]}
 
 
-def _contents(
+def _read_files(
     root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool, progress: Progress | None = None
 ) -> dict[str, tuple[str, str]]:
     """Return name -> SHA-256 and why the file does not decode (empty if it does or was not verified).
 
-    Cached in `cache_dir` by name, size and modification time, so that a second call reads nothing.
+    Cache results in `cache_dir` by name, size and modification time, so that a second call reads no file.
     """
     index = cache_dir / "fingerprints" / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]}.json"
-    known = _read_index(index)
-    keys = {name: _state(os.path.join(root, name)) for name in names}
+    index_entries = _read_index(index)
+    keys = {name: _size_and_time(os.path.join(root, name)) for name in names}
     stale = [
-        name for name in names if name not in known or known[name][:2] != keys[name] or (verify and not known[name][4])
+        name
+        for name in names
+        if name not in index_entries or index_entries[name][:2] != keys[name] or (verify and not index_entries[name][4])
     ]
     if stale:
         with ThreadPoolExecutor() as pool:
             contents = pool.map(lambda name: _read_content(root / name, verify=verify), stale)
             saved = time.monotonic()
-            for done, (name, content) in enumerate(zip(stale, contents, strict=True), start=1):
-                known[name] = [*keys[name], *content, verify]
+            for number, (name, content) in enumerate(zip(stale, contents, strict=True), start=1):
+                index_entries[name] = [*keys[name], *content, verify]
                 if time.monotonic() - saved > _SAVE_EVERY:  # keep the results of a call that is killed later
-                    cache.write_text(index, json.dumps(known))
+                    cache.write_text(index, json.dumps(index_entries))
                     saved = time.monotonic()
-                if progress and (done % _REPORT == 0 or done == len(stale)):
-                    progress(done, len(stale))
-        read = {name: entry for name, entry in known.items() if entry[2]}  # retry unreadable files next time
-        cache.write_text(index, json.dumps(read))
-    return {name: (known[name][2], known[name][3]) for name in names}
+                if progress and (number % _REPORT == 0 or number == len(stale)):
+                    progress(number, len(stale))
+        readable = {
+            name: entry for name, entry in index_entries.items() if entry[2]
+        }  # retry unreadable files next time
+        cache.write_text(index, json.dumps(readable))
+    return {name: (index_entries[name][2], index_entries[name][3]) for name in names}
 
 
-def _state(path: str) -> list[int]:
+def _size_and_time(path: str) -> list[int]:
     """Return size and modification time; zeros if the file cannot be accessed."""
     try:
         stat = os.stat(path)
@@ -125,10 +131,10 @@ def _state(path: str) -> list[int]:
 
 def _read_index(index: Path) -> dict[str, list[Any]]:
     try:
-        known: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
+        index_entries: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return known
+    return index_entries
 
 
 def _read_content(path: Path, *, verify: bool) -> tuple[str, str]:
@@ -139,4 +145,4 @@ def _read_content(path: Path, *, verify: bool) -> tuple[str, str]:
     sha256 = hashlib.sha256(data).hexdigest()
     if not verify:
         return sha256, ""
-    return sha256, why_undecodable(lambda: Image.open(io.BytesIO(data))) if data else "the file is empty"
+    return sha256, decoding_error(lambda: Image.open(io.BytesIO(data))) if data else "the file is empty"

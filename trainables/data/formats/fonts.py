@@ -39,7 +39,7 @@ FAMILIES = (
     "vollkorn",
     "yanone-kaffeesatz",
 )
-"""Unrelated families, since near-duplicates would make retrieval easy."""
+"""Unrelated families, because near-duplicates would make retrieval easy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Renders one view of a mesh with pybullet's CPU renderer; pose, light and background come from a seeded counter.
+"""Render a view of a mesh with pybullet's CPU renderer; a seeded counter decides pose, light and background.
 
 Run as a program, it answers requests on standard input (see `rendering.py`). Pixels are the same on every CPU: scalar
 IEEE arithmetic without trigonometric functions, no specular light, integer anti-aliasing.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Pixels = NDArray[np.uint8]
 Vector = tuple[float, float, float]
 _SEED = 20260
-_FINER = 2
+_OVERSAMPLING = 2
 """Rendered pixels per side of a picture's pixel: the renderer does not smooth edges."""
 _NEAR, _FAR, _FOCAL_LENGTH = 1.0, 6.0, 2.4
 
@@ -70,7 +70,7 @@ def mesh_file(folder: Path, mesh: int) -> Path:
 class _Renderer:
     """Renders views. One per process: pybullet's state is global.
 
-    Each view loads its mesh: every second picture of a loaded mesh differs by one level in a few pixels of some views.
+    Each view loads its mesh again, because every second picture of a loaded mesh differs by one level in some pixels.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -82,30 +82,30 @@ class _Renderer:
 
     def picture(self, mesh: int, number: int) -> Pixels:
         body = self._load(mesh)
-        wanted = view(mesh, number)
-        fine = self.size * _FINER
+        camera = view(mesh, number)
+        side = self.size * _OVERSAMPLING
         _, _, colors, _, bodies = self.bullet.getCameraImage(
-            fine,
-            fine,
-            viewMatrix=wanted.matrix,
+            side,
+            side,
+            viewMatrix=camera.matrix,
             projectionMatrix=_projection(),
-            lightDirection=wanted.light_direction,
-            lightColor=wanted.light_color,
-            lightAmbientCoeff=wanted.ambient,
-            lightDiffuseCoeff=wanted.diffuse,
+            lightDirection=camera.light_direction,
+            lightColor=camera.light_color,
+            lightAmbientCoeff=camera.ambient,
+            lightDiffuseCoeff=camera.diffuse,
             lightSpecularCoeff=0.0,
             shadow=0,
             renderer=self.bullet.ER_TINY_RENDERER,
         )
         self.bullet.removeBody(body)
-        pixels = np.asarray(colors, dtype=np.uint8).reshape(fine, fine, 4)[..., :3].copy()
-        pixels[np.asarray(bodies).reshape(fine, fine) < 0] = wanted.background
-        return _coarser(pixels)
+        pixels = np.asarray(colors, dtype=np.uint8).reshape(side, side, 4)[..., :3].copy()
+        pixels[np.asarray(bodies).reshape(side, side) < 0] = camera.background
+        return _downsample(pixels)
 
     def _load(self, mesh: int) -> int:
         """Load a mesh, centred and scaled to radius 1; return its body."""
         file = mesh_file(self.folder, mesh)
-        centre, radius = _ball(file)
+        centre, radius = _bounding_sphere(file)
         shape = self.bullet.createVisualShape(
             self.bullet.GEOM_MESH,
             fileName=str(file),
@@ -144,7 +144,7 @@ def _projection() -> tuple[float, ...]:
 
 
 @lru_cache
-def _ball(file: Path) -> tuple[Sequence[float], float]:
+def _bounding_sphere(file: Path) -> tuple[Sequence[float], float]:
     """Return the centre of a mesh's bounding box and the largest distance of a corner from it."""
     lines = file.read_text(encoding="utf-8").splitlines()
     corners = [[float(word) for word in line.split()[1:4]] for line in lines if line.startswith("v ")]
@@ -152,10 +152,10 @@ def _ball(file: Path) -> tuple[Sequence[float], float]:
     return centre, sqrt(max(sum((a - b) * (a - b) for a, b in zip(corner, centre, strict=True)) for corner in corners))
 
 
-def _coarser(pixels: Pixels) -> Pixels:
-    """Average each square of `_FINER` x `_FINER` pixels, rounded."""
-    side, area = len(pixels) // _FINER, _FINER * _FINER
-    squares = pixels.reshape(side, _FINER, side, _FINER, 3).sum(axis=(1, 3), dtype=np.uint16)
+def _downsample(pixels: Pixels) -> Pixels:
+    """Average each square of `_OVERSAMPLING` x `_OVERSAMPLING` pixels, rounded."""
+    side, area = len(pixels) // _OVERSAMPLING, _OVERSAMPLING * _OVERSAMPLING
+    squares = pixels.reshape(side, _OVERSAMPLING, side, _OVERSAMPLING, 3).sum(axis=(1, 3), dtype=np.uint16)
     means: Pixels = ((squares + area // 2) // area).astype(np.uint8)
     return means
 

@@ -1,4 +1,4 @@
-"""Data sets of picture files with published lists; a subclass only reads the lists."""
+"""Base class of data sets of picture files with published lists; a subclass only reads the lists."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats import archives
-from trainables.data.formats.archives import other_data
+from trainables.data.formats.archives import other_data_remedy
 from trainables.data.formats.decoding import EncodedPictures, WholePictures
 from trainables.data.formats.files import encoded_files
-from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
+from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, list_names
 from trainables.errors import DataError, Problem, raise_if_any
 
 _SHOWN = 5  # folders in a message
@@ -72,12 +72,12 @@ class PictureFiles(StoredPictures):
 
     @abstractmethod
     def read(self, folder: Path) -> PictureListing:
-        """Read the published lists in `folder`; raises DataError that names file and line."""
+        """Read the published lists in `folder`. Raise DataError that names file and line."""
 
     @cached_property
     def folder(self) -> Path:
-        """Return the data set's folder; raises DataError if it is not below `root`."""
-        root = archives.unpacked(self.root, self.cache_dir)
+        """Return the data set's folder. Raise DataError if it is not below `root`."""
+        root = archives.unpacked_folder(self.root, self.cache_dir)
         return find_folder(root, self.folders, self.marker, given=self.root, source=self.source, archives=self.archives)
 
     @cached_property
@@ -93,10 +93,15 @@ class PictureFiles(StoredPictures):
         if problems := problems_raised(lambda: self.listing):
             return problems
         problems = _missing_problems(self.folder, self.listing.names)
-        unlike = _unlike_counts(self, counts(self.listing)) if self.strict else []
+        differing = _differing_counts(self, counts(self.listing)) if self.strict else []
         return problems + [
-            Problem(str(self.folder), f"{self.name} has {expected} {what}", own, other_data(self.strict_setting))
-            for what, own, expected in unlike
+            Problem(
+                str(self.folder),
+                f"{self.name} has {expected} {count_name}",
+                own,
+                other_data_remedy(self.strict_setting),
+            )
+            for count_name, own, expected in differing
         ]
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
@@ -104,7 +109,7 @@ class PictureFiles(StoredPictures):
 
         `strict=False` accepts differences from the published data, `skip_corrupt=True` undecodable pictures.
         """
-        lists = [] if problems_raised(lambda: self.listing) else self._published_lists()  # `check` says why
+        lists = [] if problems_raised(lambda: self.listing) else self._published_lists()  # `check` reports why
         files = [(self.root, self.archives), *lists] if self.strict else []
         problems = [problem for path, md5s in files for problem in archives.checksum_problems(path, md5s)]
         return problems + self.check() if problems else super().verify(progress)
@@ -127,12 +132,12 @@ class PictureFiles(StoredPictures):
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         return self.listing.test_classes
 
-    def contents(self, kept: Indices) -> Contents:
+    def contents(self, indices: Indices) -> Contents:
         listing = self.listing
-        labels = listing.labels[kept]
+        labels = listing.labels[indices]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        extras = _keep_extras(listing.extras, kept, len(listing.names))
+        extras = _keep_extras(listing.extras, indices, len(listing.names))
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
@@ -141,13 +146,13 @@ _NUMBERING = ("query", "gallery", "official_test", "pairs")
 
 
 def _keep_extras(
-    extras: Mapping[str, NDArray[np.generic]], kept: NDArray[np.int64], total: int
+    extras: Mapping[str, NDArray[np.generic]], indices: NDArray[np.int64], total: int
 ) -> dict[str, NDArray[np.generic]]:
     """Renumber index arrays to the pictures that stay; drop pairs that lost a picture."""
-    if len(kept) == total:
+    if len(indices) == total:
         return dict(extras)
     number = np.full(total, -1, dtype=np.int64)
-    number[kept] = np.arange(len(kept))
+    number[indices] = np.arange(len(indices))
     pairs = extras.get("pairs", np.zeros((0, 2), dtype=np.int64)).astype(np.int64)
     pairs_left = np.all(number[pairs] >= 0, axis=1)
     result: dict[str, NDArray[np.generic]] = {}
@@ -157,8 +162,8 @@ def _keep_extras(
             result[key] = moved[pairs_left] if key == "pairs" else moved[moved >= 0]
         elif key in ("same", "fold"):
             result[key] = array[pairs_left]
-        else:  # one entry a picture
-            result[key] = array[kept]
+        else:  # one entry for each picture
+            result[key] = array[indices]
     return result
 
 
@@ -177,13 +182,16 @@ def counts(listing: PictureListing) -> dict[str, int]:
 
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
-    """Return one note with every count unlike the published one, if there is any."""
-    unlike = [f"{own} {what} (published: {expected})" for what, own, expected in _unlike_counts(dataset, figures)]
-    return [f"differs from the published data: {', '.join(unlike)}"] if unlike else []
+    """Return a note on the counts that differ from the published ones; none if all agree."""
+    parts = [
+        f"{own} {count_name} (published: {expected})"
+        for count_name, own, expected in _differing_counts(dataset, figures)
+    ]
+    return [f"differs from the published data: {', '.join(parts)}"] if parts else []
 
 
-def _unlike_counts(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Return (name, own count, published count) for each that differs."""
+def _differing_counts(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return (name, own count, published count) for each count that differs."""
     return [
         (key.replace("_", " "), figures.get(key, 0), expected)
         for key, expected in dataset.expected.items()
@@ -200,12 +208,12 @@ def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     if not missing:
         return []
     count = sum(map(len, missing.values()))
-    whole = [parent for parent, lost in missing.items() if len(lost) == listed[parent]]
-    partly = [parent for parent in missing if parent not in whole]
-    parts = [f"all of {few(whole)}"] if whole else []
-    parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:_SHOWN]]
-    if len(partly) > _SHOWN:
-        parts.append(f"some in {len(partly) - _SHOWN} more folders")
+    complete = [parent for parent, names_lost in missing.items() if len(names_lost) == listed[parent]]
+    partial = [parent for parent in missing if parent not in complete]
+    parts = [f"all of {list_names(complete)}"] if complete else []
+    parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {list_names(missing[p], 3)}" for p in partial[:_SHOWN]]
+    if len(partial) > _SHOWN:
+        parts.append(f"some in {len(partial) - _SHOWN} more folders")
     rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
     remedy = "Extract the whole archive again; a list of another copy does not fit."
     return [Problem(str(folder), rule, "; ".join(parts), remedy)]
@@ -220,16 +228,16 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
     counts = np.bincount(labels, minlength=len(class_names))
     notes = []
     if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
-        notes.append(f"{len(single)} classes have a single picture and no query of their own: {few(single)}")
+        notes.append(f"{len(single)} classes have a single picture and no query of their own: {list_names(single)}")
     if none := [class_names[c] for c in np.flatnonzero(counts == 0).tolist()]:
-        notes.append(f"{len(none)} classes have no picture left: {few(none)}")
+        notes.append(f"{len(none)} classes have no picture left: {list_names(none)}")
     return notes
 
 
 def find_folder(
     root: Path, folders: Sequence[str], marker: str, *, given: Path, source: str, archives: Iterable[str] = ()
 ) -> Path:
-    """Return the first of `root`'s `folders` that holds `marker`; raises DataError if none does."""
+    """Return the first of `root`'s `folders` that holds `marker`. Raise DataError if none does."""
     require_root(given, source)
     for folder in folders:
         if (root / folder / marker).exists():
@@ -250,13 +258,15 @@ def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Ite
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
     remedy = f"Pass the archive itself, {given / archive}." if archive else f"Get it from: {source}."
-    return DataError(Problem(str(given), rule, f"a folder with {few(holds)}" if holds else "an empty folder", remedy))
+    return DataError(
+        Problem(str(given), rule, f"a folder with {list_names(holds)}" if holds else "an empty folder", remedy)
+    )
 
 
-def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
+def read_columns(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
     """Return the rows of a blank-separated list after `skip` head lines; the last column may hold blanks.
 
-    Raises DataError that names file and line of every row with too few columns.
+    Raise a DataError that names file and line of each row with too few columns.
     """
     lines = read_list(path).splitlines()
     rows, problems = [], []
@@ -273,7 +283,7 @@ def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
 
 
 def read_list(path: Path) -> str:
-    """Return the text of a list; raises DataError if it cannot be read."""
+    """Return the text of a list. Raise DataError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
@@ -282,10 +292,10 @@ def read_list(path: Path) -> str:
         raise DataError(Problem(str(path), rule, reason, "Extract the archive again.")) from error
 
 
-def contiguous(ids: Sequence[int] | Sequence[str]) -> tuple[Labels, tuple[str, ...]]:
+def number_ids(ids: Sequence[int] | Sequence[str]) -> tuple[Labels, tuple[str, ...]]:
     """Return labels 0 .. C-1 in the order of the ids, and the id of each label as text."""
-    known, labels = np.unique(ids, return_inverse=True)
-    return labels.astype(np.int64).reshape(-1), tuple(str(item) for item in known.tolist())
+    distinct, labels = np.unique(ids, return_inverse=True)
+    return labels.astype(np.int64).reshape(-1), tuple(str(item) for item in distinct.tolist())
 
 
 def _inside(name: str) -> bool:

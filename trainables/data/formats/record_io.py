@@ -40,16 +40,16 @@ class RecordFile:
         return RecordFile, (self.path, self._index)  # pickle the paths, never the bytes
 
     def read(self, key: int) -> Record:
-        """Return a record; raises DataError if its bytes are invalid."""
-        data = self._joined(key)
+        """Return a record. Raise DataError if its bytes are invalid."""
+        data = self._join_parts(key)
         if len(data) < HEADER.size:
-            raise self._broken(key, "is shorter than its header")
+            raise self._record_error(key, "is shorter than its header")
         flag, label, _, _ = HEADER.unpack_from(data)
         if flag == 0:
             return Record((label,), data[HEADER.size :])
         end = HEADER.size + 4 * flag
         if len(data) < end:
-            raise self._broken(key, f"is too short for {flag} labels")
+            raise self._record_error(key, f"is too short for {flag} labels")
         return Record(struct.unpack_from(f"<{flag}f", data, HEADER.size), data[end:])
 
     def label(self, key: int) -> float:
@@ -61,14 +61,14 @@ class RecordFile:
         return float(struct.unpack("<f", self._slice(start + HEADER.size, 4, key))[0])
 
     def problems(self) -> list[Problem]:
-        """Report keys whose offset does not point to a record."""
-        wrong = [key for key in self.offsets if not self._starts(key)]
+        """Return a problem if offsets do not point to records."""
+        wrong = [key for key in self.offsets if not self._is_record(key)]
         if not wrong:
             return []
         rule = f"the offsets of {len(wrong)} keys point to no record (truncated file, or the index of another file)"
         return [Problem(str(self.path), rule, wrong[:5], "Download both files again.")]
 
-    def _starts(self, key: int) -> bool:
+    def _is_record(self, key: int) -> bool:
         start = self.offsets[key]
         if not 0 <= start <= len(self._bytes) - 8:
             return False
@@ -80,12 +80,12 @@ class RecordFile:
             raise DataError(Problem(str(self.path), "the index must contain the key", key))
         return self.offsets[key]
 
-    def _joined(self, key: int) -> bytes:
+    def _join_parts(self, key: int) -> bytes:
         start, parts = self._offset(key), []
         while True:
             magic, word = struct.unpack("<II", self._slice(start, 8, key))
             if magic != _MAGIC:
-                raise self._broken(key, "does not start with the magic number")
+                raise self._record_error(key, "does not start with the magic number")
             flag, length = word >> 29, word & 0x1FFFFFFF
             parts.append(self._slice(start + 8, length, key))
             if flag in (0, 3):  # whole, or the last part
@@ -94,11 +94,11 @@ class RecordFile:
 
     def _slice(self, start: int, length: int, key: int) -> bytes:
         if start < 0 or start + length > len(self._bytes):
-            raise self._broken(key, "reaches past the end of the file")
+            raise self._record_error(key, "reaches past the end of the file")
         return self._bytes[start : start + length].tobytes()
 
-    def _broken(self, key: int, what: str) -> DataError:
-        return DataError(Problem(f"{self.path}[{key}]", f"the record {what}", None, "Download the file again."))
+    def _record_error(self, key: int, fault: str) -> DataError:
+        return DataError(Problem(f"{self.path}[{key}]", f"the record {fault}", None, "Download the file again."))
 
 
 def _read_index(path: Path) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Renderer processes, one per thread, while a data set is written."""
+"""Run one renderer process per thread while a data set is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROGRAM = "trainables.data.formats.mesh_views"
 
 
 class RendererProcess:
-    """A `mesh_views` process for one thread; it is not restarted."""
+    """A `mesh_views` process for one thread. It is not restarted."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.size = size
@@ -35,7 +35,7 @@ class RendererProcess:
         self.answers = cast(IO[bytes], self.process.stdout)
 
     def picture(self, mesh: int, view: int) -> Image.Image:
-        """Render one view; raises RuntimeError with the process's last line if it has ended."""
+        """Render one view. If the process has ended, raise RuntimeError with its last message."""
         with suppress(BrokenPipeError):
             self.requests.write(f"{mesh} {view}\n".encode())
             self.requests.flush()

@@ -20,11 +20,11 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
 
 
 def _frombuffer(buffer: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"]) -> Any:
-    """Build an array from its protocol 5 form; refuses arrays of objects."""
+    """Build an array from its protocol 5 form. Refuse arrays of objects."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
-def _allowed() -> dict[tuple[str, str], Any]:
+def _allowed_names() -> dict[tuple[str, str], Any]:
     """Return the names a pickle may use: those that make numpy arrays and bytes."""
     array = np.empty(0).__reduce__()[0]
     scalar = np.float64(0).__reduce__()[0]
@@ -40,8 +40,8 @@ def _allowed() -> dict[tuple[str, str], Any]:
     return table
 
 
-class _Restricted(pickle.Unpickler):
-    names = _allowed()
+class _RestrictedUnpickler(pickle.Unpickler):
+    names = _allowed_names()
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -51,12 +51,12 @@ class _Restricted(pickle.Unpickler):
 
 
 def load_pickle(path: Path, encoding: str = "latin1") -> Any:
-    """Load lists, dicts, strings, numbers and numpy arrays; raises DataError for anything else.
+    """Load lists, dicts, strings, numbers and numpy arrays. Raise DataError for anything else.
 
-    `encoding` is that of Python 2 strings: `latin1`, or `bytes` to keep bytes.
+    `encoding` decodes Python 2 strings: `latin1`, or `bytes` to keep bytes.
     """
     try:
-        return _Restricted(io.BytesIO(path.read_bytes()), encoding=encoding).load()
+        return _RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding=encoding).load()
     except Exception as error:  # damaged pickles raise many kinds
         rule = "must be a pickle of plain numbers, text and numpy arrays"
         reason = f"{type(error).__name__}: {error}"

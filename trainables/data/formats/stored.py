@@ -1,6 +1,6 @@
-"""Data sets of encoded pictures on the user's disk, decoded once into the cache, or at each use if the disk is full.
+"""Base class of data sets of pictures on the user's disk: decoded once into the cache, or at each use on a full disk.
 
-They share the handling of undecodable pictures, resuming, and equal pixels with and without a cache.
+It handles undecodable pictures and resuming, and gives equal pixels with and without a cache.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in 
 class _SquaresOnDemand:
     """Squares as `decode` writes them, decoded at each use; indexes like an array (N, size, size, 3)."""
 
-    def __init__(self, encoded: EncodedPictures, kept: Indices, form: SquarePictures) -> None:
-        self.encoded, self.kept, self.form = encoded, kept, form
-        self.shape: tuple[int, ...] = (len(kept), form.size, form.size, 3)
+    def __init__(self, encoded: EncodedPictures, indices: Indices, form: SquarePictures) -> None:
+        self.encoded, self.indices, self.form = encoded, indices, form
+        self.shape: tuple[int, ...] = (len(indices), form.size, form.size, 3)
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.indices)
 
     def __getitem__(self, index: int | np.integer | NDArray[np.int64]) -> Pixels:
         if isinstance(index, int | np.integer):
-            with self.encoded.open(int(self.kept[index])) as image:
+            with self.encoded.open(int(self.indices[index])) as image:
                 return self.form.pixels(image)
         chosen = np.arange(len(self))[index]
         out = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
@@ -49,15 +49,15 @@ class _SquaresOnDemand:
 
 
 class _WholeOnDemand(RaggedImages):
-    """Whole pictures as `decode` writes them, decoded at each use; `kept` numbers those in use."""
+    """Whole pictures as `decode` writes them, decoded at each use; `indices` numbers those in use."""
 
-    def __init__(self, encoded: EncodedPictures, kept: Indices, form: WholePictures) -> None:
-        nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
-        super().__init__(nothing, nowhere, form.sizes(encoded)[kept], channels=3)
-        self.encoded, self.kept, self.form = encoded, kept, form
+    def __init__(self, encoded: EncodedPictures, indices: Indices, form: WholePictures) -> None:
+        no_pixels, no_offsets = np.zeros(0, dtype=np.uint8), np.zeros(len(indices), dtype=np.int64)
+        super().__init__(no_pixels, no_offsets, form.sizes(encoded)[indices], channels=3)
+        self.encoded, self.indices, self.form = encoded, indices, form
 
     def __getitem__(self, index: int | np.integer) -> Pixels:
-        with self.encoded.open(int(self.kept[index])) as image:
+        with self.encoded.open(int(self.indices[index])) as image:
             return self.form.pixels(image)
 
 
@@ -81,21 +81,21 @@ class StoredPictures(DataSet):
     @property
     @abstractmethod
     def encoded(self) -> EncodedPictures:
-        """Encoded pictures; raises DataError if the files cannot be listed."""
+        """Encoded pictures. Raise DataError if the files cannot be listed."""
 
     @abstractmethod
-    def contents(self, kept: Indices) -> Contents:
-        """Return labels and notes of the pictures numbered `kept`."""
+    def contents(self, indices: Indices) -> Contents:
+        """Return labels and notes of the pictures with these indices."""
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         return self.check() or self.decoding_problems(self.undecodable(progress))
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
-        """Return picture number -> reason for each that does not decode to its end."""
+        """Return picture number -> reason for each picture that does not decode to its end."""
         return unreadable_files(self.folder, self.encoded.names, self.cache_dir, progress)
 
     def decoding_problems(self, failures: Mapping[int, str]) -> list[Problem]:
-        """Return a problem per failure; none if failures may be left out, which then are in `unreadable`."""
+        """Return a problem per failure. If failures may be left out, store them in `unreadable` and return none."""
         names = self.encoded.names
         if not self.skip_corrupt or len(failures) == len(names):
             return failure_problems(failures, names, self.folder)
@@ -108,13 +108,13 @@ class StoredPictures(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         failures = decode(directory, self.encoded, self.form, progress)
-        kept = self._kept(failures)
+        indices = self._decodable(failures)
         if failures:
-            cache.keep_images(directory, kept)
-        return self._contents_with_note(kept, failures)
+            cache.keep_images(directory, indices)
+        return self._contents_with_note(indices, failures)
 
     def listed(self) -> Pictures | None:
-        if self.skip_corrupt:  # only decoding tells which pictures stay
+        if self.skip_corrupt:  # which pictures stay is known only after decoding
             return None
         number, side = len(self.encoded.names), self.form.size if isinstance(self.form, SquarePictures) else 0
         black = np.broadcast_to(np.uint8(0), (number, side, side, 3))
@@ -122,31 +122,31 @@ class StoredPictures(DataSet):
 
     def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
         failures = self.undecodable(progress)
-        kept = self._kept(failures)
-        contents, form = self._contents_with_note(kept, failures), self.form
+        indices = self._decodable(failures)
+        contents, form = self._contents_with_note(indices, failures), self.form
         if isinstance(form, SquarePictures):
-            return _SquaresOnDemand(self.encoded, kept, form), contents
-        return _WholeOnDemand(self.encoded, kept, form), contents
+            return _SquaresOnDemand(self.encoded, indices, form), contents
+        return _WholeOnDemand(self.encoded, indices, form), contents
 
-    def _kept(self, failures: Mapping[int, str]) -> Indices:
-        """Return the pictures that stay; raises DataError if failures may not be left out."""
+    def _decodable(self, failures: Mapping[int, str]) -> Indices:
+        """Return the pictures that stay. Raise DataError if failures may not be left out."""
         names = self.encoded.names
-        kept = np.setdiff1d(np.arange(len(names)), list(failures))
-        if failures and not (self.skip_corrupt and len(kept)):
+        indices = np.setdiff1d(np.arange(len(names)), list(failures))
+        if failures and not (self.skip_corrupt and len(indices)):
             raise DataError(failure_problems(failures, names, self.folder))
-        return kept
+        return indices
 
-    def _contents_with_note(self, kept: Indices, failures: Mapping[int, str]) -> Contents:
+    def _contents_with_note(self, indices: Indices, failures: Mapping[int, str]) -> Contents:
         """Return `contents` with a note on pictures that were left out."""
-        contents = self.contents(kept)
+        contents = self.contents(indices)
         if not failures:
             return contents
         lost = [self.encoded.names[i] for i in sorted(failures)]
-        note = f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}"
+        note = f"{len(lost)} pictures cannot be decoded and were left out: {list_names(lost)}"
         return replace(contents, notes=(*contents.notes, note))
 
 
-def few(names: Iterable[str], shown: int = 5) -> str:
-    """Join the first names, with dots if there are more."""
-    listed = list(names)
-    return ", ".join(listed[:shown]) + (" ..." if len(listed) > shown else "")
+def list_names(names: Iterable[str], limit: int = 5) -> str:
+    """Join the first `limit` names, and add dots if there are more."""
+    all_names = list(names)
+    return ", ".join(all_names[:limit]) + (" ..." if len(all_names) > limit else "")

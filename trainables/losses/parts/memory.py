@@ -40,14 +40,14 @@ class CrossBatchMemory(Loss):
         return min(self.written, len(self.labels))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the base loss alone in evaluation mode and while the memory is empty."""
+        """Return the loss of the batch. In training mode, add the loss of its pairs with the memory and store it."""
         if not self.training:
             return self.base(embeddings, labels)  # type: ignore[no-any-return]
-        # The memory first: the base loss's diagnostics then describe the batch itself.
+        # The memory comes first, so that the base loss's diagnostics describe the batch itself.
         remembered = None
         if self.filled:
-            known = self.embeddings[: self.filled].to(embeddings.dtype, copy=True)
-            remembered = self.base.against(embeddings, labels, known, self.labels[: self.filled])
+            stored = self.embeddings[: self.filled].to(embeddings.dtype, copy=True)
+            remembered = self.base.against(embeddings, labels, stored, self.labels[: self.filled])
         value: Tensor = self.base(embeddings, labels)
         if self.batches >= self.start:
             self._store(embeddings.detach(), labels)

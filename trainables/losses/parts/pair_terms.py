@@ -1,4 +1,4 @@
-"""Losses of a single pair as functions of its cosine S, which the robust losses average, select or reweight.
+"""Define losses of a single pair as functions of its cosine S, which robust losses average, select or reweight.
 
 z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives would lose their gradient). Each term
 returns l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.

@@ -49,10 +49,10 @@ class Pairs:
         return cls(unit @ unit.T, positive, negative, unit.shape[1])
 
     @classmethod
-    def between(cls, unit: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Pairs:
-        """Return the pairs of unit vectors (B, D), labels (B,) with other unit vectors (N, D), labels (N,)."""
-        positive = labels[:, None] == other_labels[None, :]
-        return cls(unit @ others.T, positive, ~positive, unit.shape[1], within=False)
+    def between(cls, unit: Tensor, labels: Tensor, stored: Tensor, stored_labels: Tensor) -> Pairs:
+        """Return the pairs of unit vectors (B, D), labels (B,), with stored unit vectors (N, D), labels (N,)."""
+        positive = labels[:, None] == stored_labels[None, :]
+        return cls(unit @ stored.T, positive, ~positive, unit.shape[1], within=False)
 
     def unordered(self) -> tuple[Tensor, Tensor]:
         """Return the masks of positive and negative pairs with each pair once: i < j within a batch."""
@@ -71,26 +71,26 @@ class Solution(NamedTuple):
 
 
 class _Objective(Function):
-    """Attach a loss with known G = dL/dS to the embeddings.
+    """Attaches a loss with known G = dL/dS to the embeddings.
 
     The gradient is (G + G^T) fh, or G m for pairs with constant vectors m, projected orthogonally to each fh_i and divided
     by ||f_i||.
     """
 
     @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor | None) -> Tensor:
-        ctx.save_for_backward(*known)
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *saved: Tensor | None) -> Tensor:
+        ctx.save_for_backward(*saved)
         return value.clone()
 
     @staticmethod
-    @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
+    @once_differentiable  # the slopes are constants here, so a second derivative would be wrong
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        unit, scales, similarity, slopes, others = ctx.saved_tensors
+        unit, scales, similarity, slopes, stored = ctx.saved_tensors
         with full_precision(unit.device):
-            if others is not None:
+            if stored is not None:
                 pull = slopes * (scales * grads[0])
                 along = (pull * similarity).sum(dim=1, keepdim=True)
-                return torch.mm(pull, others).addcmul_(unit, along, value=-1), *(None,) * 6
+                return torch.mm(pull, stored).addcmul_(unit, along, value=-1), *(None,) * 6
             pull = (slopes + slopes.T).mul_(scales * grads[0])
             # Row i of `pull @ unit` less its part along fh_i, which is fh_i times sum_j pull_ij S_ij: a diagonal.
             pull.diagonal().sub_((pull * similarity).sum(dim=1))
@@ -104,22 +104,22 @@ class PairLoss(Loss):
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
-        return self._attached(embeddings, labels)
+        return self._attach(embeddings, labels)
 
-    def against(self, embeddings: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
+    def against(self, embeddings: Tensor, labels: Tensor, stored: Tensor, stored_labels: Tensor) -> Tensor:
         """Return the loss of the pairs of raw embeddings (B, D) with constant unit vectors (N, D), a scalar."""
-        return self._attached(embeddings, labels, others, other_labels)
+        return self._attach(embeddings, labels, stored, stored_labels)
 
-    def _attached(self, embeddings: Tensor, labels: Tensor, *others: Tensor) -> Tensor:
+    def _attach(self, embeddings: Tensor, labels: Tensor, *stored: Tensor) -> Tensor:
         with torch.no_grad():
             scales = inverse_norms(embeddings)
             unit = embeddings * scales
-            pairs = Pairs.between(unit, labels, *others) if others else Pairs.of(unit, labels)
+            pairs = Pairs.between(unit, labels, *stored) if stored else Pairs.of(unit, labels)
             value, slopes = self.solve(pairs)
-        if not others:
+        if not stored:
             self._last = pairs, slopes
         attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
-            embeddings, value, unit, scales, pairs.similarity, slopes, next(iter(others), None)
+            embeddings, value, unit, scales, pairs.similarity, slopes, next(iter(stored), None)
         )
         return attached
 

@@ -1,4 +1,4 @@
-"""Base of losses with class representatives: class similarities, their gradient, the proxy regularizer.
+"""Base class of losses with proxies or class weights: class similarities, their gradient, the proxy regularizer.
 
 Such a loss implements `solve`: from the similarities S (B, C) of samples and classes to the loss value *and* dL/dS, both
 without autograd. `ProxyLoss` computes S from raw embeddings and raw proxies and carries dL/dS back to both. A step costs
@@ -34,7 +34,7 @@ Tau = Annotated[float, Field(ge=0, description="weight tau of the proxy regulari
 
 _SPREAD_EPSILON = 1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
 _USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
-_DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
+_DEAD_SHARE = 0.01  # a proxy whose usage is below this share of 1/K counts as dead
 
 
 class ClassSolution(NamedTuple):
@@ -228,9 +228,9 @@ class ProxyLoss(Loss):
             return
         rows = torch.arange(len(labels), device=labels.device)
         own = shares[labels, :, rows].to(self.usage.dtype)  # (B, K)
-        seen = torch.zeros_like(self.usage).index_add_(0, labels, own)
-        count = seen.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
-        mean = seen / count.clamp_min(EPSILON)
+        totals = torch.zeros_like(self.usage).index_add_(0, labels, own)
+        count = totals.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
+        mean = totals / count.clamp_min(EPSILON)
         self.usage.lerp_(mean, (count > 0).to(mean.dtype) * _USAGE_MEMORY)
 
     def diagnostics(self) -> dict[str, Tensor]:
@@ -246,6 +246,6 @@ class ProxyLoss(Loss):
             entropy = torch.special.entr(self.usage).sum(dim=1).mean() / math.log(K)
             return {
                 "proxy_usage_entropy": entropy,
-                "dead_proxies": (self.usage < _DEAD / K).to(self.usage.dtype).mean(),
+                "dead_proxies": (self.usage < _DEAD_SHARE / K).to(self.usage.dtype).mean(),
                 "proxy_spread": _proxy_spread(self.proxies),
             }

@@ -1,4 +1,4 @@
-"""Random numbers for a loss: seeded, saved with the loss, the same on every rank and device."""
+"""Draw random numbers for a loss: seeded, saved with the loss, and equal on every rank and device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RandomStream(nn.Module):
     def start_trial(self, seed: int) -> None:
         """Seed the stream from its own seed and the trial's.
 
-        Trials of one seed draw the same numbers whatever their knobs; trials of different seeds draw different numbers.
+        Trials of one seed draw the same numbers for all knobs; trials of different seeds draw different numbers.
         """
         state = np.random.SeedSequence((self.seed, seed)).generate_state(1, np.uint64)
         self.generator.manual_seed(int(state[0] >> 1))

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 
-def log_sum_exp(logits: Tensor, dim: int, *, one: bool = False) -> tuple[Tensor, Tensor]:
-    """Return log Σ e^x along `dim`, or log(1 + Σ e^x) with `one`, and its derivative, which overwrites `logits`.
+def log_sum_exp(logits: Tensor, dim: int, *, add_one: bool = False) -> tuple[Tensor, Tensor]:
+    """Return log Σ e^x along `dim`, or log(1 + Σ e^x) with `add_one`, and its derivative, which overwrites `logits`.
 
-    Entries of -inf are ignored. A row of only -inf gives -inf (0 with `one`) and a zero derivative.
+    Entries of -inf are ignored. A row of only -inf gives -inf (0 with `add_one`) and a zero derivative.
     """
     top = logits.amax(dim, keepdim=True)
-    top = top.clamp_min(0) if one else top.masked_fill(top == -torch.inf, 0)
+    top = top.clamp_min(0) if add_one else top.masked_fill(top == -torch.inf, 0)
     weights = logits.sub_(top).exp_()
     total = weights.sum(dim, keepdim=True)
-    if one:
+    if add_one:
         total += (-top).exp()
     value = (total.log() + top).squeeze(dim)
     return value, weights.div_(total.clamp_min(torch.finfo(total.dtype).tiny))

@@ -91,8 +91,8 @@ def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Ten
     smallest = top.gather(1, (counts - 1).clamp_min(0))
     above = candidates > smallest
     ties = candidates == smallest
-    left = counts - above.sum(dim=1, keepdim=True)
-    return above | (ties & (ties.cumsum(dim=1) <= left))
+    ties_to_take = counts - above.sum(dim=1, keepdim=True)
+    return above | (ties & (ties.cumsum(dim=1) <= ties_to_take))
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class ConstantWeights(UncertaintySet):
 
 
 @dataclass(frozen=True)
-class Sampled(UncertaintySet):
+class SampledWeights(UncertaintySet):
     """Monte-Carlo estimate: the mean loss of `samples` pairs drawn with replacement from another set's p*.
 
     Its gradient is an unbiased estimate of sum p* grad l. A group without pairs draws none.

@@ -1,4 +1,4 @@
-"""Scale K of DRO-TopK to batches of other sizes than the paper's, as the same share of the positive pairs."""
+"""Scale K of DRO-TopK to the batch size, so that K selects the paper's share of the positive pairs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def positive_pairs(settings: Settings) -> int | None:
 def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
     """Return the space with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
 
-    Nothing changes under a paper's protocol, if the space states no number of pairs, or if its batches have that number or
-    are not drawn by class.
+    K stays under a paper's protocol, if the space states no number of pairs, if the batches have that number, and if
+    batches are not drawn by class.
     """
     printed = space.positive_pairs
     pairs = _pairs_of(space, arms) if printed else None
     if not printed or pairs is None or pairs == printed:
         return space, []
     scale = _scaler(pairs, printed)
-    # with positive_pairs=pairs, a stored space is not scaled again
+    # positive_pairs=pairs keeps a stored space from being scaled again
     before, scaled = _values(space), replace(with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
     note = (
         f"K counts pairs: {_text(before)}, for {printed} positive pairs in the paper's batches, become "
@@ -57,41 +57,41 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
 
 def _scaler(pairs: int, printed: int) -> Callable[[Value], Value]:
     def scale(value: Value) -> Value:
-        assert isinstance(value, int)  # noqa: S101 - a number of pairs
+        assert isinstance(value, int)  # noqa: S101 - K is a number of pairs
         return max(2, 2 * round(value * pairs / printed / 2))  # even: half of the pairs are positive
 
     return scale
 
 
 def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
-    """Return the space with `scale` applied to a setting: fixed, of an arm, or in a grid, where equal values merge."""
+    """Return the space with `scale` applied to every value of a setting; equal values of a grid merge."""
 
-    def settings(given: Settings) -> dict[str, Value]:
-        return {name: scale(value) if name == path else value for name, value in given.items()}
+    def scale_settings(settings: Settings) -> dict[str, Value]:
+        return {name: scale(value) if name == path else value for name, value in settings.items()}
 
-    def knobs(given: Sequence[Knob]) -> tuple[Knob, ...]:
+    def scale_knobs(knobs: Sequence[Knob]) -> tuple[Knob, ...]:
         return tuple(
             replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
             if knob.path == path and isinstance(knob.domain, Grid)
             else knob
-            for knob in given
+            for knob in knobs
         )
 
-    def arm(given: Arm) -> Arm:
-        return replace(given, settings=settings(given.settings), own_knobs=knobs(given.own_knobs))
+    def scale_arm(arm: Arm) -> Arm:
+        return replace(arm, settings=scale_settings(arm.settings), own_knobs=scale_knobs(arm.own_knobs))
 
     return replace(
         space,
-        fixed=settings(space.fixed),
-        scientific=knobs(space.scientific),
-        nuisance=knobs(space.nuisance),
-        arms=tuple(map(arm, space.arms)),
-        baseline=arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
+        fixed=scale_settings(space.fixed),
+        scientific=scale_knobs(space.scientific),
+        nuisance=scale_knobs(space.nuisance),
+        arms=tuple(map(scale_arm, space.arms)),
+        baseline=scale_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
     )
 
 
 def _values(space: Space) -> list[Value]:
-    """Return the different K of a space."""
+    """Return the distinct values of K in a space."""
     found = [space.fixed[COUNT]] if COUNT in space.fixed else []
     found += [arm.settings[COUNT] for arm in space.every_arm if COUNT in arm.settings]
     domains = [knob.domain for arm in space.every_arm for knob in space.knobs_of(arm) if knob.path == COUNT]

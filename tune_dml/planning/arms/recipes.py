@@ -1,7 +1,7 @@
-"""Settings that apply to a method on every data set, stated for its loss, study or arm.
+"""Combine the settings stated for a loss, study or arm with a data set's protocol.
 
-The data set's protocol overrides them, so a paper's protocol keeps every printed value. Our own protocols set network,
-batch size, steps and rate only.
+The protocol overrides them, so a paper's protocol keeps every printed value. Our own protocols set only network, batch
+size, steps and learning rate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def method_layers(
     Args:
         protocol: the data set's; None means the defaults.
         loss: the trained loss; None means that of the protocol or the defaults.
-        between: settings stated for study and arm (`stated_layers`).
+        between: the settings stated for study and arm (`stated_layers`).
         part: sizes of the training part, which limit the batches of our protocols; None if unknown.
     """
     protocol_settings = {} if protocol is None else protocol.settings
@@ -50,7 +50,7 @@ def stated_layers(owner: str, stated: Sequence[Stated]) -> list[Layer]:
 
 
 def _recipe_layers(loss: str, lr: float | None) -> list[Layer]:
-    """Return a loss's recipe. For our protocols the rate of its parameters is a multiple of the protocol's."""
+    """Return a loss's recipe. `lr`, the rate of our own protocol, scales the rate of the loss's parameters."""
     recipe = recipes().get(loss)
     if recipe is None:
         return []
@@ -59,19 +59,21 @@ def _recipe_layers(loss: str, lr: float | None) -> list[Layer]:
 
 
 def _fitting_batch(layers: Sequence[Layer], protocol: Protocol | None, part: TrainingPart | None) -> list[Layer]:
-    """Reduce the batch of our own protocol to whole classes, and to the classes or pictures that exist."""
-    given: dict[str, Any] = {path: _default(path) for path in (_BATCH, _PER_CLASS, _SAMPLER, _TASK)}
+    """Reduce the batch of our own protocol to whole classes, and to the existing classes or pictures."""
+    settings: dict[str, Any] = {path: _default(path) for path in (_BATCH, _PER_CLASS, _SAMPLER, _TASK)}
     for layer in layers:
-        given |= layer.settings
+        settings |= layer.settings
     if protocol is not None and protocol.origin == "paper":
         return []
-    batch, per_class = int(given[_BATCH]), int(given[_PER_CLASS])
-    if given[_SAMPLER] == "m_per_class":
+    batch, per_class = int(settings[_BATCH]), int(settings[_PER_CLASS])
+    if settings[_SAMPLER] == "m_per_class":
         drawn = min(batch // per_class, part.classes if part else batch)
         size = drawn * per_class
-        what = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
-        fitting = f"{what} of {per_class}"
-    elif given[_SAMPLER] == "random" and given[_TASK] == "retrieval" and part:  # other tasks split otherwise
+        classes = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
+        fitting = f"{classes} of {per_class}"
+    elif (
+        settings[_SAMPLER] == "random" and settings[_TASK] == "retrieval" and part
+    ):  # other tasks split their data differently
         size = min(batch, part.fewest)
         fitting = f"the {size} training pictures that every seed has"
     else:

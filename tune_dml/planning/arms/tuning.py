@@ -29,7 +29,7 @@ def with_own_grids(space: Space, tune: Mapping[str, Sequence[Value]]) -> tuple[S
 def with_tuned_knobs(
     space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
-    """Return the space and its arms with a nuisance knob for each path, and the problems that prevent it.
+    """Return the space and its arms with a nuisance knob for each path, and the problems of these knobs.
 
     Args:
         space: the space before tuning.
@@ -51,19 +51,19 @@ def with_tuned_knobs(
         for path, values in tuned.items():
             if path in searched:
                 continue
-            if wrong := _problem(path, values, own):
-                problems.append(wrong)
+            if problem := _tuning_problem(path, values, own):
+                problems.append(problem)
             else:
-                grids.setdefault(arm.name, {})[path] = Grid(tuple(values) or _around(own[path]), "log")
+                grids.setdefault(arm.name, {})[path] = Grid(tuple(values) or _values_around(own[path]), "log")
     problems = list(dict.fromkeys(problems))
     if problems:
         return space, list(arms), problems
-    grown = _grown(space, grids)
-    return grown, [_searching(arm, grown, tuned.keys()) for arm in arms], []
+    extended = _with_knobs(space, grids)
+    return extended, [_with_declared_knobs(arm, extended, tuned.keys()) for arm in arms], []
 
 
-def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
-    """Return an arm with the knobs of its extended space, and without settings at these paths."""
+def _with_declared_knobs(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
+    """Return an arm with the knobs that the extended space declares for it, and without settings at these paths."""
     declared = space.arm(arm.name)
     layers = (
         replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers
@@ -71,7 +71,7 @@ def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
     return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
 
 
-def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
+def _tuning_problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
         remedy = nearest(path, list(own), what="setting", dotted=True)
         return option_problem("tune", "must name a setting that every arm has", path, remedy)
@@ -82,33 +82,33 @@ def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Pr
     return None
 
 
-def _around(value: Value) -> tuple[Value, ...]:
-    """Return a third of a value, the value and three times it, to two digits; integers stay integers."""
+def _values_around(value: Value) -> tuple[Value, ...]:
+    """Return a third of a value, the value and three times the value, to two digits; integers stay integers."""
     assert is_number(value)  # noqa: S101 - checked before
-    near = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in _FACTORS]
+    values = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in _FACTORS]
     if isinstance(value, int):
-        near = [max(1, round(number)) for number in near]
-    return tuple(dict.fromkeys(near))
+        values = [max(1, round(number)) for number in values]
+    return tuple(dict.fromkeys(values))
 
 
-def _grown(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
-    """Add knobs to a space; an arm with other values than the first gets its own knob."""
+def _with_knobs(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
+    """Add knobs to a space; an arm whose values differ from the first arm's gets its own knob."""
     first = next((arm for arm in space.every_arm if arm.name != space.baseline_name), space.every_arm[0])
     shared = grids[first.name]
 
-    def grown(arm: Arm) -> Arm:
+    def extend_arm(arm: Arm) -> Arm:
         own = {path: grid for path, grid in grids[arm.name].items() if arm.knobs is not None or grid != shared[path]}
-        kept = {path: value for path, value in arm.settings.items() if path not in shared}
-        return replace(arm, settings=kept, own_knobs=(*arm.own_knobs, *_knobs(own)))
+        settings = {path: value for path, value in arm.settings.items() if path not in shared}
+        return replace(arm, settings=settings, own_knobs=(*arm.own_knobs, *_nuisance_knobs(own)))
 
     return replace(
         space,
         fixed={path: value for path, value in space.fixed.items() if path not in shared},
-        nuisance=(*space.nuisance, *_knobs(shared)),
-        baseline=grown(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
-        arms=tuple(map(grown, space.arms)),
+        nuisance=(*space.nuisance, *_nuisance_knobs(shared)),
+        baseline=extend_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
+        arms=tuple(map(extend_arm, space.arms)),
     )
 
 
-def _knobs(grids: Mapping[str, Grid]) -> tuple[Knob, ...]:
+def _nuisance_knobs(grids: Mapping[str, Grid]) -> tuple[Knob, ...]:
     return tuple(Knob(path, grid, path.rpartition(".")[2], origin="ours") for path, grid in grids.items())

@@ -1,7 +1,7 @@
-"""Express the conditions of printed numbers in our settings, to compare them with those of a cell.
+"""Translate the conditions of printed numbers into our settings, to compare them with those of a cell.
 
-Three declarations state them, and later ones win: the authors' protocol, the method of the table, and the hyperparameters of
-the row. Settings that neither the paper nor the released code states are listed as not printed.
+Three declarations state the conditions; later ones win: the authors' protocol, the method of the table, and the
+hyperparameters of the row. Settings that neither the paper nor the released code states are listed as not printed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PaperTable, PrintedMethod
 from tune_dml.text import is_number, letters
 
-# Settings of computation, display and storage; then those of the classes that choose, which a table states as its selection.
+# Settings of computation, display and storage, then settings that a table states as its selection of classes.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
-_ELSEWHERE = ("data.split", "data.validation_fraction", "task.name")
+_OF_SELECTION = ("data.split", "data.validation_fraction", "task.name")
 _ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars": "cars196"}
 
 
@@ -35,7 +35,7 @@ class Conditions:
     def differing(self, settings: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
         """Return the settings in which a cell differs: setting -> (ours, printed)."""
         pairs = {path: (settings.get(path), printed) for path, printed in self.settings.items()}
-        return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not meets(ours, printed)}
+        return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not equals_printed(ours, printed)}
 
 
 def conditions_of(row: PublishedRow) -> Conditions | None:
@@ -47,13 +47,13 @@ def conditions_of(row: PublishedRow) -> Conditions | None:
     stated, unknown = _protocol(method, row.dataset)
     printed = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
     own = {**method.settings, **printed}
-    left_out = [*method.unprinted, *(path for path in table.unprinted if _takes(method, path))]
+    left_out = [*method.unprinted, *(path for path in table.unprinted if _has_setting(method, path))]
     settings = {path: value for path, value in {**stated, **own}.items() if path not in left_out or path in printed}
     return Conditions(settings, tuple(dict.fromkeys([*left_out, *(path for path in unknown if path not in own)])))
 
 
-def _takes(method: PrintedMethod, path: str) -> bool:
-    """Whether a method has a setting: eta needs a regularizer, K a loss with K."""
+def _has_setting(method: PrintedMethod, path: str) -> bool:
+    """Return whether a method has a setting; eta needs a regularizer, K needs a loss with K."""
     if path.startswith("regularizer."):
         return method.settings.get("regularizer.name") != "none"
     return not path.startswith("loss.") or path in method.knobs.values()
@@ -71,7 +71,7 @@ def table_of(source: str, number: str) -> PaperTable | None:
 
 
 def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """Return what the method's protocol states and leaves open. It states nothing about other losses."""
+    """Return the settings that a method's protocol states and leaves open. Skip settings of other losses."""
     protocol = protocols().get(method.protocol.format(our_name(dataset)))
     if protocol is None:
         return {}, ()
@@ -79,7 +79,7 @@ def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tu
     stated: dict[str, Value] = {}
     unknown = []
     for path, value in protocol.settings.items():
-        if path.startswith(_NO_CONDITION) or path in _ELSEWHERE or (path.startswith("loss.") and not same_loss):
+        if path.startswith(_NO_CONDITION) or path in _OF_SELECTION or (path.startswith("loss.") and not same_loss):
             continue
         if protocol.sources.get(path, "open").startswith("open"):
             unknown.append(path)
@@ -88,10 +88,10 @@ def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tu
     return stated, tuple(unknown)
 
 
-def meets(ours: object, printed: object) -> bool:
-    """Whether a value of ours is the printed one; numbers may differ by rounding, files by their folder."""
+def equals_printed(ours: object, printed: object) -> bool:
+    """Return whether our value equals the printed one, apart from rounding of numbers and the folder of a file."""
     if is_number(ours) and is_number(printed):
         return math.isclose(ours, printed, rel_tol=1e-6)
     if isinstance(ours, list | tuple) and isinstance(printed, list | tuple):
-        return len(ours) == len(printed) and all(map(meets, ours, printed))
+        return len(ours) == len(printed) and all(map(equals_printed, ours, printed))
     return ours == printed or (isinstance(ours, str) and PurePath(ours).name == printed)

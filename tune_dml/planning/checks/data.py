@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from trainables.config import canonical
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.option_names import option_problem, spelled
 from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.catalogue import RETRIEVAL
@@ -26,7 +26,7 @@ _DATA = ("data.", "task.")
 
 @dataclass(frozen=True)
 class SweepData:
-    """The training data, and the further data sets that the task reads: benchmarks, distractors."""
+    """The training data set, and further data sets that the task reads, such as benchmarks and distractors."""
 
     training: DataSet
     further: Sequence[DataSet] = ()
@@ -34,7 +34,7 @@ class SweepData:
     @classmethod
     def of(cls, plan: Plan, cache_dir: Path | None) -> Self:
         """Return the data of a plan without reading it. Raise ConfigError for wrong knobs."""
-        from trainables.tasks import task_of  # brings torch along
+        from trainables.tasks import task_of  # imports torch
 
         training = training_data(plan.base_settings, cache_dir)
         return cls(training, task_of(plan.main_arms[0].config).further_datasets(cache_dir))
@@ -52,51 +52,51 @@ class SweepData:
 
 
 def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str]]:
-    """Return the data settings of trials (see `of_data`) -> data set -> digest.
+    """Return `data_key` of trials -> data set -> digest.
 
-    Data that only a search would propose are not included.
+    Data sets that only a search can propose are not included.
     """
     if plan.space.program is not None:
         return {}
     from trainables.tasks import task_of
 
-    different = {}
+    configs = {}
     if not any(knob.path.startswith(_DATA) for arm in plan.arms for knob in arm.knobs):
-        different = {of_data(arm.base_settings): arm.config for arm in plan.arms}  # their knobs may have no value yet
-    settings = {of_data(each.settings): each.settings for each in plan.cells}
-    different |= {key: read_settings(given) for key, given in settings.items()}
-    tasks = {key: task_of(config) for key, config in different.items()}
+        configs = {data_key(arm.base_settings): arm.config for arm in plan.arms}  # a search has proposed no cell yet
+    by_key = {data_key(cell.settings): cell.settings for cell in plan.cells}
+    configs |= {key: read_settings(settings) for key, settings in by_key.items()}
+    tasks = {key: task_of(config) for key, config in configs.items()}
     return {
         key: {item.name: item.digest() for item in (task.dataset(cache_dir), *task.further_datasets(cache_dir))}
         for key, task in tasks.items()
     }
 
 
-def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
+def data_folders(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
     """Return (folder of pictures, folder of its decoded pictures) for all pictures that the trials read.
 
     Only data sets in `digests`, from `known_digests`, are included.
     """
     if plan.space.program is not None:
         return []
-    settings = {each.settings["data.root"]: each.settings for each in plan.cells}
-    settings |= {arm.base_settings["data.root"]: arm.base_settings for arm in plan.arms}
-    places = []
-    for root, each in settings.items():
+    by_root = {cell.settings["data.root"]: cell.settings for cell in plan.cells}
+    by_root |= {arm.base_settings["data.root"]: arm.base_settings for arm in plan.arms}
+    folders = []
+    for root, settings in by_root.items():
         if root:
-            item = training_data(each, cache_dir)
-            digest = digests.get(of_data(each), {}).get(item.name)
-            places.append((str(expanded(str(root))), str(item.cache_path(digest)) if digest else ""))
-    return places
+            item = training_data(settings, cache_dir)
+            digest = digests.get(data_key(settings), {}).get(item.name)
+            folders.append((str(expand_home(str(root))), str(item.cache_path(digest)) if digest else ""))
+    return folders
 
 
-def of_data(settings: Mapping[str, Value]) -> str:
-    """Return the settings that select a trial's data."""
+def data_key(settings: Mapping[str, Value]) -> str:
+    """Return the settings that select a trial's data, as canonical text."""
     return canonical({path: value for path, value in settings.items() if path.startswith(_DATA)})
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:
-    """Return missing and wrong files of the training data, if the unresolved settings name it."""
+    """Return the missing and wrong files of the training data; none if the settings name no valid data set."""
     try:
         return training_data(settings, cache_dir).check()
     except ConfigError:
@@ -113,13 +113,13 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     if data.root is None and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
         raise ConfigError(option_problem("data_root", rule, None, f"Pass {spelled('data_root', 'DIR')}."))
-    root = expanded(str(data.root)) if data.root else None
+    root = expand_home(str(data.root)) if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
 
 
 def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, float]]:
-    """Return floor -> validation metrics of the first arm's network; empty if they cannot be measured in seconds."""
-    from trainables.tasks.floors import measure_floors  # brings torch along
+    """Return each floor's validation metrics, with the first arm's network; empty if measuring takes too long or fails."""
+    from trainables.tasks.floors import measure_floors  # imports torch
 
     if plan.space.program is not None:
         return {}

@@ -1,4 +1,4 @@
-"""Find mistakes in a copy of a data set that change results without an error in training."""
+"""Find mistakes in the user's copy of a data set that change results but raise no error in training."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOSTLY = 0.5
 
 
 def data_findings(settings: Settings, cache_dir: Path | None) -> tuple[str, ...]:
-    """Return what is odd about the data of a configuration: files, counts, labels and equal pictures.
+    """Return notes on unusual files, counts, labels and duplicate pictures of a configuration's data.
 
-    Decodes the pictures on first use. Data that cannot be opened give no findings; the sweep refuses them.
+    Decode the pictures on first use. Data that cannot be opened cause no findings; the sweep refuses them.
     """
     try:
         dataset = training_data(settings, cache_dir)
@@ -43,18 +43,18 @@ def data_findings(settings: Settings, cache_dir: Path | None) -> tuple[str, ...]
 
 
 def _file_findings(dataset: DataSet) -> list[str]:
-    """Return a note on files that macOS adds to archives, which some readers take for pictures."""
+    """Return a note on files that macOS adds to archives; some readers mistake them for pictures."""
     root = getattr(dataset, "root", None)
     if root is None or not Path(root).is_dir():
         return []
     found = [path for path in Path(root).rglob("._*") if path.is_file()]
     example = found[0].relative_to(root).as_posix() if found else ""
     files = counted(len(found), "file") + (" begins" if len(found) == 1 else " begin")
-    return [f"{files} with `._` ({example}): remains of macOS, no pictures"] if found else []
+    return [f"{files} with `._` ({example}): left by macOS, not pictures"] if found else []
 
 
 def _count_findings(dataset: DataSet) -> list[str]:
-    """Return notes on counts that are another release's, or twice or half the published ones."""
+    """Return notes on counts that differ from the published ones or belong to another release."""
     try:
         counts = dataset.counts()
     except ConfigError:
@@ -73,7 +73,7 @@ def _count_findings(dataset: DataSet) -> list[str]:
 
 
 def _label_findings(dataset: DataSet) -> list[str]:
-    """Return a note if the labels of pictures are not the classes whose folders they are in."""
+    """Return a note if labels of pictures differ from the classes of their folders."""
     listing = getattr(dataset, "listing", None)
     if listing is None:
         return []
@@ -82,29 +82,29 @@ def _label_findings(dataset: DataSet) -> list[str]:
 
 
 def _label_shift(folders: Sequence[str], labels: NDArray[np.int64], class_names: Sequence[str]) -> list[str]:
-    """Return a note if most labels are not the class that has the folder's name; how far they are shifted, if they are."""
+    """Return a note on labels that differ from the folder's class, and their shift if most have the same."""
     number = {name: index for index, name in enumerate(class_names)}
-    known = [(number[folder], int(label)) for folder, label in zip(folders, labels, strict=True) if folder in number]
-    wrong = Counter(label - own for own, label in known if label != own)
+    pairs = [(number[folder], int(label)) for folder, label in zip(folders, labels, strict=True) if folder in number]
+    wrong = Counter(label - own for own, label in pairs if label != own)
     total = sum(wrong.values())
     if not total:
         return []
-    shift, often = wrong.most_common(1)[0]
-    if shift in _SHIFTS and often > _MOSTLY * len(known):
+    shift, count = wrong.most_common(1)[0]
+    if shift in _SHIFTS and count > _MOSTLY * len(pairs):
         return [
-            f"labels are shifted by {shift:+d}: {often} of {len(known)} pictures are labelled as a neighbouring class"
+            f"labels are shifted by {shift:+d}: {count} of {len(pairs)} pictures are labelled as a neighbouring class"
         ]
-    return [f"{total} of {len(known)} pictures are labelled as another class than that of their folder"]
+    return [f"{total} of {len(pairs)} pictures are labelled as another class than that of their folder"]
 
 
 def _copy_findings(pictures: Pictures) -> list[str]:
     """Return notes on equal pictures: within the test half, across halves and under different labels."""
-    places: dict[bytes, list[int]] = {}
+    indices_by_content: dict[bytes, list[int]] = {}
     for index in range(len(pictures)):
         content = np.ascontiguousarray(pictures.images[index])
-        places.setdefault(hashlib.blake2b(content.tobytes(), digest_size=16).digest(), []).append(index)
+        indices_by_content.setdefault(hashlib.blake2b(content.tobytes(), digest_size=16).digest(), []).append(index)
     test = np.isin(pictures.labels, pictures.test_classes)
-    copies = [same for same in places.values() if len(same) > 1]
+    copies = [same for same in indices_by_content.values() if len(same) > 1]
     within = sum(int(test[same].sum()) - 1 for same in copies if test[same].sum() > 1)
     across = sum(bool(test[same].any() and not test[same].all()) for same in copies)
     mixed = sum(len(set(pictures.labels[same].tolist())) > 1 for same in copies)

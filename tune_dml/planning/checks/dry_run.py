@@ -1,7 +1,7 @@
 """Dry-run a plan before any worker starts: check its tasks, draw batches, build networks.
 
-The driver fetches weights once and builds each network, so a wrong address, digest, shape or picture size is found before the
-first trial. On a cluster each node then fetches the weights into its own cache.
+The driver fetches weights once and builds each network. This finds a wrong address, digest, shape or picture size
+before the first trial. On a cluster, each node then fetches the weights into its own cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 # Settings that decide whether batches and splits can be drawn.
-_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
+_BATCH_SETTINGS = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
 
 
 @dataclass(frozen=True)
@@ -34,54 +34,56 @@ class DryRun:
     notes: tuple[str, ...] = ()
     """Notes on the networks' initial weights, the pictures and their split."""
     kept_bytes: int | None = 0
-    """Largest size of the files that a trial keeps on request; None until the pictures are decoded."""
+    """Size of the files that a trial keeps on request, at most; None until the pictures are decoded."""
 
 
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
     """Check that every cell's batches and splits can be drawn, for every seed, and that its network can be built.
 
-    If a search proposes the cells, each possible value is checked by itself.
+    If a search proposes the cells, each value of a knob is checked separately.
 
     Args:
         plan: the plan to check.
         pictures: None if they are not decoded; checks that need them are then skipped.
         build: whether to build the networks, which fetches their weights.
-        micro_batch: pictures that a worker processes at a time; None means as the settings say.
+        micro_batch: pictures that a worker processes at a time; None means the setting.
     """
-    from trainables.tasks import task_of  # brings torch along
+    from trainables.tasks import task_of  # imports torch
 
-    begun = {cell.arm for cell in plan.cells}
-    proposed = [config for arm in plan.arms if arm.name not in begun for config in arm.tried]
+    arms_with_cells = {cell.arm for cell in plan.cells}
+    proposed = [config for arm in plan.arms if arm.name not in arms_with_cells for config in arm.tried]
     tasks = [task_of(config) for config in (*_configs(plan.cells, plan.seeds[:1]), *proposed)]
-    networks = [_in_parts(task, micro_batch) for task in _different(tasks, _network)]
-    data = _different(tasks, lambda task: canonical(task.config.data.flat))  # knobs may change it
+    networks = [_with_micro_batch(task, micro_batch) for task in _first_of_each(tasks, _network_key)]
+    data_tasks = _first_of_each(
+        tasks, lambda task: canonical(task.config.data.flat)
+    )  # knobs may change the data settings
     if pictures is None:
         problems = [problem for task in networks for problem in _file_problems(task.config)]
     else:
-        drawn = _configs(_different(plan.cells, lambda cell: _shape(cell.settings)), plan.seeds)
-        drawn += _different(proposed, lambda config: _shape(config.settings()))
-        problems = [problem for config in drawn for problem in task_of(config).data_problems(pictures)]
+        configs = _configs(_first_of_each(plan.cells, lambda cell: _batch_key(cell.settings)), plan.seeds)
+        configs += _first_of_each(proposed, lambda config: _batch_key(config.settings()))
+        problems = [problem for config in configs for problem in task_of(config).data_problems(pictures)]
         if build and not problems:
             problems = [problem for task in networks for problem in _network_problems(task, pictures)]
             problems += [
-                problem for task in _different(tasks, _methods) for problem in _method_problems(task, pictures)
+                problem for task in _first_of_each(tasks, _method_key) for problem in _method_problems(task, pictures)
             ]
     if problems:
         return DryRun(tuple(dict.fromkeys(problems)))
     protocols = [arm.protocol for arm in plan.main_arms]
     notes = start_notes([task.config for task in networks], next(filter(None, protocols), None))
     keeping = [task for task in tasks if task.config.evaluation.keep != "scores"]
-    keeping = _different(keeping, lambda task: canonical([task.config.model.flat, task.config.data.flat]))
+    keeping = _first_of_each(keeping, lambda task: canonical([task.config.model.flat, task.config.data.flat]))
     if pictures is None:
         return DryRun((), tuple(notes), None if keeping else 0)
-    notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]
-    batches = _different(tasks, lambda task: canonical([task.config.data.flat, task.config.batch.flat]))
-    notes += [*_repeat_notes(batches, pictures), *_coarse_notes(plan, data, pictures)]
+    notes += [*pictures.notes, *dict.fromkeys(note for task in data_tasks for note in task.notes(pictures))]
+    batches = _first_of_each(tasks, lambda task: canonical([task.config.data.flat, task.config.batch.flat]))
+    notes += [*_repeat_notes(batches, pictures), *_coarse_notes(plan, data_tasks, pictures)]
     return DryRun((), tuple(notes), max((task.kept_bytes(pictures) for task in keeping), default=0))
 
 
 def _repeat_notes(tasks: Iterable[Task], pictures: Pictures) -> list[str]:
-    """Note that batches hold a picture more than once where a class has fewer pictures than a batch wants of it."""
+    """Note that batches repeat pictures of classes with fewer pictures than `batch.instances_per_class`."""
     import numpy as np
 
     found: dict[str, None] = {}
@@ -98,7 +100,7 @@ def _repeat_notes(tasks: Iterable[Task], pictures: Pictures) -> list[str]:
 
 
 def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list[str]:
-    """Note that the queries are too few to show a difference of the margin."""
+    """Note that there are too few queries to resolve differences as small as the margin."""
     measured = family_of(plan.metric.removeprefix("val/"))
     if measured is None or measured[0].name != "recall":
         return []
@@ -106,7 +108,7 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
-    from tune_dml.stats.power import least_seeds  # brings scipy along
+    from tune_dml.stats.power import least_seeds  # imports scipy
     from tune_dml.stats.sequential.looks import level_left
 
     once = level_left([1.0], planned=1)  # the error level of one look at all planned seeds
@@ -123,47 +125,47 @@ def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
     return [cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds]
 
 
-def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
-    """Return the first item of each key."""
+def _first_of_each(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
+    """Return the first item for each key."""
     first: dict[str, _T] = {}
     for item in items:
         first.setdefault(key(item), item)
     return list(first.values())
 
 
-def _network(task: Task) -> str:
+def _network_key(task: Task) -> str:
     config = task.config
     return canonical([config.model.flat, config.augment.flat, config.training.micro_batch, task.name])
 
 
-def _methods(task: Task) -> str:
+def _method_key(task: Task) -> str:
     config = task.config
     return canonical(
         [config.loss.flat, config.regularizer.flat, config.model.embedding_dim, config.batch.flat, task.name]
     )
 
 
-def _in_parts(task: Task, micro_batch: int | None) -> Task:
-    """Return the task with this micro-batch; None, and sizes that other checks refuse, change nothing."""
+def _with_micro_batch(task: Task, micro_batch: int | None) -> Task:
+    """Return the task with this micro-batch, unless it is None or a size that another check refuses."""
     if micro_batch is None or micro_batch < 1:
         return task
     training = task.config.training.model_copy(update={"micro_batch": micro_batch})
     return replace(task, config=task.config.model_copy(update={"training": training}))
 
 
-def _shape(settings: Mapping[str, object]) -> str:
-    return repr([(path, str(value)) for path, value in settings.items() if path.startswith(_SHAPING)])
+def _batch_key(settings: Mapping[str, object]) -> str:
+    return repr([(path, str(value)) for path, value in settings.items() if path.startswith(_BATCH_SETTINGS)])
 
 
 def _file_problems(config: TrialConfig) -> list[Problem]:
-    """Return the files and packages that are missing on this machine, without fetching any."""
+    """Return the files and packages of a network that this machine lacks. Fetch nothing."""
     from trainables.models import BACKBONES
 
     return BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
 
 
 def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
-    """Build a network with its weights, as a trial does, and pass two blank pictures through it."""
+    """Build a network with its weights, as a trial does, and pass two blank pictures through it; return the errors."""
     import torch
 
     size = task.picture_size(pictures) or 1
@@ -204,29 +206,27 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
             build_regularizer(config.regularizer.name, **config.regularizer.knobs())(embeddings * 1)
     except ConfigError as error:
         return list(error.problems)
-    except (Exception, SystemExit):  # the trial reports it, with the place in the code
+    except (Exception, SystemExit):  # the trial reports the error with its traceback
         return []
     return []
 
 
 def start_notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str]:
-    """Note each network's initial weights, and those of the protocol if they differ."""
+    """Note the initial weights of each network, and those of the protocol if they differ."""
     from trainables.models import BACKBONES
     from trainables.models.weights import source_of
 
-    meant = protocol.settings.get("model.weights") if protocol else None
+    printed = protocol.settings.get("model.weights") if protocol else None
     lines = []
     for config in configs:
         knobs = config.model.knobs("backbone")
-        used = knobs.get("weights")
-        if "weights" not in knobs and meant is None:
-            continue  # there are no weights for this network
+        weights = knobs.get("weights")
+        if "weights" not in knobs and printed is None:
+            continue  # this network has no pretrained weights
         note = BACKBONES[config.model.backbone].start(**knobs)
-        if protocol and meant is not None:
-            file = source_of(str(meant)).path.name
-            if used is None or source_of(str(used)).path.name != file:
-                note += (
-                    f" Protocol {protocol.name} starts from {meant}: figures compare with other starts only with care."
-                )
+        if protocol and printed is not None:
+            file = source_of(str(printed)).path.name
+            if weights is None or source_of(str(weights)).path.name != file:
+                note += f" Protocol {protocol.name} starts from {printed}: figures compare with other starts only with care."
         lines.append(note)
     return list(dict.fromkeys(lines))

@@ -15,54 +15,59 @@ from tune_dml.space import Grid
 from tune_dml.text import joined
 
 _SINGLE_PROXY = ("loss.tau", "loss.gamma")
-_FAR = 3.0  # times the rate at which proxies are known to learn
+_FAR = 3.0  # ratio to the recipe's rate beyond which a note follows
 
 
 def effective_settings(settings: Settings) -> dict[str, object]:
-    """Return the settings without those that have no effect: equal ones train equal trials."""
-    left = dict(settings)
-    if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
-        left = _without(left, "regularizer.")
-    if left.get("memory.size") == 0:
-        left = _without(left, "memory.")
-    if left.get("batch.sampler") == "random":
-        left = _without(left, "batch.instances_per_class")
-    if left.get("loss.proxies_per_class") == 1:
-        left = _without(left, *_SINGLE_PROXY)
-    if (most := _most_pairs(left)) is not None and "loss.k" in left:
-        left["loss.k"] = min(left["loss.k"], most)
-    return left
+    """Return the settings that affect a trial; cells with equal effective settings train equal trials."""
+    effective = dict(settings)
+    if effective.get("regularizer.name") == "none" or effective.get("regularizer.eta") == 0:
+        effective = _drop(effective, "regularizer.")
+    if effective.get("memory.size") == 0:
+        effective = _drop(effective, "memory.")
+    if effective.get("batch.sampler") == "random":
+        effective = _drop(effective, "batch.instances_per_class")
+    if effective.get("loss.proxies_per_class") == 1:
+        effective = _drop(effective, *_SINGLE_PROXY)
+    if (pairs := _max_pairs(effective)) is not None and "loss.k" in effective:
+        effective["loss.k"] = min(effective["loss.k"], pairs)
+    return effective
 
 
 def equal_trial_problems(plan: Plan) -> list[Problem]:
-    """Refuse arms whose cells all equal cells of another arm, and knobs without an effect."""
-    groups = _groups(plan.cells)
+    """Return problems of arms whose cells all equal cells of another arm, and of knobs without effect."""
+    groups = _group_equal(plan.cells)
     problems = []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
-        others = [next((c for c in groups[_key(cell)] if c.arm != arm.name), None) for cell in own]
+        equal_cells = [next((c for c in groups[_effective_key(cell)] if c.arm != arm.name), None) for cell in own]
         names = [arm.name for arm in plan.arms]
-        if own and all(others) and others[0] is not None and names.index(arm.name) > names.index(others[0].arm):
-            cell, other = own[0], others[0]
-            changed = f"{_difference(other, cell)} changes nothing there"
-            rule = f"{cell.label} trains the same trial as {other.label}: {changed}"
+        if (
+            own
+            and all(equal_cells)
+            and equal_cells[0] is not None
+            and names.index(arm.name) > names.index(equal_cells[0].arm)
+        ):
+            cell, equal = own[0], equal_cells[0]
+            changed = f"{_difference(equal, cell)} changes nothing there"
+            rule = f"{cell.label} trains the same trial as {equal.label}: {changed}"
             problems.append(_redundant_arm(plan, rule, "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
             if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
-                rule = f"{knob.path} changes nothing{_why(own[0].settings, knob.path)}: its values train one trial"
+                rule = f"{knob.path} changes nothing{_reason(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
                 problems.append(Problem(plan.space.place(arm=arm.name), rule, list(values), remedy))
     return problems
 
 
 def idle_value_notes(plan: Plan) -> list[str]:
-    """Note cells that train equal trials, and settings far from those of the method's source."""
+    """Note cells that train equal trials, and settings far from the ones that the method's source uses."""
     notes = []
-    for cells in _groups(plan.cells).values():
+    for cells in _group_equal(plan.cells).values():
         if len(cells) > 1:
             names = joined([cell.label for cell in cells])
             notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
@@ -70,7 +75,7 @@ def idle_value_notes(plan: Plan) -> list[str]:
 
 
 def _rate_notes(plan: Plan) -> list[str]:
-    """Note arms of our protocols whose proxies learn at another rate than their recipe's."""
+    """Note arms of our protocols whose proxies learn at a rate far from their recipe's."""
     notes = []
     for arm, usual, source in _arms_with_proxies(plan):
         settings = arm.base_settings
@@ -80,8 +85,8 @@ def _rate_notes(plan: Plan) -> list[str]:
         if not usual / _FAR < rate < usual * _FAR:
             ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
             notes.append(
-                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {usual:g} in {source}; "
-                f"{ratio} is that"
+                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, but at {usual:g} in {source}; "
+                f"use {ratio} for that rate"
             )
     return notes
 
@@ -92,8 +97,8 @@ def _warm_up_notes(plan: Plan) -> list[str]:
     names = []
     for arm, *_ in _arms_with_proxies(plan):
         settings = arm.base_settings
-        held = any(settings.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
-        if settings.get("model.weights") is not None and not held:
+        is_frozen = any(settings.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
+        if settings.get("model.weights") is not None and not is_frozen:
             names.append(arm.name or plan.space.name)
     if not names:
         return []
@@ -122,14 +127,14 @@ def _pair_notes(plan: Plan) -> list[str]:
         if by_class and (drawn == "random" or per_class == 1):
             fix = spelled("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
             notes.append(
-                f"{arm.name or plan.space.name}: {loss} compares pictures of one class, and a batch need not hold two of "
-                f"them; {fix} or more"
+                f"{arm.name or plan.space.name}: {loss} compares pictures of one class, but a batch may not hold two of "
+                f"them; use {fix} or more"
             )
     return notes
 
 
-def _most_pairs(settings: Settings) -> int | None:
-    """Return the number of pairs that K can select at most; None if the loss has no K."""
+def _max_pairs(settings: Settings) -> int | None:
+    """Return the largest number of pairs that K can select; None if the loss has no K."""
     loss = settings.get("loss.name")
     if loss not in {"dro_topk", "dro_topk_pn"} or settings.get("memory.size", 0):
         return None
@@ -139,18 +144,18 @@ def _most_pairs(settings: Settings) -> int | None:
     return None if positive is None else 2 * positive
 
 
-def _without(settings: Settings, *beginnings: str) -> dict[str, object]:
+def _drop(settings: Settings, *beginnings: str) -> dict[str, object]:
     return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
 
 
-def _key(cell: Cell) -> str:
+def _effective_key(cell: Cell) -> str:
     return canonical(effective_settings(cell.settings))
 
 
-def _groups(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+def _group_equal(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(_key(cell), []).append(cell)
+        groups.setdefault(_effective_key(cell), []).append(cell)
     return groups
 
 
@@ -160,21 +165,21 @@ def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:
 
 
 def _is_idle(cells: Sequence[Cell], path: str) -> bool:
-    """Whether cells that differ only in this knob train equal trials."""
+    """Return whether cells that differ only in this knob train equal trials."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
-        rest = canonical({name: value for name, value in cell.knobs.items() if name != path})
-        alike.setdefault(rest, []).append(_key(cell))
+        other_knobs = canonical({name: value for name, value in cell.knobs.items() if name != path})
+        alike.setdefault(other_knobs, []).append(_effective_key(cell))
     return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
 
 
-def _why(settings: Settings, path: str) -> str:
-    if path == "loss.k" and (most := _most_pairs(settings)) is not None:
-        return f" above {most}, in batches with {positive_pairs(settings)} positive pairs"
+def _reason(settings: Settings, path: str) -> str:
+    if path == "loss.k" and (pairs := _max_pairs(settings)) is not None:
+        return f" above {pairs}, in batches with {positive_pairs(settings)} positive pairs"
     return ""
 
 
-def _difference(one: Cell, other: Cell) -> str:
+def _difference(first: Cell, second: Cell) -> str:
     """Return the second cell's settings that differ from the first's."""
-    paths = [path for path in other.settings if other.settings[path] != one.settings.get(path)]
-    return joined([f"{path}={other.settings[path]}" for path in paths]) or "what differs"
+    paths = [path for path in second.settings if second.settings[path] != first.settings.get(path)]
+    return joined([f"{path}={second.settings[path]}" for path in paths]) or "what differs"

@@ -1,8 +1,8 @@
-"""Turn a request into a plan that can run, or raise one error with every problem.
+"""Turn a request into a checked plan, or raise one error with every problem.
 
     request -> study (everything decided) -> plan (every cell) -> data and networks
 
-All problems, also of the caller's checks, are collected and shown together before any worker starts. Stored files stay
+All problems, including those of the caller's checks, are collected before any worker starts. Stored files stay
 unchanged.
 """
 
@@ -30,7 +30,7 @@ from tune_dml.space import Grid
 
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
-_UNKNOWN = (
+_PROGRAM_NOTE = (
     "Your program trains: its data, the split that its metric is measured on, and the effect of its seed are unknown."
 )
 """Note on every plan of a program."""
@@ -44,7 +44,7 @@ class CheckedPlan:
     notes: tuple[str, ...] = ()
     """Notes for the user: protocols, data, dropped settings."""
     cautions: tuple[str, ...] = ()
-    """Limits of these values and seeds. The sweep does not record them, since more values and seeds lift them."""
+    """Limits of these values and seeds. The sweep does not record them, because more values or seeds remove them."""
     kept_bytes: int | None = 0
     """Size of the files that each trial keeps on request; None until the pictures are decoded."""
 
@@ -60,7 +60,7 @@ def prepare(
 ) -> CheckedPlan:
     """Resolve and check a request. Raise ConfigError with every problem.
 
-    `decode=False` only checks and identifies the pictures; rules about classes then wait if the data set lists no labels.
+    `decode=False` only checks and identifies the pictures. Classes are then checked only if the data set lists labels.
 
     Args:
         request: the options of the sweep.
@@ -68,36 +68,36 @@ def prepare(
         other_checks: further checks, such as of the cluster or of MLflow.
         progress: called with (done, total) while decoding.
         decode: whether to decode the pictures.
-        micro_batch: pictures that a worker processes at a time; None means as the settings say.
+        micro_batch: pictures that a worker processes at a time; None means the setting.
     """
     with naming(names_of(request)):
         study = study_of(request)
-        others = [problem for check in other_checks for problem in check()]
+        other_problems = [problem for check in other_checks for problem in check()]
         try:
             with values_from("tune", request.tune or ()):
                 plan = make_plan(study)
         except ConfigError as error:
-            of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
-            raise ConfigError([*error.problems, *others, *of_data]) from None
+            data_errors = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
+            raise ConfigError([*error.problems, *other_problems, *data_errors]) from None
         if plan.space.program is not None:
-            return _checked_program(plan, study.notes, others)
+            return _checked_program(plan, study.notes, other_problems)
         notes = [
             *study.notes,
-            *_shortened(plan),
-            *_cut_batches(plan),
-            *_dropped(plan),
+            *_shortened_notes(plan),
+            *_cut_batch_notes(plan),
+            *_dropped_notes(plan),
             *_comparison_notes(plan),
             *_stopping_notes(plan),
         ]
         notes += idle_value_notes(plan)
         problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan)]
-        problems += [*equal_trial_problems(plan), *others]
+        problems += [*equal_trial_problems(plan), *other_problems]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
             digest = data.digest()
-            known = decode or data.training.is_prepared()
-            pictures = data.training.prepare(progress) if known else data.training.listed()
+            is_readable = decode or data.training.is_prepared()
+            pictures = data.training.prepare(progress) if is_readable else data.training.listed()
         except ConfigError as error:
             problems += error.problems
         trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)
@@ -106,15 +106,15 @@ def prepare(
         return CheckedPlan(plan, (*notes, *trial.notes), _cautions(plan), trial.kept_bytes)
 
 
-def _checked_program(plan: Plan, notes: Sequence[str], others: Sequence[Problem]) -> CheckedPlan:
+def _checked_program(plan: Plan, notes: Sequence[str], other_problems: Sequence[Problem]) -> CheckedPlan:
     """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
     wrong = metric_problems(plan.metric, plan.space.place("metric") if plan.space.origin else option_place("metric"))
-    raise_if_any([*_comparison_problems(plan), *wrong, *others])
-    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _UNKNOWN), _cautions(plan))
+    raise_if_any([*_comparison_problems(plan), *wrong, *other_problems])
+    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE), _cautions(plan))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
-    """Refuse a sweep of one cell: it compares nothing."""
+    """Return a problem if the sweep has one cell and nothing to compare it with."""
     if len(plan.cells) + plan.search.num_samples > 1:
         return []
     rule = "with one value and no baseline nothing can be compared"
@@ -123,67 +123,67 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
 
 
 def _seed_problems(plan: Plan) -> list[Problem]:
-    """Refuse several seeds that change nothing: their trials would be equal."""
-    same = [arm for arm in plan.arms if all(arm.base_settings.get(path) is not None for path in FREE_SEEDS)]
-    if len(plan.seeds) == 1 or not same:
+    """Return a problem if the seeds change nothing, so that their trials would be equal."""
+    equal_arms = [arm for arm in plan.arms if all(arm.base_settings.get(path) is not None for path in FREE_SEEDS)]
+    if len(plan.seeds) == 1 or not equal_arms:
         return []
     rule = f"if {', '.join(sorted(FREE_SEEDS))} are all fixed, every seed trains the same trial"
     return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or fix at most two of them.")]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
-    """Refuse a metric that some arm does not measure."""
-    from trainables.tasks import task_of  # brings torch along
+    """Return a problem if an arm does not measure the metric."""
+    from trainables.tasks import task_of  # imports torch
 
     if plan.search.stopping is not None:
         late = {metric for arm in plan.arms for metric in task_of(arm.config).final_metrics()}
         if plan.metric in late:
             rule = "cells are compared while they train, and this metric is measured only at the end"
             return [option_problem("stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
-    known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
-    lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
+    metrics_of = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
+    lacking = {name: metrics for name, metrics in metrics_of.items() if plan.metric not in metrics}
     if not lacking:
         return []
-    some = len(lacking) < len(known)
+    is_partial = len(lacking) < len(metrics_of)
     place = plan.space.place("metric")
-    place += f" of {', '.join(filter(None, lacking))}" if some else ""
-    rule = "arms that are compared share the metric" if some else "must be a validation metric of the task"
+    place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
+    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
     remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, plan.metric, remedy)]
 
 
-def _shortened(plan: Plan) -> list[str]:
-    """Note that training ends before its first evaluation."""
+def _shortened_notes(plan: Plan) -> list[str]:
+    """Note that the first evaluation moves to the end of a training that is shorter than its interval."""
     shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
     every = {arm.base_settings["training.eval_every"] for arm in shorter}
     return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
 
 
-def _cut_batches(plan: Plan) -> list[str]:
+def _cut_batch_notes(plan: Plan) -> list[str]:
     """Note batches that are smaller than their protocol's, with the reason."""
     cut = [(arm.base_settings, arm.origins.get("batch.batch_size", "")) for arm in plan.arms]
     return list(dict.fromkeys(f"batch.batch_size={own['batch.batch_size']}, {why}" for own, why in cut if CUT in why))
 
 
 def _comparison_notes(plan: Plan) -> list[str]:
-    """Note seeds that vary less than all, and arms that share cells."""
+    """Note sources of randomness that the seeds do not vary, and arms that share cells."""
     notes = []
-    held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
-    if held:
-        named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
-        notes.append(f"the same for every seed: {named}; verdicts hold only for these")
-    return notes + _shared_cells(plan) if plan.space.arms else notes
+    fixed = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
+    if fixed:
+        settings = ", ".join(f"{path}={plan.base_settings[path]}" for path in fixed)
+        notes.append(f"the same for every seed: {settings}; verdicts hold only for these")
+    return notes + _shared_cell_notes(plan) if plan.space.arms else notes
 
 
 def _cautions(plan: Plan) -> tuple[str, ...]:
-    """Return what the planned values and seeds cannot show."""
+    """Return the limits of the planned values and seeds."""
     listed = [
         (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
     ]
     values: dict[str, set[str]] = {}
     for path, domain in listed:
         values.setdefault(path, set()).update(map(str, domain))
-    single = [path for path, known in values.items() if len(known) == 1]
+    single = [path for path, choices in values.items() if len(choices) == 1]
     cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
     if len(plan.seeds) == 1 and len(own_seeds) == 1:
@@ -207,8 +207,8 @@ def _stopping_notes(plan: Plan) -> list[str]:
     ]
 
 
-def _shared_cells(plan: Plan) -> list[str]:
-    """Note arms that share cells with an earlier arm, to which those cells belong."""
+def _shared_cell_notes(plan: Plan) -> list[str]:
+    """Note arms that share cells with an earlier arm; such cells belong to the earlier one."""
     notes = []
     for arm in plan.arms:
         grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
@@ -219,8 +219,8 @@ def _shared_cells(plan: Plan) -> list[str]:
     return notes
 
 
-def _dropped(plan: Plan) -> list[str]:
-    """Note settings of space or protocol that do not apply to the method that the user chose."""
+def _dropped_notes(plan: Plan) -> list[str]:
+    """Note settings of the space or protocol that do not apply to the user's method."""
     notes: dict[str, None] = {}
     for arm in plan.main_arms:
         declared = {**(arm.protocol.settings if arm.protocol else {}), **plan.space.fixed}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ _SPLIT = ("validation_fraction", "folds", "fold", "split")
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """The pictures that a trial trains on."""
+    """Sizes of the part of the data that a trial trains on."""
 
     classes: int
-    """The same for every seed."""
+    """Number of classes, the same for every seed."""
     pictures: int
-    """Pictures of the largest class."""
+    """Number of pictures of the largest class."""
     fewest: int
-    """Pictures of the smallest part that any seed trains on."""
+    """Number of pictures of the smallest training part of any seed."""
 
 
 def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
     """Return the sizes of the part of a folder or of stored features that a trial trains on.
 
-    None for other data sets, and for a folder that cannot be listed or split, which the check of the data reports.
+    Return None for other data sets, and for a folder that cannot be listed or split; the data check reports it.
     """
     root = settings.get("data.root")
-    if dataset not in {_FOLDER, _FEATURES} or not root or not expanded(str(root)).is_dir():
+    if dataset not in {_FOLDER, _FEATURES} or not root or not expand_home(str(root)).is_dir():
         return None
     import numpy as np
 
@@ -46,14 +46,14 @@ def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart |
     if "split" in chosen:
         chosen["protocol"] = chosen.pop("split")
     try:
-        labels, test = _classes(dataset, expanded(str(root)), settings.get("data.split_file"))
+        labels, test = _classes(dataset, expand_home(str(root)), settings.get("data.split_file"))
         split = class_disjoint_split(labels, test, seed=0, **chosen)  # type: ignore[arg-type]
     except (ConfigError, ValueError, TypeError, OSError):
         return None
     _, counts = np.unique(labels[split.train], return_counts=True)
     sizes = np.bincount(labels)[np.setdiff1d(labels, test)]
-    kept = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
-    return TrainingPart(len(counts), int(counts.max()), int(np.sort(kept)[: len(counts)].sum()))
+    limited = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
+    return TrainingPart(len(counts), int(counts.max()), int(np.sort(limited)[: len(counts)].sum()))
 
 
 def _classes(dataset: str, root: Path, split_file: Value) -> tuple[Labels, tuple[int, ...]]:

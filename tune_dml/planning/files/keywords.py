@@ -1,4 +1,4 @@
-"""Check the types of arguments passed from Python; the command line parses its flags by their types."""
+"""Check the types of arguments passed from Python. The command line checks flags when it parses them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainables.errors import Problem
 from trainables.methods import rule_of_any
 
 _PLAIN = (int, float, str, bool, type(None), Path)
-_OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
+_CONTAINERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
 
 
-def keyword_problems(annotations: Mapping[str, object], given: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each argument of a wrong type; a choice of plain values and classes is not checked."""
-    found = ((name, value, _rule(annotations[name], value)) for name, value in given.items())
+def keyword_problems(annotations: Mapping[str, object], arguments: Mapping[str, object]) -> list[Problem]:
+    """Return a problem for each argument of a wrong type. Types that mix plain values and classes are not checked."""
+    found = ((name, value, _broken_rule(annotations[name], value)) for name, value in arguments.items())
     return [
         Problem(name, rule, value if isinstance(value, _PLAIN) else repr(value)) for name, value, rule in found if rule
     ]
@@ -29,26 +29,28 @@ def _is_plain(annotation: Any) -> bool:
     if origin in (Literal, Callable) or annotation in _PLAIN:
         return True
     inner = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
-    return origin in _OF_OTHERS and all(map(_is_plain, inner))
+    return origin in _CONTAINERS and all(map(_is_plain, inner))
 
 
-def _rule(annotation: Any, value: object) -> str:
-    """Return the rule that a value breaks for its type; empty if none."""
+def _broken_rule(annotation: Any, value: object) -> str:
+    """Return the rule of the type that a value breaks; empty if it breaks none."""
     if not _is_plain(annotation):
         classes = [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
         if isinstance(value, get_args(annotation) or annotation) or any(kind in _PLAIN for kind in classes):
             return ""
         return f"must be {' or '.join(f'{kind.__module__}.{kind.__qualname__}' for kind in classes)}"
     try:
-        TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_plainly(value))
+        TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_to_plain(value))
     except ValidationError as error:
-        said = rule_of_any([item for item in error.errors() if item["type"] != "none_required"])
-        return said.replace("an instance of Sequence", "a list").replace("an instance of Path", "a path")
+        rule = rule_of_any([item for item in error.errors() if item["type"] != "none_required"])
+        return rule.replace("an instance of Sequence", "a list").replace("an instance of Path", "a path")
     return ""
 
 
-def _plainly(value: object) -> object:
+def _to_plain(value: object) -> object:
     """Return a value with its sequences as lists and its mappings as dictionaries."""
     if isinstance(value, Mapping):
-        return {key: _plainly(inner) for key, inner in value.items()}
-    return [_plainly(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+        return {key: _to_plain(inner) for key, inner in value.items()}
+    return (
+        [_to_plain(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    )

@@ -1,4 +1,4 @@
-"""Spaces whose trials are the user's own program: W&B's keys of a sweep file, and `--command` with `--param`."""
+"""Build spaces whose trials run the user's own program, from W&B's sweep files or from `--command` with `--param`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.programs.command import SETTING, Program, read_command
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number
 
-_UNUSED = {
+_UNUSED_KEYS = {
     "project": "W&B's project is not used: MLflow's experiment is the sweep's name, or `--experiment`",
     "entity": "W&B's entity is not used",
     "controller": "W&B's controller is not used",
@@ -24,45 +24,49 @@ _UNUSED = {
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 """W&B's default command."""
 _EXPONENTS = ("log_uniform", "q_log_uniform", "inv_log_uniform")
-_OTHERS = (
+_UNSUPPORTED = (
     *("q_uniform", "q_log_uniform_values", "inv_log_uniform_values", "beta", "q_beta"),
     *("normal", "q_normal", "log_normal", "q_log_normal"),
 )
 """W&B's distributions that sweep files do not support."""
 SEED = "seed"
-_NO_PARAMETER = "the seed is no parameter: it pairs the trials of all cells"
-_TO_ITS_END = "a program runs to its end: it cannot be paused at a step"
+_NO_PARAMETER = "the seed is not a parameter: it pairs the trials of all cells"
+_NO_PAUSE = "a program runs to its end: it cannot be paused at a step"
 
 
 def is_program(raw: Mapping[str, object]) -> bool:
-    """Whether a sweep file runs a program."""
+    """Return whether a sweep file runs a program."""
     return "program" in raw or "command" in raw
 
 
-def adapted(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...], list[Problem]]:
-    """Return a program's sweep file with W&B's forms in ours, what was changed, and its problems.
+def translate_wandb_keys(
+    path: Path, raw: Mapping[str, object]
+) -> tuple[dict[str, object], tuple[str, ...], list[Problem]]:
+    """Translate a program's sweep file from W&B's forms to ours; return its content, notes on changes, and problems.
 
-    The parameter `seed` becomes the sweep's seeds, nested parameters get dotted names, lists become JSON text.
+    The parameter `seed` becomes the sweep's seeds. Nested parameters get dotted names. Lists become JSON text.
     """
-    given = {key: value for key, value in raw.items() if key not in {*_UNUSED, "early_terminate"}}
-    notes = [_UNUSED[key] for key in raw if key in _UNUSED]
+    content = {key: value for key, value in raw.items() if key not in {*_UNUSED_KEYS, "early_terminate"}}
+    notes = [_UNUSED_KEYS[key] for key in raw if key in _UNUSED_KEYS]
     problems = _metric_problems(path, raw)
     if "early_terminate" in raw:
-        problems.append(Problem(f"{path}, early_terminate", _TO_ITS_END, None, "Leave it out."))
+        problems.append(Problem(f"{path}, early_terminate", _NO_PAUSE, None, "Leave it out."))
     parameters = raw.get("parameters")
     if isinstance(parameters, dict):
-        flat = _flat(parameters)
+        flat = _flatten(parameters)
         if SEED in flat and "seeds" not in raw:
-            seeds = _seeds(flat[SEED])
+            seeds = _listed_seeds(flat[SEED])
             if seeds:
-                given["seeds"] = seeds
+                content["seeds"] = seeds
                 notes.append(f"the values of the parameter seed are the sweep's seeds: {', '.join(map(str, seeds))}")
-        if SEED in flat and "seeds" not in given:
+        if SEED in flat and "seeds" not in content:
             remedy = "Write `seeds: 3` beside `parameters`."
             problems.append(Problem(f"{path}, parameters.seed", _NO_PARAMETER, None, remedy))
-        given["parameters"] = plain = {name: _plain(value) for name, value in flat.items() if name != SEED}
-        problems += _distribution_problems(path, plain)
-    return given, tuple(notes), problems
+        content["parameters"] = plain_parameters = {
+            name: _as_wandb_passes(value) for name, value in flat.items() if name != SEED
+        }
+        problems += _distribution_problems(path, plain_parameters)
+    return content, tuple(notes), problems
 
 
 def program_of(path: Path, program: str | None, command: str | Sequence[object] | None, **options: Any) -> Program:
@@ -70,48 +74,53 @@ def program_of(path: Path, program: str | None, command: str | Sequence[object] 
     words = read_command(command) if isinstance(command, str) else tuple(map(str, command or _COMMAND))
     if program is not None:
         words = tuple(word.replace("${program}", program) for word in words)
-    return Program(words, str(_folder(path, words)), **options)
+    return Program(words, str(_working_folder(path, words)), **options)
 
 
-def _folder(path: Path, words: tuple[str, ...]) -> Path:
-    """Return the file's folder if the script lies there, else the working directory, as W&B does."""
+def _working_folder(path: Path, words: tuple[str, ...]) -> Path:
+    """Return the folder to run in: the file's folder if it holds the script, else the working directory, as in W&B."""
     beside = path.absolute().parent
     scripts = [word for word in words if word.endswith((".py", ".sh"))]
     return beside if not scripts or (beside / scripts[0]).is_file() else Path.cwd()
 
 
-def command_request(request: Request, own: OwnCommand) -> Request:
-    """Return a request with the space of `--command`, if given. Raise ConfigError for missing or wrong options."""
-    others = ("params", "metric", "goal")
-    if own.command is None:
+def command_request(request: Request, options: OwnCommand) -> Request:
+    """Add the space of `--command` to a request, if given. Raise ConfigError for missing or wrong options."""
+    companions = ("params", "metric", "goal")
+    if options.command is None:
         rule, remedy = "goes with a command", f"Add {spelled('command', 'PROGRAM')}, or leave it out."
-        raise_if_any(option_problem(name, rule, None, remedy) for name in others if getattr(own, name) is not None)
+        raise_if_any(
+            option_problem(name, rule, None, remedy) for name in companions if getattr(options, name) is not None
+        )
         return request
     problems = []
     if request.space:
         rule = "a sweep runs a space, a sweep file or a command, but not two of them"
         problems.append(option_problem("command", rule, None, "Leave out one."))
-    if not own.params:
+    if not options.params:
         example = spelled("params", {"optim.lr": [0.1, 0.01]})
         problems.append(option_problem("params", "a command needs parameters to compare", None, f"Example: {example}."))
-    problems += reserved_problems(own.params or {}, option_place("params"))
-    if own.metric is None or own.goal is None:
+    problems += reserved_problems(options.params or {}, option_place("params"))
+    if options.metric is None or options.goal is None:
         rule = "a command needs the metric that it reports, and its direction"
         example = f"{spelled('metric', 'val/recall_at_1')} {spelled('goal', 'maximize')}"
         problems.append(option_problem("metric", rule, None, f"Example: {example}."))
     words: tuple[str, ...] = ("",)
     try:
-        words = read_command(own.command) or ("",)
+        words = read_command(options.command) or ("",)
     except ValueError as error:
-        problems.append(option_problem("command", f"must be a command of a shell ({error})", own.command))
+        problems.append(option_problem("command", f"must be a valid shell command ({error})", options.command))
     program = Program(words, str(Path.cwd()))
-    if problems and words[0] and own.params:
-        problems += program.problems([*own.params, *(request.settings or {})], option_place("command"))
+    if problems and words[0] and options.params:
+        problems += program.problems([*options.params, *(request.settings or {})], option_place("command"))
     raise_if_any(problems)
-    knobs = tuple(Knob(n, Grid(tuple(v), scale_of(v)), origin="user") for n, v in (own.params or {}).items())
+    knobs = tuple(
+        Knob(name, Grid(tuple(values), scale_of(values)), origin="user")
+        for name, values in (options.params or {}).items()
+    )
     space = program_space(
-        program, request.name or Path(program.label).stem, knobs, {}, metric=str(own.metric),
-        goal=own.goal or "maximize", margin=0.0,
+        program, request.name or Path(program.label).stem, knobs, {}, metric=str(options.metric),
+        goal=options.goal or "maximize", margin=0.0,
     )  # fmt: skip
     return replace(request, space=space)
 
@@ -141,36 +150,36 @@ def with_notes(space: Space, settings: Settings | None) -> Space:
     return replace(space, notes=(*space.notes, *space.program.notes([name for name in names if name != SETTING])))
 
 
-def with_margin(space: Space, asked: float | None) -> tuple[Space, list[Problem]]:
-    """Return a program's space with its margin, and the problem that none was given: no default fits every metric."""
+def with_margin(space: Space, margin: float | None) -> tuple[Space, list[Problem]]:
+    """Return a program's space with its margin, and a problem if none was given. No default fits every metric."""
     if space.margin:
         return space, []
     rule = f"name the largest difference of {space.metric} that does not matter: every verdict depends on it"
-    missing = option_problem("margin", rule, None, f"Example: {spelled('margin', 0.01)}.")
-    return replace(space, margin=asked or 1.0), [] if asked is not None else [missing]
+    problem = option_problem("margin", rule, None, f"Example: {spelled('margin', 0.01)}.")
+    return replace(space, margin=margin or 1.0), [] if margin is not None else [problem]
 
 
 def refused_options(request: Request) -> list[Problem]:
-    """Return the options that a program cannot follow."""
-    own = {
+    """Return a problem for each option that a program cannot follow."""
+    rules = {
         "dataset": "a program reads its own data",
         "data_root": "a program reads its own data",
         "protocol": "a program trains by its own settings",
         "vary": "a program decides itself what its seed changes",
-        "stopping": _TO_ITS_END,
+        "stopping": _NO_PAUSE,
     }
-    asked = {name: getattr(request, name) for name in own}
+    requested = {name: getattr(request, name) for name in rules}
     remedies = {"stopping": f"Leave it out; {spelled('until_decided')} ends cells that are settled."}
     remedy = "Leave it out, or make it a parameter of the program."
     return [
-        option_problem(name, own[name], str(v), remedies.get(name, remedy))
-        for name, v in asked.items()
-        if v is not None
+        option_problem(name, rules[name], str(value), remedies.get(name, remedy))
+        for name, value in requested.items()
+        if value is not None
     ]
 
 
 def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
-    """Return the names that no parameter of a program may have, because trials would not get its value."""
+    """Return a problem for each reserved name, whose value a program would not receive."""
     reserved = {
         SEED: (_NO_PARAMETER, f"Write {spelled('seeds', 3)} instead."),
         SETTING: ("a parameter cannot have the name of the setting that holds the command", "Rename it."),
@@ -181,7 +190,7 @@ def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
 
 
 def metric_problems(metric: str, place: str) -> list[Problem]:
-    """Return why cells cannot be chosen by a metric."""
+    """Return the problems of a program's metric."""
     if not metric.strip():
         return [Problem(place, "must name the metric that the program reports", metric, "Example: val/accuracy.")]
     if not metric.startswith("test/"):
@@ -191,7 +200,7 @@ def metric_problems(metric: str, place: str) -> list[Problem]:
 
 
 def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
-    """Require a program's metric and direction, which have no defaults."""
+    """Return problems for a missing metric or direction, which have no defaults for programs."""
     metric = raw.get("metric")
     example = "Example: metric: {name: val/accuracy, goal: maximize}."
     if metric is None:
@@ -204,14 +213,17 @@ def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
 
 
 def _distribution_problems(path: Path, parameters: dict[str, Any]) -> list[Problem]:
-    """Name what to write for W&B's other distributions, and put a range in their place, so that each has one problem."""
+    """Return a problem for each unsupported distribution, and replace it by a range to avoid a second problem."""
     problems = []
     for name, value in parameters.items():
-        given = value.get("distribution") if isinstance(value, dict) else None
-        if given in _EXPONENTS:
-            rule, remedy = f"W&B's {given} takes exponents", "Write `log_uniform_values`, and min and max as they are."
-        elif given in _OTHERS:
-            rule = f"W&B's {given} is not supported"
+        distribution = value.get("distribution") if isinstance(value, dict) else None
+        if distribution in _EXPONENTS:
+            rule, remedy = (
+                f"W&B's {distribution} takes exponents",
+                "Write `log_uniform_values`, and min and max as they are.",
+            )
+        elif distribution in _UNSUPPORTED:
+            rule = f"W&B's {distribution} is not supported"
             remedy = "Write `uniform`, `int_uniform` or `log_uniform_values` with min and max, or list the `values`."
         else:
             continue
@@ -220,19 +232,19 @@ def _distribution_problems(path: Path, parameters: dict[str, Any]) -> list[Probl
     return problems
 
 
-def _flat(parameters: Mapping[str, object], before: str = "") -> dict[str, object]:
+def _flatten(parameters: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return nested parameters under dotted names."""
     flat: dict[str, object] = {}
     for name, value in parameters.items():
         if isinstance(value, dict) and isinstance(value.get("parameters"), dict):
-            flat |= _flat(value["parameters"], f"{before}{name}.")
+            flat |= _flatten(value["parameters"], f"{prefix}{name}.")
         else:
-            flat[f"{before}{name}"] = value
+            flat[f"{prefix}{name}"] = value
     return flat
 
 
-def _seeds(parameter: Any) -> list[int]:
-    """Return the listed seeds of a parameter; none if it lists no whole numbers."""
+def _listed_seeds(parameter: Any) -> list[int]:
+    """Return the seeds that a parameter lists; none if they are not all whole numbers."""
     if not isinstance(parameter, dict):
         return []
     values = parameter.get("values", [parameter["value"]] if "value" in parameter else [])
@@ -240,17 +252,17 @@ def _seeds(parameter: Any) -> list[int]:
     return list(values) if whole else []
 
 
-def _plain(parameter: Any) -> Any:
-    """Return a parameter whose lists and mappings are JSON text, as W&B passes them to a program."""
+def _as_wandb_passes(parameter: Any) -> Any:
+    """Return a parameter with lists and mappings as JSON text, as W&B passes them to a program."""
     if not isinstance(parameter, dict):
         return parameter
-    given = dict(parameter)
-    if isinstance(given.get("values"), list):
-        given["values"] = [_as_text(value) for value in given["values"]]
-    if "value" in given:
-        given["value"] = _as_text(given["value"])
-    return given
+    passed = dict(parameter)
+    if isinstance(passed.get("values"), list):
+        passed["values"] = [_to_json_text(value) for value in passed["values"]]
+    if "value" in passed:
+        passed["value"] = _to_json_text(passed["value"])
+    return passed
 
 
-def _as_text(value: Any) -> Any:
+def _to_json_text(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value

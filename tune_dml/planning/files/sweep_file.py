@@ -4,17 +4,17 @@ name: my_margin                      # optional; the file's name otherwise
 description: how large a margin      # optional; the study's title
 method: grid                         # grid (the default) | bayes (= gp) | gp | tpe | cmaes | nsga2 | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
-parameters:                          # what all arms share; may be left out where arms are listed
+parameters:                          # knobs of all arms; may be left out if arms are listed
   loss.margin: {values: [0.1, 0.2, 0.5]}
   optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
-  loss.name: {value: semihard_triplet}        # a fixed one
-run_cap: 20                          # cells to propose, for all but grid
-dataset: glyphs                      # it trains by the protocol of the data set and the loss
-protocol: glyphs/triplet             # trains by this one instead
+  loss.name: {value: semihard_triplet}        # a fixed setting
+run_cap: 20                          # cells to propose, for every method but grid
+dataset: glyphs                      # the protocol follows from data set and loss
+protocol: glyphs/triplet             # trains by this protocol instead
 data_root: path/to/pictures          # image_folder
 seeds: 3
 fixed: {training.steps: 300}
-tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
+tune: [optim.lr]                     # nuisance knobs, tuned in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
 baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
 vary: all                            # what a seed changes: init | order | split | all
@@ -30,7 +30,7 @@ arms:
     knobs: [batch.batch_size]        # of `parameters`; all of them if omitted, none with []
     parameters: {loss.base: {values: [margin, binomial]}}       # knobs of this arm only
     ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
-    protocol: glyphs/dro             # the arm's own protocol
+    protocol: glyphs/dro             # this arm's protocol
     against: plain                   # the first question is its gain over this arm (or over each of a list)
 gain_differences: [[topk, kl]]       # whether one such gain is larger than another
 
@@ -52,17 +52,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainables.config import Settings
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.files.program_space import (
-    adapted,
     is_program,
     program_of,
     program_space,
     reserved_problems,
     scale_of,
+    translate_wandb_keys,
 )
 from tune_dml.planning.files.yaml_file import problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
@@ -91,9 +91,9 @@ class _Parameter(_Part):
     log: bool | None = None
 
     @model_validator(mode="after")
-    def _one_of_three_forms(self) -> Self:
-        given = self.model_fields_set
-        forms = ["values" in given, "value" in given, bool({"min", "max"} & given)]
+    def _require_one_form(self) -> Self:
+        stated = self.model_fields_set
+        forms = ["values" in stated, "value" in stated, bool({"min", "max"} & stated)]
         if sum(forms) != 1:
             raise ValueError("must have either `values`, or `value`, or `min` and `max`")
         if forms[0] and self.values is None:
@@ -130,7 +130,7 @@ class _Arm(_Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_short(cls, raw: Any) -> Any:
+    def _expand_short_form(cls, raw: Any) -> Any:
         """Read a mapping of dotted settings as an arm."""
         short = isinstance(raw, dict) and all("." in str(key) for key in raw)
         return {"settings": raw} if short else raw
@@ -140,7 +140,7 @@ class _File(_Part):
     method: Literal[SearchMethod, "bayes"] = Field("grid", description="how cells are chosen; bayes is gp")
     parameters: dict[str, _Parameter] = Field(
         default_factory=dict,
-        description="the knobs that are searched, by dotted names; may be left out where arms are listed",
+        description="the knobs that are searched, by dotted names; may be left out if arms are listed",
     )
     arms: dict[str, _Arm] = Field(
         default_factory=dict, description="methods that are compared: name -> dotted settings, or an arm in full"
@@ -161,7 +161,7 @@ class _File(_Part):
         default_factory=dict, description="settings that all trials share, by dotted names"
     )
     tune: dict[str, list[Value]] | list[str] = Field(
-        default_factory=list, description="settings tuned away in every arm: names, or names with their values"
+        default_factory=list, description="nuisance knobs, tuned in every arm: names, or names with their values"
     )
     baseline: _Baseline | str | None = Field(
         None, description="the arm that the others are compared with: settings, or the name of an arm"
@@ -180,11 +180,11 @@ class _File(_Part):
     command: str | list[str | int | float] | None = Field(
         None, description="how the program is run, with {parameter} and {seed}, or W&B's ${program} and ${args}"
     )
-    seed_flag: str | None = Field("--seed", description="the flag that passes the seed; null where the script has none")
+    seed_flag: str | None = Field("--seed", description="the flag that passes the seed; null if the script has none")
     timeout: float | None = Field(None, gt=0, description="seconds after which a trial of a program has failed")
 
     @model_validator(mode="after")
-    def _compares_something(self) -> Self:
+    def _require_cells(self) -> Self:
         if not self.parameters and not self.arms:
             raise ValueError("a sweep file needs `parameters` or `arms`")
         return self
@@ -217,36 +217,36 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
     problems: list[Problem] = []
     notes: tuple[str, ...] = ()
     if is_program(raw):
-        raw, notes, problems = adapted(path, raw)
+        raw, notes, problems = translate_wandb_keys(path, raw)
     try:
         file = _File(**raw)
     except ValidationError as error:
-        known = {problem.place for problem in problems}
-        problems += [item for item in problems_of_file(error, path, raw, _File) if item.place not in known]
+        known_places = {problem.place for problem in problems}
+        problems += [item for item in problems_of_file(error, path, raw, _File) if item.place not in known_places]
         try:
-            file = _File(**_without(raw, [item["loc"][:2] for item in error.errors()]))
+            file = _File(**_drop_keys(raw, [item["loc"][:2] for item in error.errors()]))
         except ValidationError:
             raise ConfigError(problems) from None
     return _request(path, file, problems, notes), problems
 
 
-def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, object]:
-    """Return the mapping without these keys; `metric`, `parameters`, `arms`, `fixed` lose single entries only."""
+def _drop_keys(raw: dict[str, Any], locations: list[tuple[Any, ...]]) -> dict[str, object]:
+    """Return the mapping without these keys; `metric`, `parameters`, `arms` and `fixed` lose only single entries."""
     several = {"metric", "parameters", "arms", "fixed"}
-    kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
-    for key in several & kept.keys():
-        wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]
+    remaining = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in locations} or key in several}
+    for key in several & remaining.keys():
+        wrong = [location[1] if len(location) > 1 else None for location in locations if location[:1] == (key,)]
         if isinstance(raw[key], dict) and None not in wrong:
-            kept[key] = {name: value for name, value in raw[key].items() if name not in wrong}
+            remaining[key] = {name: value for name, value in raw[key].items() if name not in wrong}
         elif wrong:
-            del kept[key]
-    return kept
+            del remaining[key]
+    return remaining
 
 
 def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str, ...]) -> Request:
     space = _program(path, file, notes, problems) if file.program or file.command else _space(path, file, problems)
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
-    root = (path.parent / expanded(file.data_root)) if file.data_root else None
+    root = (path.parent / expand_home(file.data_root)) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
@@ -265,7 +265,7 @@ def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str,
 
 
 def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
-    fixed: Settings = {**file.fixed, **_fixed(file.parameters)}
+    fixed: Settings = {**file.fixed, **_fixed_values(file.parameters)}
     knobs = _knobs(file.parameters, [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed])
     name = file.name or path.stem
     listed = [knob.path for knob in knobs] + list(file.arms)
@@ -290,30 +290,30 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
 
 
 def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
-    """Return the space of a file that runs a program, with the program's parameters."""
-    others = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
+    """Return the space of a file that runs a program; add problems to `problems`."""
+    unusable = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
     rule = "a program can only have parameters"
-    problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in others.items() if value]
+    problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in unusable.items() if value]
     try:
         program = program_of(path, file.program, file.command, seed_flag=file.seed_flag, timeout=file.timeout)
-    except ValueError as error:  # an open quote
-        raise ConfigError(Problem(f"{path}, command", f"must be a command of a shell ({error})")) from None
-    fixed = {**file.fixed, **_fixed(file.parameters)}
+    except ValueError as error:  # such as a quote that is not closed
+        raise ConfigError(Problem(f"{path}, command", f"must be a valid shell command ({error})")) from None
+    fixed = {**file.fixed, **_fixed_values(file.parameters)}
     knobs = _knobs(file.parameters, [])
     problems += reserved_problems([*fixed, *(knob.path for knob in knobs)], str(path))
     place = f"{path}, command" if file.command else f"{path}, program"
     problems += program.problems([*fixed, *(knob.path for knob in knobs)], place)
-    given = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
-    described = {"title": file.description} if file.description else {}
-    labelled = {"default_dataset": file.dataset} if file.dataset else {}
+    has_margin = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
+    title = {"title": file.description} if file.description else {}
+    dataset = {"default_dataset": file.dataset} if file.dataset else {}
     return program_space(
         program, file.name or path.stem, knobs, fixed, metric=file.metric.name, goal=file.metric.goal,
-        margin=file.margin if given else 0.0, notes=notes, origin=str(path), **described, **labelled,
+        margin=file.margin if has_margin else 0.0, notes=notes, origin=str(path), **title, **dataset,
     )  # fmt: skip
 
 
 def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Problem]) -> Arm:
-    """Return an arm of a space. An unknown protocol adds a problem and is left out."""
+    """Return an arm of a space. Leave out an unknown protocol, and add a problem for it."""
     if not name.strip():
         problems.append(
             Problem(f"{path}, arms", "an arm must have a name", name, "Tables and figures call it by that.")
@@ -325,7 +325,7 @@ def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Probl
         problems += error.problems
     return Arm(
         name,
-        {**arm.settings, **_fixed(arm.parameters)},
+        {**arm.settings, **_fixed_values(arm.parameters)},
         knobs=None if arm.knobs is None else tuple(arm.knobs),
         own_knobs=_knobs(arm.parameters, [{**fixed, **arm.settings}]),
         ties=tuple(
@@ -337,14 +337,14 @@ def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Probl
     )
 
 
-def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
+def _fixed_values(parameters: dict[str, _Parameter]) -> dict[str, Value]:
     return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
 
 
 def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Settings]) -> tuple[Knob, ...]:
     """Return the searched knobs. A knob's symbol is the last part of its path if no other knob has the same.
 
-    `settings` of each arm with these knobs decide whether a knob takes whole numbers only.
+    The `settings` of each arm with these knobs decide whether a knob takes whole numbers only.
     """
     searched = {path: parameter for path, parameter in parameters.items() if not parameter.is_fixed}
     last = [path.rpartition(".")[2] for path in searched]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainables.context import UNTESTED
 from trainables.errors import DataError, Problem
-from tune_dml.planning.checks.data import SweepData, known_digests, of_data
+from tune_dml.planning.checks.data import SweepData, data_key, known_digests
 from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState
@@ -64,7 +64,7 @@ class UntestedHeads:
                 folder,
                 torch.device("cpu"),
                 threads=self.state.resources.cpus_per_worker,
-                digests=self.digests.get(of_data(trial.cell.settings), {}),
+                digests=self.digests.get(data_key(trial.cell.settings), {}),
             )
             evaluate_test(trial.config, context, (folder / UNTESTED).read_bytes(), cache_dir=self.cache_dir)
             (folder / UNTESTED).unlink()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainables.metrics.families import described
+from trainables.metrics.families import describe_key
 
 Metrics = Mapping[str, float]
 """Final figures of a trial."""
@@ -19,7 +19,7 @@ Metrics = Mapping[str, float]
 def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:
     """Return the resolution in points, for the trial with the fewest queries; 0 if unknown."""
     name = metric.rpartition("/")[2]
-    known = described(name)
+    known = describe_key(name)
     if known is None or not known[1]:
         return 0.0
     counted = f"{metric.removesuffix(name)}queries"

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.checks.conditions import conditions_of, meets, table_of
+from tune_dml.planning.checks.conditions import conditions_of, equals_printed, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
 from tune_dml.report.published.comparable import other_conditions, other_data
@@ -118,9 +118,15 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     named = [cell for cell in fitting if cell.arm == row.method] or fitting
     at = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
     at |= {path: value for path, value in method.settings.items() if path not in names}
-    exact = [cell for cell in named if all(meets(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)]
+    exact = [
+        cell
+        for cell in named
+        if all(equals_printed(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)
+    ]
     rho = at.get("regularizer.rho")
-    exact = [cell for cell in exact if rho is None or meets(cell.settings.get("regularizer.rho"), rho)] or exact
+    exact = [
+        cell for cell in exact if rho is None or equals_printed(cell.settings.get("regularizer.rho"), rho)
+    ] or exact
     if not exact:
         return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
     means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}

@@ -92,7 +92,7 @@ def _bound(others: Sequence[FactorEffect], metric: MetricName, which: str) -> tu
 
 
 def _effect_sentence(report: AuditReport, index: int) -> str:
-    name, yours, theirs = report.audit.described(index)
+    name, yours, theirs = report.audit.describe(index)
     effect, metric = report.verdict.effects[index], report.metric
     return f"{name} {_changes(effect, metric)}: you have {yours}, {report.audit.protocol.name} has {theirs}."
 
@@ -193,7 +193,7 @@ def _settings(report: AuditReport) -> Section:
         "effects", items, f"effect on {metric.label}{metric.unit_after}", (" ".join(audit_sentences(report)), caption)
     )
     rows = tuple(
-        (*map(text_cell, report.audit.described(i)),
+        (*map(text_cell, report.audit.describe(i)),
          *delta_cells(metric, effects[i].effect, effects[i].low, effects[i].high),
          text_cell(_word(effects[i]), mark="worse" if effects[i].named else ""))
         for i in order

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from trainables.errors import ConfigError, Problem
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml.text import one_line, shortened
 
 _MOST_NODES = 1000  # per node type, also if the file states no limit
@@ -40,7 +40,7 @@ def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
         return _times((group.resources, group.max_count) for group in groups)
     if (limits := _limits_on_kubernetes()) is not None:
         return _of_file(limits)
-    file = expanded(_BOOTSTRAP)
+    file = expand_home(_BOOTSTRAP)
     return _of_file(yaml.safe_load(file.read_text())) if file.exists() and has_autoscaler() else ()
 
 

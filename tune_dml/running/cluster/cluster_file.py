@@ -16,7 +16,7 @@ from shutil import which
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.files import expanded
+from trainables.files import expand_home
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
@@ -197,7 +197,7 @@ def _sweep_problems(config: _ClusterConfig) -> Iterator[Problem]:
     yield from _local_problems(config)
     for place, source in (config.get("file_mounts") or {}).items():
         if isinstance(source, str):
-            yield from _mount_problems(place, expanded(source))
+            yield from _mount_problems(place, expand_home(source))
 
 
 def _commands(config: _ClusterConfig, key: str) -> Sequence[str]:
@@ -270,7 +270,7 @@ def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
 def _local_problems(config: _ClusterConfig) -> Iterator[Problem]:
     """Check what the head needs to start one's own machines; Ray would retry silently."""
     key = (config.get("auth") or {}).get("ssh_private_key")
-    if key and not expanded(key).exists():
+    if key and not expand_home(key).exists():
         rule = "the SSH key must exist: Ray copies it to the head, which starts the workers with it"
         yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml shows how to make one.")
     start = "\n".join(_commands(config, "head_start_ray_commands"))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expanded
+from trainables.files import expand_home
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
@@ -208,7 +208,7 @@ def folder_problems(folder: Path) -> list[Problem]:
     if not there.is_dir():
         return [Problem(place, "must be a folder", str(folder))]
     remedy = "Name the folder of your own modules."
-    home = expanded("~")
+    home = expand_home("~")
     holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else there is no home folder
     if holds_home or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
         rule = "must not hold a home folder, a whole disk or the shared temporary folder"

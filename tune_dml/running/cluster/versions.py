@@ -32,7 +32,7 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PictureFolders = Sequence[tuple[str, str]]
-"""Pairs of a picture folder and its folder of decoded pictures (`planning.checks.data.data_places`)."""
+"""Pairs of a picture folder and its folder of decoded pictures (`planning.checks.data.data_folders`)."""
 _Answer = TypeVar("_Answer")
 _Config = TypeVar("_Config")
 _SECONDS = 30.0

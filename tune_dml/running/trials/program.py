@@ -19,7 +19,7 @@ from typing import Any
 
 from trainables.context import SEALED
 from trainables.errors import nearest
-from trainables.files import existing, patiently, write_whole
+from trainables.files import require_folder, retry_storage, write_whole
 from trainables.registries import source_digest
 from tune_dml.programs import client
 from tune_dml.programs.command import SETTING, Program, variable_of
@@ -70,7 +70,7 @@ class ProgramTrial:
         """
         settings = json.loads(self.request["settings"])
         values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
-        patiently(lambda: self._prepare(values), self.folder, messages.note, messages.at_work)
+        retry_storage(lambda: self._prepare(values), self.folder, messages.note, messages.at_work)
         words = self.program.words(values, self.request["seed"], str(self._knobs))
         log = ProgramLog(self._log, self.metric, messages.row, messages.note)
         begun = time.monotonic()
@@ -87,13 +87,13 @@ class ProgramTrial:
         if process.stayed:
             messages.note(f"it left processes running, which were ended: {process.stayed}")
         end = self._end(status, log, process.output)
-        patiently(lambda: self._seal(end, log), self.folder, messages.note, messages.at_work)
+        retry_storage(lambda: self._seal(end, log), self.folder, messages.note, messages.at_work)
         seconds = time.monotonic() - begun
         return TrialEnd(end.status, end.reason, end.metrics, log.step, seconds, end.kind, end.traceback, code)
 
     def _prepare(self, values: Mapping[str, Any]) -> None:
         """Make the program's folder and the file of its parameters."""
-        existing(self.folder.parent)  # missing storage must not be created below its mount point
+        require_folder(self.folder.parent)  # missing storage must not be created below its mount point
         (self.own / "checkpoints").mkdir(parents=True, exist_ok=True)
         _remove(self._results)  # of an earlier attempt
         write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")

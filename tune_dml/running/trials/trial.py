@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import Diverged
-from trainables.files import existing, patiently
+from trainables.files import require_folder, retry_storage
 from trainables.registries import foreign_code, foreign_packages
 from trainables.resolve import read_settings
-from tune_dml.planning.checks.data import of_data
+from tune_dml.planning.checks.data import data_key
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
 from tune_dml.record.events import EndStatus, TrialEnd
@@ -119,7 +119,7 @@ class TrialRuntime:
     metric: str = ""
     """The sweep's metric, which a program reports."""
     folders: Sequence[tuple[str, str]] | None = None
-    """Picture folders that each node must have (`planning.checks.data.data_places`); None for a local Ray."""
+    """Picture folders that each node must have (`planning.checks.data.data_folders`); None for a local Ray."""
     defers_test: bool = False
     """Whether small heads are tested when the sweep is opened, and not by their trials."""
 
@@ -181,7 +181,7 @@ def _context_of(
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
     if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
         folder = storage.parent
-        patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
+        retry_storage(lambda: require_folder(folder), folder, messages.note, messages.at_work)
     rank, world_size = rank_of
     return FolderContext(
         storage,
@@ -193,7 +193,7 @@ def _context_of(
         say=messages.note,
         on_resume=messages.resumed,
         until=config["until"],
-        digests=runtime.digests.get(of_data(settings), {}),
+        digests=runtime.digests.get(data_key(settings), {}),
         at_work=messages.at_work,
         defers_test=runtime.defers_test,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.evidence.record import Tile
-from trainables.evidence.sheet import rows_of
+from trainables.evidence.sheet import crop_rows
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.traces import Pair, ShownCell
 from tune_dml.report.questions import question
@@ -106,7 +106,7 @@ def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
     rows, drawn = side.evidence.rows, side.evidence.drawn
     data = drawn.read_bytes() if drawn else b""
     if len(chosen) < len(rows):
-        data = rows_of(data, chosen, of=len(rows), columns=max(map(len, rows)))
+        data = crop_rows(data, chosen, of=len(rows), columns=max(map(len, rows)))
     shown = [row for index, row in enumerate(rows) if index in chosen] if len(chosen) < len(rows) else rows
     return Photograph(_address(data), f"{side.title}: {_count(shown)}", _description(side, shown))
 

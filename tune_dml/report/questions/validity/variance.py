@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.config import FREE_SEEDS, SOURCES, canonical, identifying
+from trainables.config import FREE_SEEDS, SOURCES, canonical, identity_settings
 from trainables.errors import ConfigError
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
@@ -95,7 +95,9 @@ def _kinds(plan: Plan) -> frozenset[str]:
 
 
 def _kind(cell: Cell) -> str:
-    return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
+    return canonical(
+        {path: value for path, value in identity_settings(cell.settings).items() if path not in FREE_SEEDS}
+    )
 
 
 def _component(source: str, results: Results, shared: frozenset[str]) -> _Component:

@@ -1,4 +1,4 @@
-"""Export of a trained network to one file that needs only torch.
+"""Export a trained network to one file that needs only torch.
 
 `torch.export.load("network.pt2").module()` maps pictures (B, C, H, W), as evaluation shows them, to raw embeddings (B, d).
 """
@@ -14,10 +14,10 @@ from torch import Tensor
 from trainables.models.embedder import Embedder
 
 
-def exported(network: Embedder, pictures: Tensor) -> bytes:
+def export_network(network: Embedder, pictures: Tensor) -> bytes:
     """Return the exported network in evaluation mode, on the CPU; `pictures` (2 or more, C, H, W) are an example input.
 
-    Changes neither the network nor torch's random state. Raises torch.export's errors.
+    Change neither the network nor torch's random state. Raise torch.export's errors.
     """
     network_copy = copy.deepcopy(network).cpu().eval()
     network_copy.autocast = network_copy.micro_batch = None
