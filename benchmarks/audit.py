@@ -34,7 +34,7 @@ CASES: Mapping[str, tuple[Effect, set[int]]] = {
     "three culprits, 3 points each": (lambda on: -3.0 * on[[2, 4, 7]].sum(), {2, 4, 7}),
 }
 OWN_DRAWS = ("no culprit", "one culprit, 3 points", "3 points, only together")
-"""Cases that are repeated with a setting without effect that draws all of a run's noise, or half of its variance, itself."""
+"""Cases that are repeated with a setting that has no effect but causes half or all of the variance of a run's noise."""
 NEUTRAL = {
     "loss.margin": 0.205,
     "optim.weight_decay": 2e-4,
@@ -50,7 +50,7 @@ NEUTRAL = {
     "data.label_noise": 0.002,
 }
 CULPRITS = {"model.embedding_dim": 16, "optim.lr": 2e-4, "data.label_noise": 0.25}
-"""Values that cost about three points on stored features of glyphs; `NEUTRAL` has a user's harmless settings."""
+"""Values that cost about three points on stored features of glyphs. `NEUTRAL` has values without effect."""
 
 
 def simulated_audit(
@@ -58,8 +58,8 @@ def simulated_audit(
 ) -> ScreeningVerdict:
     """Return the verdict of one simulated audit.
 
-    The settings are in random order. The one that the effect calls the first adds noise: one number for each of its values
-    under a seed, with this share of the variance of a run's noise.
+    The settings are in random order. The first of them adds noise: for each seed, it draws a number for either of its
+    values. `share` is the part of the variance of a run's noise that it causes.
     """
     order = random.permutation(FACTORS)
 
@@ -73,7 +73,7 @@ def simulated_audit(
         return means + seeds[design.blocks] + run_sd * noise
 
     verdict = audit(run_design)
-    return replace(verdict, effects=tuple(verdict.effects[place] for place in order))
+    return replace(verdict, effects=tuple(verdict.effects[position] for position in order))
 
 
 def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
@@ -92,15 +92,15 @@ def simulate(audits: int, seed_sd: float, run_sd: float) -> None:
     rows = [(name, 0.0) for name in CASES] + [(name, share) for name in OWN_DRAWS for share in (0.5, 1.0)]
     for name, share in rows:
         effect, culprits = CASES[name]
-        named = [
+        named_sets = [
             set(simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd, share).named)
             for number in range(audits)
         ]
-        every = np.mean([culprits <= one for one in named])
-        some = np.mean([bool(culprits & one) for one in named])
-        false = np.mean([bool(one - culprits) for one in named])
-        shown = f"{name}, own draws {share:.0%}" if share else name
-        print(f"{shown:<42} {every:>9.1%} {some:>9.1%} {false:>10.1%}", flush=True)
+        all_named = np.mean([culprits <= names for names in named_sets])
+        any_named = np.mean([bool(culprits & names) for names in named_sets])
+        false_names = np.mean([bool(names - culprits) for names in named_sets])
+        label = f"{name}, own draws {share:.0%}" if share else name
+        print(f"{label:<42} {all_named:>9.1%} {any_named:>9.1%} {false_names:>10.1%}", flush=True)
 
 
 def noise_of(sweep: str, storage: Path) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def noise_of(sweep: str, storage: Path) -> tuple[float, float]:
 
 
 def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
-    """Run audits that train heads in this process; print the planted and the named settings of each."""
+    """Run audits that train heads in this process; print the planted and the named settings of each audit."""
     import torch
 
     from trainables.context import FolderContext
@@ -154,8 +154,8 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
         named = {found.factors[index].name for index in verdict.named}
         right, false = right + (planted <= named), false + bool(named - planted)
         effects = ", ".join(
-            f"{one.name} {effect.effect:+.2f}"
-            for one, effect in zip(found.factors, verdict.effects, strict=True)
+            f"{factor.name} {effect.effect:+.2f}"
+            for factor, effect in zip(found.factors, verdict.effects, strict=True)
             if effect.named
         )
         print(

@@ -2,9 +2,9 @@
 
     python benchmarks/audit_limit.py          # ten minutes
 
-The ideal audit knows the noise, the size of every effect (three points) and the few ways in which settings can act: none,
-one, two that add, two only together, either of two. It chooses every four trials, which share a seed, after all earlier ones.
-`benchmarks/audit.py` measures the real audit, which knows none of these, under the same noise.
+The ideal audit knows the noise, the size of every effect (three points) and the possible ways to act: no setting, one
+setting, two that add, two only together, either of two. It chooses four trials at a time, which share a seed, from the
+results of all earlier trials. `benchmarks/audit.py` measures the real audit with equal noise; it knows none of these.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from audit import FACTORS, RUN_SD
 POINTS, TRIALS, CANDIDATES, NAMED = 3.0, 36, 250, 0.9
 PAIRS = list(itertools.combinations(range(FACTORS), 2))
 KINDS = {
-    "add": lambda one, other: one + 1.0 * other,
-    "together": lambda one, other: one & other,
-    "either": lambda one, other: one | other,
+    "add": lambda first, second: first + 1.0 * second,
+    "together": lambda first, second: first & second,
+    "either": lambda first, second: first | second,
 }
-CASES = [("none", ()), *(("add", (one, one)) for one in range(FACTORS))]
+CASES = [("none", ()), *(("add", (factor, factor)) for factor in range(FACTORS))]
 CASES += [(kind, pair) for kind in KINDS for pair in PAIRS]
 MEMBERS = np.array([[factor in members for factor in range(FACTORS)] for _, members in CASES])
 PRIOR = np.log([0.5, *[0.2 / FACTORS] * FACTORS, *[0.3 / len(KINDS) / len(PAIRS)] * len(KINDS) * len(PAIRS)])
@@ -33,22 +33,22 @@ def means(case: tuple[str, tuple[int, ...]], on: np.ndarray) -> np.ndarray:
     kind, members = case
     if not members:
         return np.zeros(len(on))
-    one, other = (on[:, member] for member in members)
-    return -POINTS * (one if members[0] == members[1] else KINDS[kind](one, other))
+    first, second = (on[:, member] for member in members)
+    return -POINTS * (first if members[0] == members[1] else KINDS[kind](first, second))
 
 
 def candidates(random: np.random.Generator, probable: np.ndarray) -> np.ndarray:
     """Return runs to choose from: random ones, and all combinations of the five most probable settings."""
     drawn = random.random((CANDIDATES, FACTORS)) < random.choice([0.2, 0.35, 0.5, 0.65, 0.8], (CANDIDATES, 1))
-    rest = np.array(list(itertools.product([False, True], repeat=5)))
-    combined = [np.full((len(rest), FACTORS), state) for state in (False, True)]
+    combinations = np.array(list(itertools.product([False, True], repeat=5)))
+    combined = [np.full((len(combinations), FACTORS), state) for state in (False, True)]
     for rows in combined:
-        rows[:, np.argsort(-probable)[:5]] = rest
+        rows[:, np.argsort(-probable)[:5]] = combinations
     return np.vstack([drawn, *combined])
 
 
 def best_block(expected: np.ndarray, weights: np.ndarray, size: int) -> list[int]:
-    """Return the runs whose differences say most about the case (greedily), for `expected` (cases, runs)."""
+    """Choose runs one after another that tell most about the case, for `expected` (cases, runs)."""
     apart = expected - weights @ expected
     covariance = (apart * weights[:, None]).T @ apart / RUN_SD**2
     first = int(np.argmax(covariance.diagonal()))
@@ -71,8 +71,8 @@ def named_by_ideal_audit(true: tuple[str, tuple[int, ...]], random: np.random.Ge
         expected = np.stack([means(case, on) for case in CASES])
         block = best_block(expected, weights, size)
         values = means(true, on[block]) + RUN_SD * random.standard_normal(size)
-        rest = (values - values.mean()) - (expected[:, block] - expected[:, block].mean(axis=1, keepdims=True))
-        likelihoods -= (rest**2).sum(axis=1) / (2 * RUN_SD**2)
+        residual = (values - values.mean()) - (expected[:, block] - expected[:, block].mean(axis=1, keepdims=True))
+        likelihoods -= (residual**2).sum(axis=1) / (2 * RUN_SD**2)
     weights = np.exp(likelihoods - likelihoods.max())
     return set(np.flatnonzero(weights / weights.sum() @ MEMBERS > NAMED))
 
@@ -88,8 +88,14 @@ def main() -> None:
         found = [
             named_by_ideal_audit(true, np.random.default_rng(number), options.block) for number in range(options.audits)
         ]
-        both, false = np.mean([{4, 7} <= one for one in found]), np.mean([bool(one - {4, 7}) for one in found])
-        print(f"two, {POINTS:g} points, {kind:<8}  both named {both:6.1%}  a false name {false:5.1%}", flush=True)
+        both_named, false_name = (
+            np.mean([{4, 7} <= names for names in found]),
+            np.mean([bool(names - {4, 7}) for names in found]),
+        )
+        print(
+            f"two, {POINTS:g} points, {kind:<8}  both named {both_named:6.1%}  a false name {false_name:5.1%}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

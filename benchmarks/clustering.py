@@ -2,7 +2,8 @@
 
 Both run 20 iterations of Lloyd's algorithm on the same unit vectors, from as many random points: ours through
 `trainables.metrics.kmeans(backend="auto")`, scikit-learn's KMeans with `init="random", n_init=1, max_iter=20, tol=0`.
-Prints seconds, NMI and F1 of both, their ratio of times, and scikit-learn's iterations: it stops when no point moves.
+The program prints seconds, NMI and F1 of both, the ratio of times, and scikit-learn's iterations, which end when no
+point moves.
 
     python benchmarks/clustering.py                   Stanford Online Products: 60,502 x 512, 11,318 clusters
     python benchmarks/clustering.py --size 6000       a tenth of the pictures, in proportion: a minute on one core
@@ -57,16 +58,16 @@ def main() -> int:
     embeddings = embeddings.to(options.device)
     print(f"{options.size} x {DIM}, {clusters} clusters, {torch.get_num_threads()} CPU threads, {options.device}")
     ours, seconds = time_call(lambda: kmeans(embeddings, clusters, backend="auto"))
-    print(f"ours        {seconds:8.1f} s   {_figures(ours.assignment, labels)}   {ours.backend}")
+    print(f"ours        {seconds:8.1f} s   {_quality(ours.assignment, labels)}   {ours.backend}")
     if options.ours_only:
         return 0
     (theirs, iterations), peer = time_call(lambda: run_scikit_learn(embeddings, clusters))
-    print(f"sklearn     {peer:8.1f} s   {_figures(theirs, labels)}   {iterations} iterations")
+    print(f"sklearn     {peer:8.1f} s   {_quality(theirs, labels)}   {iterations} iterations")
     print(f"ours takes {seconds / peer:.2f} times as long (claim: at most {LIMIT:g})")
     return int(seconds > LIMIT * peer)
 
 
-def _figures(assignment: Any, labels: Tensor) -> str:
+def _quality(assignment: Any, labels: Tensor) -> str:
     return f"NMI {nmi(assignment, labels):.2f}, F1 {pairwise_f1(assignment, labels):.2f}"
 
 

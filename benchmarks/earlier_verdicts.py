@@ -1,4 +1,4 @@
-"""Earlier methods, for comparison in benchmarks/verdicts.py: pooled noise, Tukey, Dunnett, draws of cell means."""
+"""Implement earlier methods, compared by benchmarks/verdicts.py: pooled noise, Tukey, Dunnett, draws of cell means."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def earlier_advice(
 ) -> tuple[int, float] | None:
     """Return the advised seeds and their forecast chance, from the deciding pair under a flat prior.
 
-    Advises at most 60 seeds; None if no number of seeds would decide.
+    Advise at most 60 seeds; return None if no such number would decide.
     """
     noise, seeds = fit_pairs(values, resolution), values.shape[1]
     pairs = np.triu(noise.testable)

@@ -6,8 +6,8 @@
 A trial is `trainables.training.train` of a linear head with batches of 90. It evaluates on validation classes and
 stores its head for the test. The *floor* is a pool of running processes, one per core, timed first and last. Ours is a
 sweep with ledger and MLflow, from the start of the first trial to the end of the last; another row includes start and
-report. A *bare loop* has only the head's steps: no evaluation, no files. Processor time covers all processes that a
-contestant starts; unlike elapsed time it is hardly affected by other load.
+report. A *bare loop* takes only the head's steps, without evaluation and files. Processor time covers all
+processes of a contestant; other load hardly affects it, unlike elapsed time.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def run_sweep(root: str, trials: int, steps: int) -> tuple[float, float]:
 
 
 class UsageSampler(threading.Thread):
-    """Samples the processor time of this process and all that it starts, and the memory of this process.
+    """Samples the processor time of this process and its descendants, and the memory of this process.
 
     Processes are recognised by a variable in their environment, because Ray's daemons leave the process tree.
     """
@@ -154,8 +154,8 @@ class UsageSampler(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._mark = f"{MARK}={os.environ[MARK]}".encode()
-        self._ours = {str(os.getpid()): True}
-        self._spent: dict[str, float] = {}
+        self._is_ours = {str(os.getpid()): True}
+        self._processor_seconds: dict[str, float] = {}
         self.history: list[tuple[float, float, int]] = []
         """Time, processor seconds so far, resident bytes."""
 
@@ -169,14 +169,14 @@ class UsageSampler(threading.Thread):
         """Return the processor seconds so far."""
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
-                if process not in self._ours:
-                    self._ours[process] = self._mark in Path(f"/proc/{process}/environ").read_bytes()
-                if self._ours[process]:
+                if process not in self._is_ours:
+                    self._is_ours[process] = self._mark in Path(f"/proc/{process}/environ").read_bytes()
+                if self._is_ours[process]:
                     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-                    self._spent[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                    self._processor_seconds[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             except OSError:
                 continue  # the process has ended, or belongs to another user
-        self.history.append((time.time(), sum(self._spent.values()), resident(os.getpid())))
+        self.history.append((time.time(), sum(self._processor_seconds.values()), resident(os.getpid())))
         return self.history[-1][1]
 
     def between(self, first: float, last: float) -> float:
@@ -185,7 +185,7 @@ class UsageSampler(threading.Thread):
         return totals[min(bisect(times, last), len(totals) - 1)] - totals[max(bisect(times, first) - 1, 0)]
 
     def memory_at(self, moment: float) -> float:
-        """Return the resident memory of this process at a time, in MB."""
+        """Return the resident memory of this process at a moment, in MB."""
         return min(self.history, key=lambda sample: abs(sample[0] - moment))[2] / 1e6
 
 
@@ -201,7 +201,7 @@ def measure_driver_memory(root: str, trials: int) -> None:
                 file.seek(read)
                 new = file.read()
             read, ended = read + len(new), ended + new.count(b'"kind":"ended"') + new.count(b'"kind": "ended"')
-            samples.append((ended, max(map(resident, _with_children(sweep.pid)), default=0)))
+            samples.append((ended, max(map(resident, _process_and_children(sweep.pid)), default=0)))
     first = next((size for count, size in samples if count >= trials // 10), 0)
     last = max((size for count, size in samples if count < trials), default=0)
     for part in range(1, 11):
@@ -210,7 +210,7 @@ def measure_driver_memory(root: str, trials: int) -> None:
     print(f"{(last - first) / (0.9 * trials) / 1000:.1f} kB a trial; exit code {sweep.returncode}")
 
 
-def _with_children(pid: int) -> list[int]:
+def _process_and_children(pid: int) -> list[int]:
     """Return a process and its children: the driver is a child of its supervisor."""
     tasks = Path(f"/proc/{pid}/task/{pid}/children")
     return [pid, *map(int, tasks.read_text().split())] if tasks.exists() else [pid]

@@ -4,12 +4,12 @@
     python benchmarks/gpu.py --small --device cpu        a small network, to check that the program runs
 
     our loop over a bare loop       bf16 ResNet-50, crops of 224, B = 120; the bare loop has its crops in pinned memory
-    our loop over the model alone   forward, backward and update of pictures that are on the device: the ceiling
+    our loop over the model alone   forward, backward and update with pictures on the device, the upper limit
     metrics at SOP's size           60,502 x 512, over half of the similarity matrix, which any exact program needs
     N trials at once                their steps per second over those of one trial: ResNet-50, which fills the device,
                                     and small_conv on pictures of 32, which does not; also with MPS if it can be started
 
-Needs trainables, torch, numpy, pydantic and pillow, no Ray. docs/log.md has the measurements by device.
+The program needs trainables, torch, numpy, pydantic and pillow, but not Ray. docs/log.md has the measurements.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ def bare_loop(run: training.Run, cache_dir: Path, *, on_device: bool) -> Callabl
 
 
 def _as_bytes(pictures: torch.Tensor) -> torch.Tensor:
-    """Return pictures as a loader does: bytes, in pinned memory for a CUDA device."""
+    """Return pictures as a data loader provides them: bytes, in pinned memory for a CUDA device."""
     data = (pictures * 255).round().to(torch.uint8).cpu() if pictures.is_floating_point() else pictures.cpu()
     return data.pin_memory() if pictures.is_cuda else data
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the time until a CUDA device is done, or processor time on a CPU."""
+    """Return the elapsed time of work on a CUDA device, or its processor time on a CPU."""
     is_cuda = device.type == "cuda"
     clock, synchronise = (time.perf_counter, torch.cuda.synchronize) if is_cuda else (time.process_time, lambda: None)
     synchronise()
@@ -136,13 +136,13 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 def medians(contestants: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
     """Return the median seconds of each contestant; contestants take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    durations: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds + 1):
         for name, work in contestants.items():
             duration = seconds(work, device)
             if turn:  # the first turn warms up
-                taken[name].append(duration)
-    return {name: median(values) for name, values in taken.items()}
+                durations[name].append(duration)
+    return {name: median(values) for name, values in durations.items()}
 
 
 def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: int, rounds: int) -> None:
@@ -150,8 +150,8 @@ def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: in
     run = start_run(config, FolderContext(folder / "loop", device), cache)
     bare, model = bare_loop(run, cache, on_device=False), bare_loop(run, cache, on_device=True)
     contestants = {"ours": lambda: take_steps(run, count), "bare": lambda: bare(count), "model": lambda: model(count)}
-    taken = medians(contestants, rounds, device)
-    rate = {name: count * config.batch.batch_size / value for name, value in taken.items()}
+    times = medians(contestants, rounds, device)
+    rate = {name: count * config.batch.batch_size / value for name, value in times.items()}
     print(f"our loop: {rate['ours']:,.0f} images/s; over a bare loop {rate['ours'] / rate['bare']:.3f} (goal >= 0.97)")
     print(f"our loop over the model alone: {rate['ours'] / rate['model']:.3f} ({rate['model']:,.0f} images/s)")
 
@@ -159,7 +159,7 @@ def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: in
 def show_metrics(device: torch.device, size: int, rounds: int) -> None:
     embeddings, labels = sample(size)
     embeddings, labels = embeddings.to(device), labels.to(device)
-    taken = medians(
+    times = medians(
         {
             "ours": lambda: retrieval_metrics(embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r")),
             "product": lambda: half_matrix(embeddings),
@@ -167,13 +167,13 @@ def show_metrics(device: torch.device, size: int, rounds: int) -> None:
         rounds,
         device,
     )
-    ratio = taken["ours"] / taken["product"]
-    print(f"metrics of {size} x 512: {taken['ours']:.2f} s, {ratio:.2f} x half of the similarity matrix")
+    ratio = times["ours"] / times["product"]
+    print(f"metrics of {size} x 512: {times['ours']:.2f} s, {ratio:.2f} x half of the similarity matrix")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Steps that each of several processes trains at the same time."""
+    """Steps that several processes train at the same time."""
 
     config: TrialConfig
     device: torch.device
@@ -195,7 +195,7 @@ def _train_block(rank: int, block: Block, ready: Barrier) -> None:
 
 @contextmanager
 def mps(folder: Path) -> Iterator[bool]:
-    """Start NVIDIA's MPS for processes started within; yield False if it cannot be started."""
+    """Run NVIDIA's MPS for the processes that the block starts; yield False if it cannot be started."""
     program = shutil.which("nvidia-cuda-mps-control")
     folders = {"CUDA_MPS_PIPE_DIRECTORY": str(folder / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log")}
     for path in folders.values():

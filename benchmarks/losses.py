@@ -8,7 +8,7 @@ One step is a forward and backward pass to the raw embeddings. The floor is `nor
 backward by autograd. Each repeat times floor, loss and peer one after the other, so other load affects all three alike.
 The table has the medians of the ratios.
 
-    step / floor   time of the loss over the floor; the goal is for B = 640
+    step / floor   time of the loss over the floor; the goal applies to B = 640
     peer / step    time of the named pytorch-metric-learning configuration over the loss
 """
 
@@ -51,13 +51,13 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def floor(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Return the sum of the cosine matrix, a loss whose weights cost nothing."""
+    """Return the sum of the cosine matrix, a loss that computes no weights."""
     unit = normalize(embeddings)
     return (unit @ unit.T).sum()
 
 
 def peers() -> dict[str, tuple[str, Step]]:
-    """Return name and step of the pytorch-metric-learning configuration of each loss."""
+    """Return, for each loss, the name and step of its configuration in pytorch-metric-learning."""
     from pytorch_metric_learning import distances, losses, miners, reducers
 
     mean, cosine = reducers.MeanReducer(), distances.CosineSimilarity()
@@ -120,8 +120,8 @@ def measure(steps: list[Step], embeddings: Tensor, labels: Tensor, repeats: int)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One loss at one batch size. Times are medians in seconds."""
+class Timing:
+    """Times of a loss at a batch size: medians in seconds."""
 
     name: str
     size: int
@@ -129,31 +129,35 @@ class Row:
     own: float = math.nan
     peer: float = math.nan
     is_met: bool = True
-    """The loss meets its goals."""
+    """Whether the loss meets its goals."""
 
 
-def measure_row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Row:
+def measure_row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Timing:
     """Measure and print one line."""
     loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)).to(
         device
     )
     embeddings, labels = batch(size, device)
     try:
-        floors, own, *others = measure([floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats)
+        floors, own, *peer_times = measure([floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats)
     except ValueError as error:  # the loss needs another batch shape
         print(f"{name:18} {size:5}   not for this batch: {error}")
-        return Row(name, size)
-    ratio = statistics.median(mine / least for mine, least in zip(own, floors, strict=True))
-    gain = statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True)) if others else None
+        return Timing(name, size)
+    ratio = statistics.median(mine / base for mine, base in zip(own, floors, strict=True))
+    gain = (
+        statistics.median(theirs / mine for theirs, mine in zip(peer_times[0], own, strict=True))
+        if peer_times
+        else None
+    )
     goal = GOALS.get(name) if size == 640 else None
     is_met = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
     line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"
     print(line + (f" {gain:11.2f}  {peer[0]}" if peer and gain else "") + ("" if is_met else "   MISSED"))
     median = statistics.median
-    return Row(name, size, median(floors), median(own), median(others[0]) if others else math.nan, is_met)
+    return Timing(name, size, median(floors), median(own), median(peer_times[0]) if peer_times else math.nan, is_met)
 
 
-def draw(rows: list[Row], path: Path) -> None:
+def draw(rows: list[Timing], path: Path) -> None:
     """Draw seconds per iteration against the batch size, the runtime figure of the DRO paper."""
     import matplotlib
 
@@ -163,8 +167,8 @@ def draw(rows: list[Row], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     sizes = sorted({item.size for item in rows})
-    least = [min(item.floor for item in rows if item.size == size) for size in sizes]
-    axes.plot(sizes, least, color="black", linestyle=":", linewidth=2, label="floor: one similarity product")
+    floors = [min(item.floor for item in rows if item.size == size) for size in sizes]
+    axes.plot(sizes, floors, color="black", linestyle=":", linewidth=2, label="floor: one similarity product")
     colours = plt.get_cmap("tab10").colors
     shown = [name for name in FIGURE if any(item.name == name for item in rows)]
     for number, name in enumerate(shown):
@@ -211,10 +215,10 @@ def main() -> int:
         f"torch {torch.__version__}, {device_name}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats"
     )
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
-    known = peers()
+    peer_of = peers()
     rows = [
         measure_row(
-            name, known.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats
+            name, peer_of.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats
         )
         for name in arguments.only
         for size in sizes

@@ -41,11 +41,11 @@ MOST_FOR_DEFAULT = 8_000
 def sample(
     size: int, classes: int | None = None, *, spread: float = 2.2, shuffled: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Return unit vectors and labels of overlapping classes of at least two pictures, on average SOP's 5.35."""
+    """Return unit vectors and labels of overlapping classes, with at least two vectors each and SOP's mean of 5.35."""
     generator = torch.Generator().manual_seed(0)
     classes = classes or max(2, size * CLASSES // SIZE)
-    rest = torch.randint(classes, (size - 2 * classes,), generator=generator)
-    labels = torch.cat([torch.arange(classes), torch.arange(classes), rest])
+    further = torch.randint(classes, (size - 2 * classes,), generator=generator)
+    labels = torch.cat([torch.arange(classes), torch.arange(classes), further])
     if shuffled:
         labels = labels[torch.randperm(size, generator=generator)]
     centres = torch.randn(classes, DIM, generator=generator)
@@ -114,11 +114,11 @@ def main() -> int:
     classes = len(labels.unique())
     print(f"{options.size} x {DIM}, {classes} classes, float32, {options.threads} threads, {options.clock} clock")
 
-    every = lambda: retrieval_metrics(embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r"))  # noqa: E731
+    run_all = lambda: retrieval_metrics(embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r"))  # noqa: E731
     common = ("recall", "r_precision", "map_at_r")
-    shared = lambda: retrieval_metrics(embeddings, labels, (1,), metrics=common)  # noqa: E731
+    run_shared = lambda: retrieval_metrics(embeddings, labels, (1,), metrics=common)  # noqa: E731
     start = clock()
-    shared()
+    run_shared()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"  ours once: {clock() - start:.2f} s; peak memory of the process {peak:.2f} GiB", flush=True)
     if options.ours_only:
@@ -127,10 +127,10 @@ def main() -> int:
     neighbours = min(max(KS) + 1, options.size)
     pytorch_metric_learning(embeddings[:500], labels[:500])  # imports are not timed
     programs: dict[str, Callable[[], object]] = {
-        "ours: recall@1, R-precision, MAP@R": shared,
+        "ours: recall@1, R-precision, MAP@R": run_shared,
         'pytorch-metric-learning: the same, k="max_bin_count"': lambda: pytorch_metric_learning(embeddings, labels),
         "half the similarity matrix alone": lambda: half_matrix(embeddings),
-        "ours: recall, nDCG, MAP@R": every,
+        "ours: recall, nDCG, MAP@R": run_all,
         f"search for {neighbours}: faiss IndexFlatIP": lambda: search_faiss(embeddings, neighbours),
         f"search for {neighbours}: torch topk": lambda: search_torch(embeddings, neighbours),
     }
@@ -138,8 +138,8 @@ def main() -> int:
         programs["pytorch-metric-learning: the same, k=None (its default)"] = lambda: pytorch_metric_learning(
             embeddings, labels, None
         )
-    took, results = medians(options.repeats, clock, programs)
-    ours_shared, theirs, floor, ours, faiss, topk, *default = took.values()
+    seconds_of, results = medians(options.repeats, clock, programs)
+    ours_shared, theirs, floor, ours, faiss, topk, *default = seconds_of.values()
     found, expected, *_ = results.values()
     differences = [abs(found[name] - 100 * value) for name, value in expected.items()]  # type: ignore[attr-defined]
     print(f"ours / bare search             {ours / min(faiss, topk):5.2f}   (at most 1.3)")

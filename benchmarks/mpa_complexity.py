@@ -1,9 +1,10 @@
 """Compare the training complexity of losses with Table 2 of the multi-proxy anchor paper.
 
 Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023, section 3.4. The paper's M
-counts training pictures. A step sees a batch, so the exponent of M is compared with that of B. The paper's P is our K.
+counts training pictures. A step processes a batch, so the exponent of M is compared with that of B. The paper's P is
+our K.
 
-The program times one forward and backward pass of each loss while one of B, C and K doubles and the others stay. The
+The program times a forward and backward pass of each loss while one of B, C and K doubles and the others stay. The
 exponent is the slope of log time over log size, by least squares over the largest sizes, where fixed costs matter
 least. Claim: no loss costs more than the table says. The command fails if an exponent exceeds it by more than 0.3.
 

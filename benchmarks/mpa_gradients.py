@@ -2,7 +2,7 @@
 
 Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023; docs/specification.md, section
 6.10. A toy batch has similarities S (B, C) to its classes. dL/dS_ic depends on S_jd if a change of S_jd
-changes it. Prints the measured row of each loss, and the printed entry if it differs.
+changes it. The program prints the measured row of each loss, and the printed entry if it differs.
 
     python benchmarks/mpa_gradients.py                          the table; a second
     python benchmarks/mpa_gradients.py --figure gradients.svg   also Figure 1: on which similarities the gradient of one
@@ -25,13 +25,13 @@ from trainables.losses.parts.proxies import ProxyLoss
 from trainables.methods import knob_names
 
 CLASSES = 4
-LABELS = (0, 0, 1, 2)  # two pictures of one class, and a class that the batch lacks
+LABELS = (0, 0, 1, 2)  # two pictures share a class, and the batch lacks class 3
 STEP = 1e-4
 THRESHOLD = 1e-6  # smallest dependence that counts; similarities and gradients are of order one
 
 
 @dataclass(frozen=True)
-class Row:
+class GradientRow:
     """A row of Table 1."""
 
     stability: bool
@@ -43,14 +43,14 @@ class Row:
 
 
 PRINTED = {
-    "proxy_nca": Row(True, False, False, False, True, False),
-    "proxy_anchor": Row(False, False, True, True, True, False),
-    "soft_triple": Row(True, True, False, False, True, True),
-    "mpa": Row(False, True, True, True, True, False),
-    "mpa_dw": Row(True, True, True, False, True, False),
-    "mpa_ap": Row(True, True, True, False, True, True),
+    "proxy_nca": GradientRow(True, False, False, False, True, False),
+    "proxy_anchor": GradientRow(False, False, True, True, True, False),
+    "soft_triple": GradientRow(True, True, False, False, True, True),
+    "mpa": GradientRow(False, True, True, True, True, False),
+    "mpa_dw": GradientRow(True, True, True, False, True, False),
+    "mpa_ap": GradientRow(True, True, True, False, True, True),
 }
-"""Printed rows. "(tick)", not necessarily considered, is True here: the batch has two pictures of a class."""
+"""Rows of the paper. Its "(tick)", not necessarily considered, is True here: the batch has two pictures of a class."""
 
 
 def toy_batch() -> tuple[Tensor, Tensor]:
@@ -80,23 +80,23 @@ def influence(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
     return table
 
 
-def measure_row(name: str) -> Row:
+def measure_row(name: str) -> GradientRow:
     """Return the row of a loss, from its gradient on the toy batch."""
     similarity, labels = toy_batch()
     loss = toy_loss(name)
     depends = influence(loss, similarity, labels).abs() > THRESHOLD
     batch, classes = similarity.shape
     positive = torch.nn.functional.one_hot(labels, classes).bool()
-    other = torch.ones(batch, classes, batch, classes, dtype=torch.bool)
-    other.view(batch * classes, -1).fill_diagonal_(False)
-    between = depends & other
+    is_other = torch.ones(batch, classes, batch, classes, dtype=torch.bool)
+    is_other.view(batch * classes, -1).fill_diagonal_(False)
+    between = depends & is_other
     same_sample = torch.eye(batch, dtype=torch.bool)[:, None, :, None]
 
     def is_linked(first: Tensor, second: Tensor) -> bool:
         return bool((between & first[:, :, None, None] & second).any())
 
     shifted = slopes(loss, similarity + 0.05, labels) - slopes(loss, similarity, labels)
-    return Row(
+    return GradientRow(
         stability=not bool((depends & ~same_sample).any()),
         manifold="proxies_per_class" in knob_names(LOSSES[name]),
         similarity=bool((shifted.abs() > THRESHOLD).any()),
@@ -167,14 +167,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=Path, help="SVG file for Figure 1")
     options = parser.parse_args()
-    titles = [field.name.replace("_", " ") for field in fields(Row)]
+    titles = [field.name.replace("_", " ") for field in fields(GradientRow)]
     print(f"{'':14}" + "".join(f"{title:>20}" for title in titles))
     differing = []
     for name, printed in PRINTED.items():
         found = measure_row(name)
         cells = [
             ("yes" if ours else "-") + ("" if ours == theirs else f" (printed: {'yes' if theirs else '-'})")
-            for ours, theirs in ((getattr(found, f.name), getattr(printed, f.name)) for f in fields(Row))
+            for ours, theirs in ((getattr(found, f.name), getattr(printed, f.name)) for f in fields(GradientRow))
         ]
         print(f"{name:14}" + "".join(f"{cell:>20}" for cell in cells))
         differing += [name] if found != printed else []

@@ -77,14 +77,14 @@ def training_seconds(folder: str) -> float:
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """Cost of a run, in seconds."""
 
     clock: float
     processor: float
-    """Of this process and all that it started."""
+    """Processor time of this process and its descendants."""
     training: float = 0.0
-    """Total training and evaluation time that its trials report."""
+    """Total training and evaluation time that the trials report."""
 
     @property
     def over_training(self) -> tuple[float, float]:
@@ -100,10 +100,10 @@ class Meter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.cost = Cost(time.perf_counter() - self._start, SAMPLER.sample() - self._processor)
+        self.cost = RunCost(time.perf_counter() - self._start, SAMPLER.sample() - self._processor)
 
 
-def run_bare(trials: int, steps: int) -> Cost:
+def run_bare(trials: int, steps: int) -> RunCost:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS, get_context("spawn")) as pool:
         list(pool.map(run_trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
         with Meter() as meter:
@@ -124,12 +124,12 @@ def running_ray() -> Iterator[None]:
         ray.shutdown()
 
 
-def mean(first: Cost, last: Cost) -> Cost:
-    return Cost(*((a + b) / 2 for a, b in zip(astuple(first), astuple(last), strict=True)))
+def mean(first: RunCost, last: RunCost) -> RunCost:
+    return RunCost(*((a + b) / 2 for a, b in zip(astuple(first), astuple(last), strict=True)))
 
 
 def import_seconds(*modules: str) -> float:
-    """Return the processor seconds of a new process that imports these modules, the least of three."""
+    """Return the processor seconds of a new process that imports these modules: the smallest of three."""
     seconds = []
     for _ in range(3):
         before = os.times()
@@ -139,7 +139,7 @@ def import_seconds(*modules: str) -> float:
     return min(seconds)
 
 
-def run_ray_tune(trials: int, steps: int) -> Cost:
+def run_ray_tune(trials: int, steps: int) -> RunCost:
     with tempfile.TemporaryDirectory() as folder:
         with Meter() as meter:
             tune_grid(lambda rho: run_trial(steps, rho, folder), rhos(trials), folder)
@@ -157,7 +157,7 @@ def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None
         study.optimize(lambda trial: run_trial(steps, trial.suggest_float("rho", 0, 1), folder), n_trials=1)
 
 
-def run_optuna(trials: int, steps: int) -> Cost:
+def run_optuna(trials: int, steps: int) -> RunCost:
     import optuna
     from joblib import Parallel, delayed
 
@@ -172,7 +172,7 @@ def run_optuna(trials: int, steps: int) -> Cost:
         return replace(meter.cost, training=training_seconds(folder))
 
 
-def run_sweep(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
+def run_sweep(trials: int, steps: int, workers: int) -> tuple[RunCost, list[Event]]:
     """Run a sweep; return its cost and the events of its ledger."""
     import tune_dml
     from tune_dml.planning.request import Resources
@@ -215,7 +215,7 @@ def measure_driver(trials: int) -> None:
     print(f"        ratio {late / early:.2f}; {growth * 1000 / (trials - few):.0f} kB of memory a trial")
 
 
-def show(name: str, cost: Cost, base: Cost, trials: int) -> None:
+def show(name: str, cost: RunCost, base: RunCost, trials: int) -> None:
     over = [(cost.clock - base.clock) * SLOTS / trials, (cost.processor - base.processor) / trials]
     ratios = f"{cost.clock / base.clock:5.2f} x bare, processor {cost.processor / base.processor:5.2f} x"
     print(f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s")

@@ -1,12 +1,12 @@
 """Claim: a proxy or classification loss costs little more than its matrix products.
 
-Prints for every such loss the time of one forward and backward pass over that of its floor, (B x d) @ (d x CK) with its
-backward, and the time of its counterpart in pytorch-metric-learning over ours. B = 180, d = 512; C = 11318, K = 2 (SOP)
-and C = 100, K = 10 (CUB). The goal of 1.5 floors is for losses with several proxies per class: with one and C = 100 the
-product takes less than a millisecond, about as long as the calls.
+For each such loss, the program prints the time of one forward and backward pass over that of its floor, (B x d) @ (d x
+CK) with its backward. It also prints the time of the counterpart in pytorch-metric-learning over ours. B = 180,
+d = 512; C = 11318, K = 2 (SOP) and C = 100, K = 10 (CUB). The goal of 1.5 floors is for losses with several proxies per
+class: with one and C = 100 the product takes less than a millisecond, about as long as the calls.
 
-Floor, loss and peer take turns in one process; ratios are medians. One thread is timed by processor time, which other
-load does not affect.
+Floor, loss and peer take turns in one process; ratios are medians. With one thread, times are processor times, which
+other load does not affect.
 
     OMP_NUM_THREADS=1 python benchmarks/proxies.py [--repeats 21]
 """
@@ -79,14 +79,14 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
         spread = regularizers.SparseCentersRegularizer(classes, proxies_per_class)
         knobs = {"centers_per_class": proxies_per_class, "weight_regularizer": spread, "weight_reg_weight": 0.2}
         return losses.SoftTripleLoss(*shape, **knobs)
-    known = {
+    peers = {
         "arcface": losses.ArcFaceLoss,
         "cosface": losses.CosFaceLoss,
         "proxy_anchor": losses.ProxyAnchorLoss,
         "proxy_nca": losses.ProxyNCALoss,
         "sphereface": losses.SphereFaceLoss,
     }
-    return known[name](*shape) if name in known else None
+    return peers[name](*shape) if name in peers else None
 
 
 def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> bool:
@@ -101,7 +101,7 @@ def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> boo
     contestants = [proxy_floor(embeddings, loss.proxies), step(loss, embeddings, labels)]
     contestants += [step(counterpart, embeddings, labels)] if counterpart else []
     floors, own, *theirs = measure(contestants, repeats)
-    factor = median(mine / least for mine, least in zip(own, floors, strict=True))
+    factor = median(mine / base for mine, base in zip(own, floors, strict=True))
     gain = median(slow / mine for slow, mine in zip(theirs[0], own, strict=True)) if theirs else None
     is_met = (factor <= GOAL or not has_several) and (gain is None or gain >= 1)
     line = f"{name:14} C={classes:<6} K={loss.proxies.shape[1]:<3} {1e3 * median(own):8.2f} {factor:12.2f}"

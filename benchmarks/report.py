@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
 
-Prints seconds to read the ledger, to write the sweep's line in `tune-dml list` and to write the report, and peak
-memory. The sweep is simulated, which is not timed.
+The program prints the seconds to read the ledger, to write the sweep's line of `tune-dml list` and to write the report,
+and peak memory. It simulates the sweep first, which is not timed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_sweep(folder: Path, cells: int, seeds: int, rows: int) -> None:
     values = tuple(round(float(value), 6) for value in np.geomspace(0.001, 1.0, cells - 1))
     space = rho_space(scientific=(Knob(RHO.path, Grid(values, scale="log"), symbol="rho"),), fixed=SETTINGS)
     plan = plan_of(space=space, name=folder.name, seeds=seeds)
-    os.fsync = lambda _: None  # a temporary folder needs no protection against power cuts
+    os.fsync = lambda _: None  # fsync protects against power cuts, which do not matter here
     driver = Driver(folder, plan)
     driver.session()
     random = np.random.default_rng(0)

@@ -30,7 +30,7 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 METRICS = {"val/recall_at_1": 0.5, **{f"train/figure_{number}": 0.1 for number in range(20)}}
 SLOTS_PER_RAYLET = 2
 SYNC_SHARE, LONGEST_WAIT = 0.02, 60.0
-"""After a sync, MLflow's thread waits until the sync was this share of the time, at most so many seconds."""
+"""MLflow's thread spends at most this share of its time in syncs, but waits at most this many seconds between them."""
 LENGTHS = (5, 10, 20, 30, 60, 120, 300, 900, 3600)
 
 
@@ -39,10 +39,10 @@ class Costs:
     """Time of the driver's single thread, in seconds."""
 
     trial: float
-    """For the start and end of a trial together."""
+    """Time for the start and end of a trial together."""
     row: float
     update: float = 0.0
-    """To send new rows of a running trial to MLflow; its end is in `trial`."""
+    """Time to send new rows of a running trial to MLflow; `trial` includes the end of a trial."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def run_stub_sweep(trials: int, seconds: float, rows: int, slots: int) -> tuple[
     stub = patch.object(sweep, "engine", stub_engine(seconds, rows))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), stub:
         processor = time.process_time()
-        done = tune_dml.run_sweep(space, seeds=1)
+        sweep_done = tune_dml.run_sweep(space, seeds=1)
         processor = time.process_time() - processor
-        ends = sorted(event.time for event in read_events(done.folder) if event.kind == "ended")
+        ends = sorted(event.time for event in read_events(sweep_done.folder) if event.kind == "ended")
     steady = ends[2 * slots : len(ends) - slots]
     return (steady[-1] - steady[0]) / (len(steady) - 1), processor
 
@@ -171,7 +171,7 @@ def update_seconds(trials: int = 200) -> float:
 def run_on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[float, float]]:
     """Call `run_stub_sweep` for each (trials, seconds, rows), on a cluster of raylets."""
     temporary = tempfile.mkdtemp(prefix="r")
-    os.environ["RAY_TMPDIR"] = temporary  # hides this cluster from other programs that start Ray
+    os.environ["RAY_TMPDIR"] = temporary  # other programs that start Ray do not find this cluster
     import ray
     from ray.cluster_utils import Cluster
 
@@ -189,7 +189,7 @@ def run_on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[f
 
 
 def simulate_large(costs: Costs, seconds: float, rows: int) -> Simulation:
-    """Simulate 20,000 trials on 512 GPUs; rows of one second are sent together."""
+    """Simulate 20,000 trials on 512 GPUs, which send rows at most once a second."""
     return simulate(costs, slots=512, trials=20_000, seconds=seconds, rows=max(1, min(rows, int(seconds))))
 
 
@@ -198,8 +198,8 @@ def draw(path: Path, costs: Costs, rows: int) -> None:
     from matplotlib import pyplot, rc_context
 
     figure, axes = pyplot.subplots(figsize=(6, 3.2))
-    found = [simulate_large(costs, length, rows) for length in LENGTHS]
-    shares, drivers = [100 * each.training for each in found], [100 * each.driver for each in found]
+    results = [simulate_large(costs, length, rows) for length in LENGTHS]
+    shares, drivers = [100 * result.training for result in results], [100 * result.driver for result in results]
     axes.semilogx(LENGTHS, shares, "o-", color="black", label="GPUs train")
     axes.semilogx(LENGTHS, drivers, "s--", color="tab:red", label="the driver is busy")
     axes.set(xlabel="seconds of a trial", ylabel="share of the time [%]", ylim=(0, 103))

@@ -13,11 +13,12 @@ from scipy.optimize import brentq
 Array = NDArray[np.float64]
 KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
 TAILS = ("iid", "t3", "one cell 5x", "ceiling", "one at ceiling", "collapses", "one collapses", "twins")
-"""Heavy; unequal; skewed, as near 100 %, in all cells or one; 5 % of seeds 8 s.d. lower, in all or one; equal cells."""
+"""Noise with heavy tails; of unequal size; skewed as near 100 %, in all cells or one; 5 % of seeds 8 s.d. lower, in all
+cells or one; with two equal cells."""
 
 
 def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
-    """Return sweeps of equal cells, shape (sweeps, cells, seeds). Kinds that are not listed above have iid noise."""
+    """Return sweeps of equal cells, shape (sweeps, cells, seeds). Other kinds than the listed ones have iid noise."""
     noise = rng.standard_normal((sweeps, cells, seeds))
     x = np.linspace(-0.5, 0.5, cells)[:, None]
     if kind == "t3":
@@ -29,8 +30,10 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
     elif kind == "slope":
         noise += 10 * x * rng.standard_normal((sweeps, 1, seeds))
     elif kind == "measured-like":
-        both = rng.standard_normal((2, sweeps, 1, seeds))
-        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (x * both[0] + x**2 * both[1])
+        coefficients = rng.standard_normal((2, sweeps, 1, seeds))
+        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (
+            x * coefficients[0] + x**2 * coefficients[1]
+        )
     elif kind in {"ceiling", "one at ceiling"}:
         rows = slice(None) if kind == "ceiling" else cells // 2
         noise[:, rows] = 1 - rng.standard_exponential(noise[:, rows].shape)
@@ -46,7 +49,7 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
 
 @cache
 def _reaction(cells: int) -> float:
-    """Return the size of slope and curvature that gives the covariance of `cells` values the demo's epsilon, 0.37."""
+    """Return the size of slope and curvature at which the covariance of `cells` values has the demo's epsilon."""
     x = np.linspace(-0.5, 0.5, cells)
 
     def excess(size: float) -> float:

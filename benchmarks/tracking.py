@@ -2,8 +2,8 @@
 
     python benchmarks/tracking.py --trials 10000
 
-Also times MLflow's client alone for a minimal run (create, one batch, terminate); the difference is our overhead.
-Processor time is printed too, for shared machines.
+The program also times MLflow's client alone for a minimal run (create, one batch, terminate). The difference is our
+overhead. On shared machines, compare processor times.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def write_sweep(folder: Path, options: argparse.Namespace) -> SweepState:
         for trial in plan.trials():
             ledger.write(event_of("started", trial.key, host="node-1"))
             for step in range(1, options.rows + 1):
-                others = {f"train/m{number}": 0.5 * step for number in range(options.metrics)}
-                ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **others})
+                further = {f"train/m{number}": 0.5 * step for number in range(options.metrics)}
+                ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **further})
             end = {"status": "finished", "reason": "", "metrics": {METRIC: 51.0}, "seconds": 1.0, "step": options.rows}
             ledger.write(event_of("ended", trial.key, **end))
     state = SweepState(folder, plan)

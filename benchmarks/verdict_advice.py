@@ -1,4 +1,4 @@
-"""Compare forecast chances with outcomes, for sweeps that follow the advised seeds; `verdicts.py` prints it."""
+"""Compare forecast chances with outcomes, for sweeps that follow the advised seeds. `verdicts.py` prints the table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tune_dml.stats.sequential.looks import level_left
 NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
 BINS = ((0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01))
 _LOWEST = 0.2
-"""Smallest forecast chance that a sweep follows here, so that small ones are checked too."""
-_MOST = 60
+"""Smallest forecast chance that a sweep follows here. The platform's limit is higher; this checks small chances too."""
+_MAX_SEEDS = 60
 """Largest number of seeds."""
-Choice = Callable[[Array, Callable[[int], float], "Truth", float], Forecast | None]
+AdviceRule = Callable[[Array, Callable[[int], float], "Truth", float], Forecast | None]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Truth:
     name: str
     means: Array
     first: int = 3
-    """Planned seeds."""
+    """Number of planned seeds."""
     margin: float = 1.0
     rows: tuple[int, ...] = ()
     """Level of each cell if the sweep is a full grid."""
     best: bool = False
-    """The question is which cell is the best, not whether the knob matters."""
+    """Whether the question is which cell is the best, instead of whether the knob matters."""
 
     def question(self, resolution: float) -> Verdict:
         """Return the rule that tells whether a sweep is decided."""
@@ -81,56 +81,56 @@ def advice(sweeps: int) -> Iterable[str]:
                 if name == "current":
                     by_question[truth.name] += found
             by_method[name] += steps
-            yield f"{kind:>27} {name:>8}{_line(steps)}"
+            yield f"{kind:>27} {name:>8}{_row_text(steps)}"
     for name, steps in by_method.items():
-        yield f"{'all noise':>27} {name:>8}{_line(steps)}"
+        yield f"{'all noise':>27} {name:>8}{_row_text(steps)}"
     for question, steps in by_question.items():
-        yield f"{question:>27} {'current':>8}{_line(steps)}"
+        yield f"{question:>27} {'current':>8}{_row_text(steps)}"
 
 
-def follow(truth: Truth, kind: str, sweeps: int, choice: Choice) -> Iterator[tuple[float, bool]]:
-    """Yield each step's forecast chance and whether it decided. A sweep ends once decided, or without advice."""
+def follow(truth: Truth, kind: str, sweeps: int, choice: AdviceRule) -> Iterator[tuple[float, bool]]:
+    """Yield each step's forecast chance and whether it decided. A sweep ends when it is decided or has no advice."""
     rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
     with patch.object(forecast, "EVEN", _LOWEST):
         for _ in range(sweeps):
-            drawn = simulate(kind, len(truth.means), _MOST, 1, rng)[0]
+            drawn = simulate(kind, len(truth.means), _MAX_SEEDS, 1, rng)[0]
             values = drawn + truth.means[:, None]
             values = np.round(values) if resolution else values
-            yield from _follow_one(values, truth, resolution, choice)
+            yield from _follow_sweep(values, truth, resolution, choice)
 
 
-def _follow_one(values: Array, truth: Truth, resolution: float, choice: Choice) -> Iterator[tuple[float, bool]]:
+def _follow_sweep(values: Array, truth: Truth, resolution: float, choice: AdviceRule) -> Iterator[tuple[float, bool]]:
     looks, chance, is_decided = [truth.first], None, truth.question(resolution)
     while True:
-        seen = values[:, : looks[-1]]
-        done = bool(is_decided(seen[None], level_left(looks, planned=truth.first))[0])
+        observed = values[:, : looks[-1]]
+        decided = bool(is_decided(observed[None], level_left(looks, planned=truth.first))[0])
         if chance is not None:
-            yield chance, done
-        if done:
+            yield chance, decided
+        if decided:
             return
         past = tuple(looks)
 
         def level(seeds: int, past: Sequence[int] = past) -> float:
             return level_left([*past, seeds], planned=truth.first)
 
-        ahead = choice(seen, level, truth, resolution)
-        if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MOST:
+        ahead = choice(observed, level, truth, resolution)
+        if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MAX_SEEDS:
             return
         chance = ahead.chance
         looks.append(ahead.seeds)
 
 
-def _current(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
+def _current(observed: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
     is_decided = truth.question(resolution)
-    return forecast_seeds(seen, seen.shape[1], level, is_decided, scale=truth.margin, resolution=resolution)
+    return forecast_seeds(observed, observed.shape[1], level, is_decided, scale=truth.margin, resolution=resolution)
 
 
-def _earlier(seen: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
-    found = earlier_advice(seen, truth.margin, level, resolution)
+def _earlier(observed: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
+    found = earlier_advice(observed, truth.margin, level, resolution)
     return None if found is None else Forecast(*found)
 
 
-def _line(steps: Sequence[tuple[float, bool]]) -> str:
+def _row_text(steps: Sequence[tuple[float, bool]]) -> str:
     numbers = np.array(steps, dtype=float).reshape(-1, 2)
     parts = [numbers] + [numbers[(numbers[:, 0] >= low) & (numbers[:, 0] < high)] for low, high in BINS]
     return "".join(

@@ -1,4 +1,4 @@
-"""Error rates of the candidates for the best value, and of declared contrasts; `verdicts.py` prints them."""
+"""Measure error rates of the candidates for the best value and of declared contrasts, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _GAINS = [(4 * loss + method, 4 * loss) for loss in range(_LOSSES - 1) for metho
 
 
 def candidates(sweeps: int) -> Iterable[str]:
-    """Error rates for the values of one knob: the true best is left out, or a wrong place is claimed."""
+    """Print error rates for the values of one knob: the best value is left out, or a wrong position is claimed."""
     yield "The best left out of the candidates / 'interior' claimed of equal cells / an edge claimed with both ends"
     yield "6 s.d. above the others; all pairs and Hsu's comparisons together, at 5 %"
     for cells in (2, 3, 6, 10):
         for seeds in _SEEDS:
             row = []
-            for place, kind in enumerate(_KINDS):
-                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, place]))
+            for index, kind in enumerate(_KINDS):
+                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, index]))
                 found = compare_with_best(values)
                 ends = found.candidates[:, 0] | found.candidates[:, -1]
                 left_out = [~found.candidates[:, best] for best in (0, cells // 2)]
@@ -41,9 +41,9 @@ def candidates(sweeps: int) -> Iterable[str]:
     yield f"3 x 3 grid, averaged over one knob ({few} sweeps): best left out / a candidate significantly worse"
     for seeds in _SEEDS:
         row = []
-        for place, kind in enumerate(_KINDS):
-            rng = np.random.default_rng([9, seeds, place])
-            lost, worse = zip(*(_grid(simulate(kind, 9, seeds, 1, rng)[0], rng) for _ in range(few)), strict=True)
+        for index, kind in enumerate(_KINDS):
+            rng = np.random.default_rng([9, seeds, index])
+            lost, worse = zip(*(_judge_grid(simulate(kind, 9, seeds, 1, rng)[0], rng) for _ in range(few)), strict=True)
             row.append(f"{kind} {rate(np.array(lost))} / {rate(np.array(worse), 0.0005)}")
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
 
@@ -57,7 +57,7 @@ def _claims_edge(values: Array) -> NDArray[np.bool_]:
     return np.asarray(only & (found[:, 0] | found[:, -1]))
 
 
-def _grid(noise: Array, rng: np.random.Generator) -> tuple[bool, bool]:
+def _judge_grid(noise: Array, rng: np.random.Generator) -> tuple[bool, bool]:
     """Return whether a best value is left out, and whether a candidate is significantly worse.
 
     The first knob of the grid has two equal values and one that is 4 worse.
@@ -77,30 +77,30 @@ def _grid(noise: Array, rng: np.random.Generator) -> tuple[bool, bool]:
 
 
 def contrasts(sweeps: int) -> Iterable[str]:
-    """False claims and power of 13 gains among 18 arms and of their differences, beside intervals of all pairs."""
+    """Print false claims and power of 13 gains among 18 arms of their differences, and of all pairs."""
     yield "18 equal arms, 13 gains (then with 2 differences of gains): any false claim; then the share found of 13"
     yield "gains of 1, 2, 3 s.d.: declared / all pairs"
     for seeds in _SEEDS:
-        for place, kind in enumerate(_KINDS):
-            rng = np.random.default_rng([18, seeds, place])
+        for index, kind in enumerate(_KINDS):
+            rng = np.random.default_rng([18, seeds, index])
             values = simulate(kind, 18, seeds, sweeps, rng)
             false = [_claims(values, differences).any(1) for differences in ([], [(0, 3), (3, 6)])]
             found = []
             for size in (1.0, 2.0, 3.0):
                 raised = values.copy()
                 raised[:, [arm for arm, _ in _GAINS]] += size
-                pairs = all_pairs(raised).low[:, [arm for arm, _ in _GAINS], [other for _, other in _GAINS]]
+                pairs = all_pairs(raised).low[:, [arm for arm, _ in _GAINS], [rival for _, rival in _GAINS]]
                 found.append(f"{np.mean(_claims(raised, [])):.2f} / {np.mean(pairs > 0):.2f}")
             yield f"{seeds:3d} seeds {kind:>12}:  {' '.join(map(rate, false))}   " + "   ".join(found)
     yield "4 arms, two gains and their difference: any false claim / share that finds gains of 0 and 3 s.d. to differ"
     for seeds in _SEEDS:
         row = []
-        for place, kind in enumerate(_KINDS):
-            values = simulate(kind, 4, seeds, sweeps, np.random.default_rng([4, seeds, place]))
+        for index, kind in enumerate(_KINDS):
+            values = simulate(kind, 4, seeds, sweeps, np.random.default_rng([4, seeds, index]))
             values[:, 2:] += 5 * math.sqrt(0.5)  # the two baselines differ
             raised = values.copy()
             raised[:, 3] += 3
-            false, found = (_claims(each, [(1, 0)], [(1, 0), (3, 2)]) for each in (values, raised))
+            false, found = (_claims(table, [(1, 0)], [(1, 0), (3, 2)]) for table in (values, raised))
             row.append(f"{kind} {rate(false.any(1))} / {np.mean(found[:, 2]):.2f}")
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
 

@@ -1,4 +1,4 @@
-"""Error rates for metrics of unknown step (F1, NMI, a user's accuracy); `verdicts.py` prints them."""
+"""Measure error rates for metrics of unknown step (F1, NMI, a user's accuracy), which `verdicts.py` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error rate, power and cost of races with failed trials; `verdicts.py` prints them."""
+"""Measure error rate, power and cost of races with failed trials, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class _RaceResults:
     """Results of many races, one entry per race."""
 
     wrong: Mask
-    """The report after the race makes a false claim."""
+    """Whether the report after the race makes a false claim."""
     right: Mask
-    """The race is decided, and the report states the true verdict and no false claim."""
+    """Whether the race is decided, and its report states the true verdict and no false claim."""
     trials: Array
 
 
@@ -71,7 +71,7 @@ def _draw_failures(failing: str, share: float, shape: tuple[int, ...], rng: np.r
 
 
 def run_races(numbers: Array, lost: Mask, means: Array, resolution: float, *, as_diverged: bool) -> _RaceResults:
-    """Run races on numbers (sweeps, cells, seeds) by the platform's rules."""
+    """Run races by the platform's rules, on numbers (sweeps, cells, seeds)."""
     sweeps = len(numbers)
     ran = np.zeros(numbers.shape, dtype=bool)
     runs = np.ones(numbers.shape[:2], dtype=bool)
@@ -106,17 +106,19 @@ def _judge_report(values: Array, race: RaceState, level: float, means: Array, re
     """Return whether the report after a race is wrong, and whether race and report reach the true verdict."""
     raced, rows = race.of(range(_CELLS), _MARGIN), np.flatnonzero(np.isfinite(values).any(1))
     table = SeedTable(tuple(map(str, rows)), tuple(range(values.shape[1])), values[rows], resolution=resolution)
-    known = race.of(rows.tolist(), _MARGIN)
+    raced_rows = race.of(rows.tolist(), _MARGIN)
     failed = [str(cell) for cell in range(_CELLS) if race.lost[cell] or cell not in rows]
-    matters = judge_sensitivity(table, _MARGIN, alpha=level, failed=failed, raced=known)
+    matters = judge_sensitivity(table, _MARGIN, alpha=level, failed=failed, raced=raced_rows)
     knob, sensitive = list(range(_CELLS)), matters.verdict == "sensitive"
     best = judge_best(values, knob, _MARGIN, matters=sensitive, alpha=level, raced=raced, resolution=resolution)
-    top, acts = means == means.max(), bool(np.ptp(means) > _MARGIN)
-    out = np.ones(_CELLS, dtype=bool)
-    out[list(best.candidates)] = False
-    false = (matters.verdict == "insensitive" and acts) or (sensitive and not acts)
-    false |= bool((race.worse & top).any()) or bool((out & top & np.isfinite(values).any(1)).any() and sensitive)
-    false |= bool((means.max() - means[list(best.within)] > _MARGIN).any())
-    false |= bool(race.decided) and bool((race.tied & (np.abs(means - means[race.leader]) > _MARGIN)).any())
-    truth = "sensitive" if acts else "insensitive"
-    return false, bool(race.decided) and matters.verdict == truth and not false
+    top, is_sensitive = means == means.max(), bool(np.ptp(means) > _MARGIN)
+    is_excluded = np.ones(_CELLS, dtype=bool)
+    is_excluded[list(best.candidates)] = False
+    is_wrong = (matters.verdict == "insensitive" and is_sensitive) or (sensitive and not is_sensitive)
+    is_wrong |= bool((race.worse & top).any()) or bool(
+        (is_excluded & top & np.isfinite(values).any(1)).any() and sensitive
+    )
+    is_wrong |= bool((means.max() - means[list(best.within)] > _MARGIN).any())
+    is_wrong |= bool(race.decided) and bool((race.tied & (np.abs(means - means[race.leader]) > _MARGIN)).any())
+    truth = "sensitive" if is_sensitive else "insensitive"
+    return is_wrong, bool(race.decided) and matters.verdict == truth and not is_wrong

@@ -1,4 +1,4 @@
-"""Error rates of shares of importance; `verdicts.py` prints them."""
+"""Measure error rates of shares of importance, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def importance(sweeps: int) -> Iterable[str]:
         truth = _shares_of(surface) if shares is None else np.array(shares)
         for seeds in (3, 5, 10):
             row = []
-            for place, kind in enumerate(KINDS):
-                noise = simulate(kind, 20, seeds, few, np.random.default_rng([seeds, place]))
+            for index, kind in enumerate(KINDS):
+                noise = simulate(kind, 20, seeds, few, np.random.default_rng([seeds, index]))
                 tables = surface[..., None] + noise.reshape(few, 5, 4, seeds)
                 row.append(f"{kind} {_error_rates([importance_of_grid(table) for table in tables], truth)}")
             yield f"{name:>20} {seeds:3d} seeds:  " + "   ".join(row)
-    some = max(10, few // 4)
-    yield f"Searches of three ranges, 3 seeds, noise 1, {some} each: the same columns"
+    searches = max(10, few // 4)
+    yield f"Searches of three ranges, 3 seeds, noise 1, {searches} each: the same columns"
     levels = [np.linspace(0, 1, 8)[:, None]] * 3
-    for name, curve, known in SEARCHES:
-        truth = np.full(3, math.nan) if known is None else np.array(known)
+    for name, curve, true_shares in SEARCHES:
+        truth = np.full(3, math.nan) if true_shares is None else np.array(true_shares)
         for cells in (20, 30):
             found = []
-            for number in range(some):
+            for number in range(searches):
                 rng = np.random.default_rng([cells, number])
                 tried = rng.random((cells, 3))
                 values = curve(tried)[:, None] + rng.standard_normal(3) + rng.standard_normal((cells, 3))
@@ -66,8 +66,11 @@ def _shares_of(surface: Array) -> Array:
 
 
 def _error_rates(found: list[Importance], truth: Array) -> str:
-    claimed = np.array([not one.problem for one in found])
+    claimed = np.array([not result.problem for result in found])
     idle = (truth == 0) | np.isnan(truth)
-    false = np.array([not one.problem and bool((one.low[idle] > 0).any()) for one in found])
-    missed = [not one.problem and bool(((truth < one.low - 1e-9) | (truth > one.high + 1e-9)).any()) for one in found]
+    false = np.array([not result.problem and bool((result.low[idle] > 0).any()) for result in found])
+    missed = [
+        not result.problem and bool(((truth < result.low - 1e-9) | (truth > result.high + 1e-9)).any())
+        for result in found
+    ]
     return f"{claimed.mean():.2f} {rate(false)} {rate(np.array(missed))}"

@@ -1,4 +1,4 @@
-"""False claims under repeated looks at sweeps, confirmations and comparisons; `verdicts.py` prints them."""
+"""Count false claims under repeated looks at sweeps, confirmations and comparisons, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _earlier(planned: float) -> Rule:
     def spent(seeds: float) -> float:
         return 0.05 * (0.8 * seeds / planned if seeds <= planned else 1 - 0.2 * planned / seeds)
 
-    return lambda seen: spent(seen[-1]) - (spent(seen[-2]) if len(seen) > 1 else 0.0)
+    return lambda looks: spent(looks[-1]) - (spent(looks[-2]) if len(looks) > 1 else 0.0)
 
 
 def looks(sweeps: int) -> Iterable[str]:
@@ -67,7 +67,7 @@ def looks(sweeps: int) -> Iterable[str]:
 
 
 def _current(planned: float) -> Rule:
-    return lambda seen: level_left(seen, planned=planned)
+    return lambda looks: level_left(looks, planned=planned)
 
 
 def _first_claims(values: Array, at: Sequence[int], rule: Rule, step: float = 0.0) -> Array:
@@ -89,7 +89,7 @@ def confirmations(sweeps: int) -> Iterable[str]:
         for kind in (*_KINDS, "discrete R@1"):
             values, step = _simulate(kind, 2, last, sweeps, np.random.default_rng([first, last]))
             gaps = values[:, 1] - values[:, 0]
-            found = [_paired_claims(gaps, at, rule, step) for rule in (lambda seen: 0.05, _current(first))]
+            found = [_paired_claims(gaps, at, rule, step) for rule in (lambda _: 0.05, _current(first))]
             row.append(f"{kind} {rate(found[0])}/ {rate(found[1])}")
         yield f"{first} to {last} fresh seeds:  " + "  ".join(row)
 
@@ -97,9 +97,9 @@ def confirmations(sweeps: int) -> Iterable[str]:
 def _paired_claims(gaps: Array, at: Sequence[int], rule: Rule, step: float) -> NDArray[np.bool_]:
     claimed = np.zeros(len(gaps), dtype=bool)
     for number, seeds in enumerate(at):
-        seen = gaps[:, :seeds]
-        error = np.sqrt(np.maximum(seen.var(-1, ddof=1), step**2 / 2) / seeds)
-        claimed |= np.abs(seen.mean(-1)) > student.isf(rule(at[: number + 1]) / 2, seeds - 1) * error
+        observed = gaps[:, :seeds]
+        error = np.sqrt(np.maximum(observed.var(-1, ddof=1), step**2 / 2) / seeds)
+        claimed |= np.abs(observed.mean(-1)) > student.isf(rule(at[: number + 1]) / 2, seeds - 1) * error
     return claimed
 
 
@@ -114,7 +114,7 @@ def comparisons(sweeps: int) -> Iterable[str]:
             values, step = _simulate(kind, 10, last, sweeps, np.random.default_rng([first, last]))
             claimed = np.zeros((2, sweeps), dtype=bool)
             for number, seeds in enumerate(at):
-                for method, rule in enumerate((lambda seen: 0.05, _current(first))):
+                for method, rule in enumerate((lambda _: 0.05, _current(first))):
                     found = estimate_contrasts(values[..., :seeds], weights, rule(at[: number + 1]), resolution=step)
                     claimed[method] |= excludes_zero(found).any(-1)
             row.append(f"{kind} {rate(claimed[0])}/ {rate(claimed[1])}")
@@ -131,9 +131,9 @@ def _coverage_at_stop(sweeps: int) -> Iterable[str]:
             values = truth[..., None] + simulate("measured-like", cells, 12, sweeps, rng)
             hits, open_sweeps = np.zeros((3, sweeps), dtype=bool), np.arange(sweeps)
             for seeds in range(3, 13):
-                seen, level = values[open_sweeps, :, :seeds], level_left(list(range(3, seeds + 1)), planned=12)
-                found, gain = score_of_best(seen, alpha=level), score_of_best(seen, 0, level)
-                pairs, true = all_pairs(seen, level), truth[open_sweeps]
+                observed, level = values[open_sweeps, :, :seeds], level_left(list(range(3, seeds + 1)), planned=12)
+                found, gain = score_of_best(observed, alpha=level), score_of_best(observed, 0, level)
+                pairs, true = all_pairs(observed, level), truth[open_sweeps]
                 best = np.take_along_axis(true, found.best[:, None], 1)[:, 0]
                 gaps = true[:, :, None] - true[:, None]
                 inside = (

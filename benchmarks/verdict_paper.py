@@ -1,4 +1,4 @@
-"""Error rate and power of verdicts about a paper's order; `verdicts.py` prints them."""
+"""Measure error rate and power of verdicts about a paper's order, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.verdicts.equivalence import ASSUMED_SD, judge_order
 
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "discrete")
-_NONE = 1e-9
-"""Run-to-run deviation of the earlier rule, by which every printed difference counts."""
+_NO_NOISE = 1e-9
+"""Run-to-run deviation of the earlier rule, which takes every printed difference as exact."""
 
 
 def order(sweeps: int) -> Iterable[str]:
-    """Compare sweeps with printed single runs."""
+    """Print error rate and power of comparisons of sweeps with printed single runs."""
     few = max(200, sweeps // 4)
     yield "5 values, noise 0.5 within seeds, printed single runs; both curves rise, or one or both are flat."
     yield "A false claim about some pair: printed numbers exact (earlier) / run s.d. 0.5 assumed, true 0.5 / 1.0"
@@ -31,8 +31,8 @@ def order(sweeps: int) -> Iterable[str]:
         for seeds in (3, 10):
             row = []
             for kind in _KINDS:
-                drawn = [_Sweeps(kind, seeds, few, ours, theirs, sd) for sd in (ASSUMED_SD, 2 * ASSUMED_SD)]
-                shares = (drawn[0].wrong(_NONE), drawn[0].wrong(ASSUMED_SD), drawn[1].wrong(ASSUMED_SD))
+                drawn = [_PaperSweeps(kind, seeds, few, ours, theirs, sd) for sd in (ASSUMED_SD, 2 * ASSUMED_SD)]
+                shares = (drawn[0].wrong(_NO_NOISE), drawn[0].wrong(ASSUMED_SD), drawn[1].wrong(ASSUMED_SD))
                 row.append(f"{kind} {' / '.join(map(rate, shares))}")
             yield f"{name:>10} {seeds:2d} seeds:  " + "   ".join(row)
     yield "Ours falls where the paper rises: share of the 10 pairs found, earlier / current"
@@ -40,13 +40,13 @@ def order(sweeps: int) -> Iterable[str]:
         for seeds in (3, 10):
             row = []
             for kind in _KINDS:
-                falling = _Sweeps(kind, seeds, few, -step, step, ASSUMED_SD)
-                row.append(f"{kind} {falling.found(_NONE):.2f} / {falling.found(ASSUMED_SD):.2f}")
+                falling = _PaperSweeps(kind, seeds, few, -step, step, ASSUMED_SD)
+                row.append(f"{kind} {falling.found(_NO_NOISE):.2f} / {falling.found(ASSUMED_SD):.2f}")
             yield f"{step:4.0f} points a step {seeds:2d} seeds:  " + "   ".join(row)
 
 
 @dataclass(frozen=True)
-class _Sweeps:
+class _PaperSweeps:
     """Simulated sweeps and a paper's single runs of five values."""
 
     kind: str
@@ -71,14 +71,14 @@ class _Sweeps:
     def _counts(self, assumed: float) -> Array:
         """Return the numbers of pairs called the same and opposite in each sweep."""
         rng = np.random.default_rng([self.seeds, len(self.kind), int(10 * self.sd)])
-        place = np.arange(5.0)
-        values = self.ours * place[:, None] + 0.5 * simulate(self.kind, 5, self.seeds, self.sweeps, rng)
+        values_of_knob = np.arange(5.0)
+        values = self.ours * values_of_knob[:, None] + 0.5 * simulate(self.kind, 5, self.seeds, self.sweeps, rng)
         if self.kind == "discrete":  # 358 queries
             values = 100 / 358 * np.round((60 + values) * 3.58)
-        printed = np.round(self.theirs * place + self.sd * rng.standard_normal((self.sweeps, 5)), 2)
+        printed = np.round(self.theirs * values_of_knob + self.sd * rng.standard_normal((self.sweeps, 5)), 2)
         bounds = all_pairs(values, noise=fit_pairs(values, 100 / 358 if self.kind == "discrete" else 0.0))
         judged = [
             judge_order(bounds.estimate[row], bounds.low[row], bounds.high[row], printed[row].tolist(), run_sd=assumed)
             for row in range(self.sweeps)
         ]
-        return np.array([(one.same, one.opposite) for one in judged])
+        return np.array([(judgement.same, judgement.opposite) for judgement in judged])

@@ -1,4 +1,4 @@
-"""Cost of races beside uniform allocation, and error rates of their verdicts; `verdicts.py` prints them."""
+"""Compare races with uniform allocation, and measure error rates of their verdicts, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -17,74 +17,74 @@ DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
 
 
 @dataclass(frozen=True)
-class Cost:
+class RaceCost:
     """Mean cost and error rates of races, or of uniform allocation."""
 
     trials: float
     decided: float
     wrong: float
     missed: float
-    """Share with an interval in the report that misses its true difference."""
+    """Share of races whose report has an interval that misses its true difference."""
 
 
 def run_race(
-    means: Array, noise: Array, *, racing: bool, pairs: bool = False, margin: float = 1.0, most: int | None = None
-) -> Cost:
+    means: Array, noise: Array, *, racing: bool, pairs: bool = False, margin: float = 1.0, limit: int | None = None
+) -> RaceCost:
     """Run sweeps with noise (sweeps, cells, seeds) until every cell is settled or the seeds are used up.
 
-    `pairs` judges every cell by the intervals of all pairs, as the report of an extended sweep does.
+    If `pairs`, judge every cell by the intervals of all pairs, as the report of an extended sweep does.
     """
     numbers, (sweeps, cells, available) = means[:, None] + noise, noise.shape
-    most = most or available
-    known = np.full_like(numbers, np.nan)
+    limit = limit or available
+    observed = np.full_like(numbers, np.nan)
     runs, used = np.ones((sweeps, cells), dtype=bool), np.zeros(sweeps)
     wrong, missed, decided = (np.zeros(sweeps, dtype=bool) for _ in range(3))
     open_races, state, seeds, looks = np.arange(sweeps), None, 0, []
-    while len(open_races) and seeds < most:
-        ahead = min(most, next_look(seeds))
-        known[open_races, :, seeds:ahead] = np.where(
+    while len(open_races) and seeds < limit:
+        ahead = min(limit, next_look(seeds))
+        observed[open_races, :, seeds:ahead] = np.where(
             runs[open_races][..., None], numbers[open_races, :, seeds:ahead], np.nan
         )
         used[open_races] += runs[open_races].sum(1) * (ahead - seeds)
         seeds = ahead
         looks.append(seeds)
-        level = race_level(looks, planned=most)
-        state = standing(known[open_races][..., :seeds], margin, level, state)
+        level = race_level(looks, planned=limit)
+        state = standing(observed[open_races][..., :seeds], margin, level, state)
         if pairs:
             state = _judge_by_all_pairs(state, margin)
         gap = means[state.leader][:, None] - means
         false = (state.worse & (means == means.max())) | (state.tied & (np.abs(gap) > margin))
-        done = state.decided
-        flat = done & ~state.matters
+        decided_now = state.decided
+        flat = decided_now & ~state.matters
         wrong[open_races] |= (
             false.any(1) | (state.matters & (np.ptp(means) <= margin)) | (flat & (np.ptp(means) > margin))
         )
-        ends = done | (seeds == most)
+        ends = decided_now | (seeds == limit)
         if ends.any():
             final = open_races[ends]
-            missed[final] = _misses(known[final][..., :seeds], means, level, select_sweeps(state, ends))
-        decided[open_races[done]] = True
+            missed[final] = _misses(observed[final][..., :seeds], means, level, select_sweeps(state, ends))
+        decided[open_races[decided_now]] = True
         runs[open_races] = state.runs if racing else True
         if pairs:  # every difference shares the error until all cells are settled
             state = replace(state, worse=np.zeros_like(state.worse), tied=np.zeros_like(state.tied))
-        state, open_races = select_sweeps(state, ~done), open_races[~done]
-    return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()), float(missed.mean()))
+        state, open_races = select_sweeps(state, ~decided_now), open_races[~decided_now]
+    return RaceCost(float(used.mean()), float(decided.mean()), float(wrong.mean()), float(missed.mean()))
 
 
-def select_sweeps(state: RaceState, kept: Any) -> RaceState:
+def select_sweeps(state: RaceState, selection: Any) -> RaceState:
     """Return the state of the sweeps at an index or mask."""
-    return RaceState(*(getattr(state, field.name)[kept] for field in fields(state)))
+    return RaceState(*(getattr(state, field.name)[selection] for field in fields(state)))
 
 
 def _misses(values: Array, means: Array, level: float, state: RaceState) -> Array:
-    """Return whether an interval of a report is wrong: the intervals of its look, narrowed by those of the race."""
+    """Return whether a report has a wrong interval. Its intervals are those of look and race together."""
     found, true = all_pairs(values, level), means[:, None] - means
     low, high = np.maximum(found.low, state.low), np.minimum(found.high, state.high)
     return np.asarray(((low > true + 1e-9) | (high < true - 1e-9)).any((1, 2)))
 
 
 def _judge_by_all_pairs(state: RaceState, margin: float) -> RaceState:
-    """Return the state with ties judged by the simultaneous intervals too."""
+    """Return the state with ties judged by the simultaneous intervals."""
     at = state.leader[:, None, None]
     behind = np.take_along_axis(state.high, at, 1)[:, 0]
     ahead = -np.take_along_axis(state.low, at, 1)[:, 0]

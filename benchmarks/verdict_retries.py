@@ -1,4 +1,4 @@
-"""False claims of two looks at a sweep, before and after its failed trials ran again; `verdicts.py` prints them."""
+"""Count false claims of two looks at a sweep, before and after failed trials ran again, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def retries(sweeps: int) -> Iterable[str]:
     for cells in (3, 6, 18):
         for seeds in (3, 5, 10):
             row = []
-            for place, kind in enumerate(KINDS):
-                rng = np.random.default_rng([cells, seeds, place])
+            for index, kind in enumerate(KINDS):
+                rng = np.random.default_rng([cells, seeds, index])
                 whole = simulate(kind, cells, seeds, sweeps, rng)
                 ranks = (rng.random(whole.shape), whole)
                 row.append(f"{kind} {' / '.join(rate(_claims(whole, rank)) for rank in ranks)}")

@@ -1,4 +1,4 @@
-"""Error rate and power of effects claimed for knobs of a search; `verdicts.py` prints them."""
+"""Measure error rate and power of effects claimed for knobs of a search, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ACTS: dict[str, Surface] = {
 
 def search_effects(sweeps: int) -> Iterable[str]:
     """Print false and true claims about one knob, by search method."""
-    some = max(20, sweeps // 5)
-    yield f"Searches, 3 seeds, {some} each: an effect of the first knob is claimed, in percent (nominal 5)"
+    searches = max(20, sweeps // 5)
+    yield f"Searches, 3 seeds, {searches} each: an effect of the first knob is claimed, in percent (nominal 5)"
     for method in ("random", "qmc", "tpe", "gp"):
         for knobs, cells in ((2, 12), (2, 30), (3, 16), (3, 40)):
             for title, surfaces in (("idle", IDLE), ("acts", ACTS)):
                 row = []
                 for name, surface in surfaces.items():
-                    found = np.array([is_claimed(method, surface, knobs, cells, number) for number in range(some)])
+                    found = np.array([is_claimed(method, surface, knobs, cells, number) for number in range(searches)])
                     row.append(f"{name} {rate(found) if surfaces is IDLE else f'{100 * found.mean():.0f}'}")
                 yield f"{method:>7} {knobs} knobs {cells:3d} cells, {title}:  " + "   ".join(row)
 
@@ -52,8 +52,8 @@ def is_claimed(method: str, surface: Surface, knobs: int, cells: int, number: in
     rng = np.random.default_rng([knobs, cells, number])
     shared = 2 * rng.standard_normal(3)
     points, numbers = search(method, surface, (cells, knobs), number, lambda: shared + rng.standard_normal(3))
-    one = judge_search_effect(points[:, :1], points[:, 1:], numbers.mean(1), number)
-    return one is not None and one.p_value <= 0.05
+    effect = judge_search_effect(points[:, :1], points[:, 1:], numbers.mean(1), number)
+    return effect is not None and effect.p_value <= 0.05
 
 
 def search(

@@ -1,4 +1,4 @@
-"""Error rates with few queries, where R@1 moves in steps and seeds tie by chance; `verdicts.py` prints them."""
+"""Measure error rates with few queries, where R@1 moves in steps and seeds tie, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def _worst_margin(sweeps: int) -> Iterable[str]:
     yield "False 'does not matter', the worst of margins of 0.1 to 3 steps; the true difference is the margin. One"
     yield "neighbour: one cell has two adjacent numbers; two: both cells; failures: Poisson counts in one cell, else 0"
     rng = np.random.default_rng(0)
-    for kind, most in (("one neighbour", 1.0), ("two neighbours", 2.0), ("failures", math.inf)):
+    for kind, largest in (("one neighbour", 1.0), ("two neighbours", 2.0), ("failures", math.inf)):
         for seeds in (3, 4, 5, 6, 8, 10, 12):
             wrong = np.zeros(3)
             for margin in np.concatenate([np.arange(1, 10), np.arange(10, 32, 4)]) / 10:
-                if margin >= most:
+                if margin >= largest:
                     break
                 shape = (sweeps, 2, seeds)
                 chances = {"one neighbour": np.array([[0], [margin]]), "two neighbours": np.full((2, 1), margin / 2)}
                 values = rng.binomial(1, chances[kind], shape) if kind in chances else rng.poisson(margin, shape)
                 values = values * (np.array([[-1], [1]]) if kind == "two neighbours" else np.array([[0], [1]]))
                 claims = [at_most(values, 0.05, fit_pairs(values, h)) < margin for h in (0.0, 1 / math.sqrt(3), 1.0)]
-                wrong = np.maximum(wrong, [one.all((1, 2)).mean() for one in claims])
+                wrong = np.maximum(wrong, [claim.all((1, 2)).mean() for claim in claims])
             yield f"{kind:>14} {seeds:2d} seeds:  " + " / ".join(f"{share:.3f}" for share in wrong)
 
 

@@ -1,4 +1,4 @@
-"""Error rates of every verdict under heavy, unequal or skewed noise; `verdicts.py` prints them."""
+"""Measure error rates of every verdict under heavy, unequal or skewed noise, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tune_dml.stats.verdicts.equivalence import judge_equivalence
 from tune_dml.stats.verdicts.selection import score_of_best
 
 _MARGIN = 3.0
-_Wrong = Callable[[Array], NDArray[np.bool_]]
-"""Takes sweeps of equal cells (sweeps, cells, seeds), may shift cells, returns which sweeps have a wrong verdict."""
+_WrongRule = Callable[[Array], NDArray[np.bool_]]
+"""Function of sweeps of equal cells (sweeps, cells, seeds): it may shift cells, and returns the wrong verdicts."""
 
 
 def tails(sweeps: int) -> Iterable[str]:
@@ -29,21 +29,21 @@ def tails(sweeps: int) -> Iterable[str]:
         for cells in (2, 6):
             for seeds in (3, 5, 10):
                 row = []
-                for place, kind in enumerate(TAILS):
-                    values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, place]))
+                for index, kind in enumerate(TAILS):
+                    values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, index]))
                     row.append(rate(wrong(values)))
                 yield f"{name:>18} {cells} cells {seeds:2d}  " + "  ".join(f"{text:>14}" for text in row)
 
 
-def _shifted(values: Array, gap: float) -> Array:
-    """Return values with the middle cell, the one with unusual noise, shifted by `gap`."""
+def _shift_middle(values: Array, gap: float) -> Array:
+    """Return values with the middle cell, which has unusual noise, shifted by `gap`."""
     moved = values.copy()
     moved[:, values.shape[1] // 2] += gap
     return moved
 
 
 def _edge(values: Array) -> NDArray[np.bool_]:
-    """Return whether the first or the middle cell, equally good and far above the others, is called the only best."""
+    """Return whether one of two equally good cells, far above the others, is called the only best."""
     moved = values - 30.0
     moved[:, [0, values.shape[1] // 2]] += 30.0
     return np.asarray(compare_with_best(moved).alone.any(1))
@@ -65,7 +65,7 @@ def _main_effect(values: Array) -> NDArray[np.bool_]:
     return _misses_zero(estimate_contrasts(values, main_effect([0] * half + [1] * half))).any(1)
 
 
-def _paper(gap: float, verdicts: set[str]) -> _Wrong:
+def _paper(gap: float, verdicts: set[str]) -> _WrongRule:
     """Return a test against exact printed numbers that are `gap` off at the middle cell."""
 
     def wrong(values: Array) -> NDArray[np.bool_]:
@@ -77,14 +77,16 @@ def _paper(gap: float, verdicts: set[str]) -> _Wrong:
     return wrong
 
 
-WRONG: dict[str, _Wrong] = {
+WRONG: dict[str, _WrongRule] = {
     "differ": lambda values: (all_pairs(values).low > 0).any((1, 2)),
-    "matters": lambda values: (all_pairs(_shifted(values, _MARGIN)).low > _MARGIN).any((1, 2)),
-    "does not matter": lambda values: (at_most(_shifted(values, _MARGIN)) < _MARGIN).all((1, 2)),
+    "matters": lambda values: (all_pairs(_shift_middle(values, _MARGIN)).low > _MARGIN).any((1, 2)),
+    "does not matter": lambda values: (at_most(_shift_middle(values, _MARGIN)) < _MARGIN).all((1, 2)),
     "baseline": lambda values: _misses_zero(against(values, values.shape[1] // 2)).any(1),
     "best left out": lambda values: ~compare_with_best(values).candidates[:, values.shape[1] // 2],
     "alone the best": _edge,
-    "behind by": lambda values: compare_with_best(_shifted(values, -_MARGIN)).behind[:, values.shape[1] // 2] < _MARGIN,
+    "behind by": lambda values: (
+        compare_with_best(_shift_middle(values, -_MARGIN)).behind[:, values.shape[1] // 2] < _MARGIN
+    ),
     "main effect": _main_effect,
     "tuned": _tuned,
     "score of best": lambda values: _misses_zero(score_of_best(values)),

@@ -1,4 +1,4 @@
-"""Error rates of tuned levels and of a tuned baseline; `verdicts.py` prints them."""
+"""Measure error rates of tuned levels and of a tuned baseline, which `verdicts.py` prints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NOISES = ("normal", "one cell 5x", "t3", "slope", "discrete")
 """The noisy cell is the best setting of the middle level. Discrete: normal noise rounded to steps of 0.5 s.d."""
 _GRIDS = ((4, 4), (2, 5), (5, 3))
 _TRUTHS = ("same", "shifted", "nothing", "mixed")
-"""Settings 2 s.d. apart, in the same order at every level or in different orders; all equal; every other level has
-settings 6 s.d. apart, the rest equal ones. The best settings of all levels are equal."""
+"""Settings are 2 s.d. apart, in the same order at every level or in different orders; or all settings are equal; or
+every other level has settings 6 s.d. apart and the rest have equal ones. The best settings of all levels are equal."""
 _SEEDS = (3, 5, 6, 10)
 _MARGIN = 3.0
 _DRAWS = 500
@@ -37,12 +37,16 @@ def tuned(sweeps: int) -> Iterable[str]:
         row = []
         for noise in _NOISES:
             tables = [_simulate(noise, truth, (levels, settings), seeds, sweeps=sweeps, gap=gap) for gap in (0.0, 2.0)]
-            false = [rate(_any(method(tables[0], _step(noise)))) for method in (_split, _all_seeds)]
-            found = [f"{_first(method(tables[1], _step(noise))).mean():.2f}" for method in (_split, _all_seeds)]
+            false = [rate(_any_claim(method(tables[0], _step(noise)))) for method in (_split, _all_seeds)]
+            found = [
+                f"{_first_is_better(method(tables[1], _step(noise))).mean():.2f}" for method in (_split, _all_seeds)
+            ]
             row.append(f"{noise} {'/'.join(false)} {'/'.join(found)}")
         for gap in (1.0, 3.0):
             values = _simulate("normal", truth, (levels, settings), seeds, sweeps=sweeps, gap=gap)
-            row.append(f"{gap:.0f}: {'/'.join(f'{_first(m(values, 0.0)).mean():.2f}' for m in (_split, _all_seeds))}")
+            row.append(
+                f"{gap:.0f}: {'/'.join(f'{_first_is_better(m(values, 0.0)).mean():.2f}' for m in (_split, _all_seeds))}"
+            )
         yield f"{levels}x{settings} {truth:>7} {seeds:2d} seeds:  " + "  ".join(row)
     yield from _alternatives(sweeps)
     yield from _equivalence(sweeps)
@@ -55,12 +59,12 @@ def _alternatives(sweeps: int) -> Iterable[str]:
     for (levels, settings), truth, noise, seeds in product(_GRIDS, ("same", "mixed"), _NOISES[:2], (5, 6, 10)):
         tables = [_simulate(noise, truth, (levels, settings), seeds, sweeps=sweeps, gap=gap) for gap in (0.0, 2.0)]
         row = [
-            f"{name} {rate(_any(w(tables[0], 0.0)))} {_first(w(tables[1], 0.0)).mean():.2f}"
-            for name, w in _WAYS.items()
+            f"{name} {rate(_any_claim(judge(tables[0], 0.0)))} {_first_is_better(judge(tables[1], 0.0)).mean():.2f}"
+            for name, judge in _METHODS.items()
         ]
         best = _means(truth, (levels, settings)).argmax(1)
-        known = [all_pairs(values[:, range(levels), best]).low for values in tables]
-        row.append(f"known {rate(_any(known[0]))} {_first(known[1]).mean():.2f}")
+        oracle = [all_pairs(values[:, range(levels), best]).low for values in tables]
+        row.append(f"known {rate(_any_claim(oracle[0]))} {_first_is_better(oracle[1]).mean():.2f}")
         yield f"{levels}x{settings} {truth:>5} {noise:>11} {seeds:2d} seeds:  " + "  ".join(row)
 
 
@@ -86,13 +90,13 @@ def tuned_baseline(sweeps: int) -> Iterable[str]:
     yield "every cell 3 s.d. better: some cell found better, earlier / current"
     for (cells, baselines), seeds in product(((10, 10), (20, 20), (10, 3)), (3, 5, 10)):
         row = []
-        for place, noise in enumerate(_NOISES):
-            rng, step = np.random.default_rng([cells, baselines, seeds, place]), _step(noise)
+        for index, noise in enumerate(_NOISES):
+            rng, step = np.random.default_rng([cells, baselines, seeds, index]), _step(noise)
             values = simulate(noise, cells + baselines, seeds, sweeps, rng)
             better = values.copy()
             better[:, :cells] += 3.0
             false, found = [], []
-            for table in (_rounded(each, step) for each in (values, better)):
+            for table in (_round_to(case, step) for case in (values, better)):
                 ways = (_against_selected(table, cells, step), _against_all(table, cells, step))
                 false = false or [rate(excludes_zero(bounds)[:, :cells].any(1)) for bounds in ways]
                 found = [f"{(bounds.low[:, :cells] > 0).any(1).mean():.2f}" for bounds in ways]
@@ -116,7 +120,7 @@ def _step(noise: str) -> float:
     return 0.5 if noise == "discrete" else 0.0
 
 
-def _rounded(values: Array, step: float) -> Array:
+def _round_to(values: Array, step: float) -> Array:
     return np.asarray(np.round(values / step) * step) if step else values
 
 
@@ -128,7 +132,7 @@ def _simulate(noise: str, truth: str, grid: tuple[int, int], seeds: int, *, swee
     values = simulate(noise, levels * settings, seeds, sweeps, rng).reshape(sweeps, levels, settings, seeds)
     means = _means(truth, grid)
     means[0] += gap
-    return _rounded(values + means[..., None], step)
+    return _round_to(values + means[..., None], step)
 
 
 def _means(truth: str, grid: tuple[int, int]) -> Array:
@@ -154,7 +158,7 @@ def _split(values: Array, step: float) -> Array:
 
 
 def _judged_seeds(values: Array) -> Array:
-    """Return the setting of each level that the first third of the seeds selects, on the other seeds."""
+    """Return, on the other seeds, the values of the setting that the first third of the seeds selects at each level."""
     selecting = max(1, values.shape[-1] // 3)
     setting = values[..., :selecting].mean(-1).argmax(-1)
     return np.asarray(np.take_along_axis(values, setting[..., None, None], -2)[..., 0, selecting:])
@@ -198,20 +202,20 @@ def _bootstrap(values: Array, step: float) -> Array:
     cells = values.reshape(sweeps, levels * settings, seeds)
     best = values.mean(-1).argmax(-1)
     draws = np.random.default_rng(0).standard_normal((seeds, _DRAWS)) / math.sqrt(seeds)
-    most = np.zeros((sweeps, _DRAWS))
+    maxima = np.zeros((sweeps, _DRAWS))
     for level in range(levels):
         rival = np.take_along_axis(values[:, level], best[:, level, None, None], 1)
         gaps = np.delete(cells, np.s_[level * settings : (level + 1) * settings], 1) - rival
         gaps -= gaps.mean(-1, keepdims=True)
-        most = np.maximum(most, (gaps / gaps.std(-1, ddof=1, keepdims=True) @ draws).max(1))
+        maxima = np.maximum(maxima, (gaps / gaps.std(-1, ddof=1, keepdims=True) @ draws).max(1))
     noise = _levels(values, step).noise
     with np.errstate(invalid="ignore"):
-        reach = np.quantile(most, 0.95, axis=1)[:, None, None] * np.sqrt(noise.own / seeds)
+        reach = np.quantile(maxima, 0.95, axis=1)[:, None, None] * np.sqrt(noise.own / seeds)
     return _fold(noise.estimate - reach, values)
 
 
 def _holm(values: Array, step: float) -> Array:
-    """Return 1 for each ordered pair of levels that Holm's procedure claims; there are no intervals."""
+    """Return 1 for each ordered pair of levels that Holm's procedure claims. It has no intervals."""
     tuned, levels = _levels(values, step), values.shape[1]
     pairs_left = np.full(len(values), levels * (levels - 1))
     claimed = np.zeros((len(values), levels, levels), dtype=bool)
@@ -223,22 +227,22 @@ def _holm(values: Array, step: float) -> Array:
 
 
 def _fold(low: Array, values: Array) -> Array:
-    """Return the maximum over own settings of the minimum over the other level's; 0 for a level with itself."""
+    """Return the maximum over a level's settings of the minimum over the other level's; 0 for a level with itself."""
     sweeps, levels, settings, _ = values.shape
     folded = low.reshape(sweeps, levels, settings, levels, settings).min(-1).max(-2)
     return np.asarray(np.where(np.eye(levels, dtype=bool), 0.0, folded))
 
 
-def _any(low: Array) -> Claims:
+def _any_claim(low: Array) -> Claims:
     return np.asarray((low > 0).any((1, 2)))
 
 
-def _first(low: Array) -> Claims:
+def _first_is_better(low: Array) -> Claims:
     """Return whether the first level is claimed to be better than another."""
     return np.asarray((low[:, 0] > 0).any(1))
 
 
-_WAYS: dict[str, Callable[[Array, float], Array]] = {
+_METHODS: dict[str, Callable[[Array, float], Array]] = {
     "split": _split,
     "own t": _own_t,
     "moderated": _moderated,

@@ -1,4 +1,4 @@
-"""Print error rates, coverage and cost of verdicts, current methods beside earlier ones on the same simulated sweeps.
+"""Print error rates, coverage and cost of verdicts, of current and earlier methods on the same simulated sweeps.
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
@@ -76,8 +76,8 @@ def noise(sweeps: int) -> Iterable[str]:
     for cells in (2, 5, 10, 20, 40):
         for seeds in (3, 5, 10):
             row = []
-            for place, kind in enumerate(KINDS):
-                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, place]))
+            for index, kind in enumerate(KINDS):
+                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, index]))
                 shifted = values.copy()
                 shifted[:, 0] += 6 / math.sqrt(seeds)
                 holes = kind == "15 % holes"
@@ -99,7 +99,7 @@ def noise(sweeps: int) -> Iterable[str]:
         for kind in KINDS:
             values = simulate(kind, 10, seeds, sweeps, np.random.default_rng(seeds))
             found = [against(values, baseline) for baseline in (0, 9, 5)]
-            row.append(f"{kind} " + " ".join(rate(excludes_zero(one).any(1)) for one in found))
+            row.append(f"{kind} " + " ".join(rate(excludes_zero(bounds).any(1)) for bounds in found))
         yield f"{seeds:6d}   " + "  ".join(row)
     yield "Departure from equal noise (Box's epsilon), 10 cells, 10 seeds, mean of the estimates"
     for kind in KINDS:
@@ -118,7 +118,7 @@ def equivalence(sweeps: int) -> Iterable[str]:
                 values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds]))
                 shifted = values.copy()
                 shifted[:, cells // 2] += 3
-                false, found = ((at_most(each) < 3).all((1, 2)) for each in (shifted, values))
+                false, found = ((at_most(table) < 3).all((1, 2)) for table in (shifted, values))
                 bounds = all_pairs(values)
                 by_pairs = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
                 row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(by_pairs):.2f}")
@@ -147,9 +147,9 @@ def optimum(sweeps: int) -> Iterable[str]:
         rates = []
         for seeds in (3, 5, 10):
             values = simulate("iid", 9, seeds, few, np.random.default_rng(1)) + curve[:, None]
-            places = [judge_best(table, x.tolist(), 1.0).place == "interior" for table in values]
+            positions = [judge_best(table, x.tolist(), 1.0).place == "interior" for table in values]
             fits = [fit_parabola(table, x).verdict == "interior" for table in values]
-            rates.append(f"{np.mean(places):.2f} / {np.mean(fits):.2f}")
+            rates.append(f"{np.mean(positions):.2f} / {np.mean(fits):.2f}")
         yield f"{name:>20}  " + "   ".join(rates)
 
 
@@ -235,7 +235,7 @@ def effects(sweeps: int) -> Iterable[str]:
                 if kind == "slope in A":
                     values += 5 * (first / rows)[:, None] * rng.standard_normal((sweeps, 1, seeds))
                 found = [estimate_contrasts(values, weights) for weights in families]
-                rates = [rate(excludes_zero(one).any(1)) for one in found]
+                rates = [rate(excludes_zero(estimates).any(1)) for estimates in found]
                 moved = estimate_contrasts(values + 2.0 * (first == 0)[:, None], families[0])
                 power = excludes_zero(moved).any(1).mean()
                 yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates) + f"   {power:.2f}"
@@ -257,8 +257,8 @@ def _table(values: Array) -> SeedTable:
 
 
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
-    one.__name__: one
-    for one in (
+    section.__name__: section
+    for section in (
         noise,
         steps,
         estimated_step,
