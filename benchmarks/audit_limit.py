@@ -88,14 +88,8 @@ def main() -> None:
         found = [
             named_by_ideal_audit(true, np.random.default_rng(number), options.block) for number in range(options.audits)
         ]
-        both_named, false_name = (
-            np.mean([{4, 7} <= names for names in found]),
-            np.mean([bool(names - {4, 7}) for names in found]),
-        )
-        print(
-            f"two, {POINTS:g} points, {kind:<8}  both named {both_named:6.1%}  a false name {false_name:5.1%}",
-            flush=True,
-        )
+        hits, errors = np.mean([{4, 7} <= names for names in found]), np.mean([bool(names - {4, 7}) for names in found])
+        print(f"two, {POINTS:g} points, {kind:<8}  both named {hits:6.1%}  a false name {errors:5.1%}", flush=True)
 
 
 if __name__ == "__main__":

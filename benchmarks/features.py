@@ -179,7 +179,7 @@ class UsageSampler(threading.Thread):
         self.history.append((time.time(), sum(self._processor_seconds.values()), resident(os.getpid())))
         return self.history[-1][1]
 
-    def between(self, first: float, last: float) -> float:
+    def seconds_between(self, first: float, last: float) -> float:
         """Return the processor seconds between two times."""
         times, totals, _ = zip(*self.history, strict=True)
         return totals[min(bisect(times, last), len(totals) - 1)] - totals[max(bisect(times, first) - 1, 0)]
@@ -255,7 +255,7 @@ def main() -> None:
         span = list[float]()
         measure("tune-dml, with start and report", lambda: span.extend(run_sweep(root, trials, steps)))
         first, last = span
-        rows.append(("tune-dml, first to last trial", last - first, sampler.between(first, last)))
+        rows.append(("tune-dml, first to last trial", last - first, sampler.seconds_between(first, last)))
         measure("floor again", lambda: run_pool(pool, run_trial, root, trials, steps))
     print(f"{trials} trials of {steps} steps, {SLOTS} slots; load {os.getloadavg()[0]:.1f}")
     print(f"{'':34s} trials/min   processor s a trial   trials/min of {SLOTS} full cores")

@@ -144,11 +144,8 @@ def measure_row(name: str, peer: tuple[str, Step] | None, size: int, device: str
         print(f"{name:18} {size:5}   not for this batch: {error}")
         return Timing(name, size)
     ratio = statistics.median(mine / base for mine, base in zip(own, floors, strict=True))
-    gain = (
-        statistics.median(theirs / mine for theirs, mine in zip(peer_times[0], own, strict=True))
-        if peer_times
-        else None
-    )
+    gains = [theirs / mine for times in peer_times for theirs, mine in zip(times, own, strict=True)]
+    gain = statistics.median(gains) if gains else None
     goal = GOALS.get(name) if size == 640 else None
     is_met = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
     line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"

@@ -3,7 +3,7 @@
 Two claims, each a ratio on the same data, threads and machine (medians of interleaved repeats):
 
 1. Recall and nDCG at 1, 10, 100, 1000 with MAP@R take at most 1.3 times a bare search for 1001 neighbours, which a
-   search-based program needs first: the faster of faiss IndexFlatIP and blocks of torch products with topk.
+   search-based program needs first. The search is the faster of faiss IndexFlatIP and torch products with topk.
 2. Precision@1, R-precision and MAP@R are at least twice as fast as pytorch-metric-learning's AccuracyCalculator, which
    searches for as few neighbours as they need (k="max_bin_count").
 

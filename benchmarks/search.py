@@ -165,19 +165,14 @@ def replay_regrets(surface: Surface, method: str, number: int) -> list[float]:
 
 def atlas_regret(searches: int, table: Path) -> Iterable[str]:
     """Print mean regret and interval over the losses of an atlas that have several knobs."""
-    chosen = {
-        key: surface for key, surface in surfaces(table).items() if sum(k.is_log for k in surface.knobs.values()) > 1
-    }
+    chosen = [
+        surface for surface in surfaces(table).values() if sum(knob.is_log for knob in surface.knobs.values()) > 1
+    ]
     after = ", ".join(str(SEEDS * cells) for cells in SHOWN)
     yield f"Regret in points of R@1 after {after} trials, {len(chosen)} losses of the atlas"
     for method in METHODS:
         repeats = range(max(1, searches // 5))
-        means = np.array(
-            [
-                np.mean([replay_regrets(surface, method, number) for number in repeats], axis=0)
-                for surface in chosen.values()
-            ]
-        )
+        means = np.array([np.mean([replay_regrets(surface, method, n) for n in repeats], axis=0) for surface in chosen])
         half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
         points = [f"{means.mean(axis=0)[cells - 1]:5.2f} +- {half[cells - 1]:.2f}" for cells in SHOWN]
         yield f"{method:>20}: {', '.join(points)}"

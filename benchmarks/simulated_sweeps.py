@@ -31,9 +31,8 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
         noise += 10 * x * rng.standard_normal((sweeps, 1, seeds))
     elif kind == "measured-like":
         coefficients = rng.standard_normal((2, sweeps, 1, seeds))
-        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (
-            x * coefficients[0] + x**2 * coefficients[1]
-        )
+        curve = x * coefficients[0] + x**2 * coefficients[1]
+        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * curve
     elif kind in {"ceiling", "one at ceiling"}:
         rows = slice(None) if kind == "ceiling" else cells // 2
         noise[:, rows] = 1 - rng.standard_exponential(noise[:, rows].shape)
@@ -49,7 +48,7 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
 
 @cache
 def _reaction(cells: int) -> float:
-    """Return the size of slope and curvature at which the covariance of `cells` values has the demo's epsilon."""
+    """Return the size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37."""
     x = np.linspace(-0.5, 0.5, cells)
 
     def excess(size: float) -> float:

@@ -115,9 +115,8 @@ def _judge_report(values: Array, race: RaceState, level: float, means: Array, re
     is_excluded = np.ones(_CELLS, dtype=bool)
     is_excluded[list(best.candidates)] = False
     is_wrong = (matters.verdict == "insensitive" and is_sensitive) or (sensitive and not is_sensitive)
-    is_wrong |= bool((race.worse & top).any()) or bool(
-        (is_excluded & top & np.isfinite(values).any(1)).any() and sensitive
-    )
+    is_wrong |= bool((race.worse & top).any())
+    is_wrong |= sensitive and bool((is_excluded & top & np.isfinite(values).any(1)).any())
     is_wrong |= bool((means.max() - means[list(best.within)] > _MARGIN).any())
     is_wrong |= bool(race.decided) and bool((race.tied & (np.abs(means - means[race.leader]) > _MARGIN)).any())
     truth = "sensitive" if is_sensitive else "insensitive"

@@ -69,8 +69,10 @@ def _error_rates(found: list[Importance], truth: Array) -> str:
     claimed = np.array([not result.problem for result in found])
     idle = (truth == 0) | np.isnan(truth)
     false = np.array([not result.problem and bool((result.low[idle] > 0).any()) for result in found])
-    missed = [
-        not result.problem and bool(((truth < result.low - 1e-9) | (truth > result.high + 1e-9)).any())
-        for result in found
-    ]
-    return f"{claimed.mean():.2f} {rate(false)} {rate(np.array(missed))}"
+    missed = np.array([not result.problem and _misses(result, truth) for result in found])
+    return f"{claimed.mean():.2f} {rate(false)} {rate(missed)}"
+
+
+def _misses(result: Importance, truth: Array) -> bool:
+    """Return whether an interval of a share misses the true share."""
+    return bool(((truth < result.low - 1e-9) | (truth > result.high + 1e-9)).any())

@@ -38,15 +38,12 @@ def tuned(sweeps: int) -> Iterable[str]:
         for noise in _NOISES:
             tables = [_simulate(noise, truth, (levels, settings), seeds, sweeps=sweeps, gap=gap) for gap in (0.0, 2.0)]
             false = [rate(_any_claim(method(tables[0], _step(noise)))) for method in (_split, _all_seeds)]
-            found = [
-                f"{_first_is_better(method(tables[1], _step(noise))).mean():.2f}" for method in (_split, _all_seeds)
-            ]
+            found = [f"{_finds_first(method(tables[1], _step(noise))).mean():.2f}" for method in (_split, _all_seeds)]
             row.append(f"{noise} {'/'.join(false)} {'/'.join(found)}")
         for gap in (1.0, 3.0):
             values = _simulate("normal", truth, (levels, settings), seeds, sweeps=sweeps, gap=gap)
-            row.append(
-                f"{gap:.0f}: {'/'.join(f'{_first_is_better(m(values, 0.0)).mean():.2f}' for m in (_split, _all_seeds))}"
-            )
+            found = [f"{_finds_first(method(values, 0.0)).mean():.2f}" for method in (_split, _all_seeds)]
+            row.append(f"{gap:.0f}: {'/'.join(found)}")
         yield f"{levels}x{settings} {truth:>7} {seeds:2d} seeds:  " + "  ".join(row)
     yield from _alternatives(sweeps)
     yield from _equivalence(sweeps)
@@ -59,12 +56,12 @@ def _alternatives(sweeps: int) -> Iterable[str]:
     for (levels, settings), truth, noise, seeds in product(_GRIDS, ("same", "mixed"), _NOISES[:2], (5, 6, 10)):
         tables = [_simulate(noise, truth, (levels, settings), seeds, sweeps=sweeps, gap=gap) for gap in (0.0, 2.0)]
         row = [
-            f"{name} {rate(_any_claim(judge(tables[0], 0.0)))} {_first_is_better(judge(tables[1], 0.0)).mean():.2f}"
+            f"{name} {rate(_any_claim(judge(tables[0], 0.0)))} {_finds_first(judge(tables[1], 0.0)).mean():.2f}"
             for name, judge in _METHODS.items()
         ]
         best = _means(truth, (levels, settings)).argmax(1)
         oracle = [all_pairs(values[:, range(levels), best]).low for values in tables]
-        row.append(f"known {rate(_any_claim(oracle[0]))} {_first_is_better(oracle[1]).mean():.2f}")
+        row.append(f"known {rate(_any_claim(oracle[0]))} {_finds_first(oracle[1]).mean():.2f}")
         yield f"{levels}x{settings} {truth:>5} {noise:>11} {seeds:2d} seeds:  " + "  ".join(row)
 
 
@@ -237,7 +234,7 @@ def _any_claim(low: Array) -> Claims:
     return np.asarray((low > 0).any((1, 2)))
 
 
-def _first_is_better(low: Array) -> Claims:
+def _finds_first(low: Array) -> Claims:
     """Return whether the first level is claimed to be better than another."""
     return np.asarray((low[:, 0] > 0).any(1))
 

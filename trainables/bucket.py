@@ -66,13 +66,11 @@ class Address:
         parts = urlsplit(text)
         if parts.scheme != "s3":
             raise ConfigError(
-                option_problem(
-                    "trial_files", "must be an address that begins with s3://", _mask_credentials(text), _EXAMPLE
-                )
+                option_problem("trial_files", "must be an address that begins with s3://", _mask(text), _EXAMPLE)
             )
         if "@" in parts.netloc:
             rule, remedy = "no credentials may stand in an address", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _mask_credentials(text), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _mask(text), remedy))
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
             rule = "a bucket's name has 3 to 63 small letters, digits, dots and hyphens"
             raise ConfigError(option_problem("trial_files", rule, parts.netloc, _EXAMPLE))
@@ -87,7 +85,7 @@ class Address:
             query |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or query.get("scheme", "https")}
         if "@" in endpoint:
             rule, remedy = "no credentials may stand in an endpoint", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _mask_credentials(endpoint), remedy))
+            raise ConfigError(option_problem("trial_files", rule, _mask(endpoint), remedy))
         return cls(parts.netloc, parts.path.strip("/"), urlencode(sorted(query.items()), safe=":/"))
 
     def __truediv__(self, name: str) -> Address:
@@ -102,7 +100,7 @@ class Address:
         return f"s3://{self.bucket}/{self.path}" + (f"?{self.query}" if self.query else "")
 
 
-def _mask_credentials(text: str) -> str:
+def _mask(text: str) -> str:
     """Return the address with its credentials masked."""
     return re.sub(r"[^/]*@", "***@", text)
 
@@ -170,7 +168,7 @@ def _client(bucket: str, query: str) -> Any:
     options = dict(parse_qsl(query))
     if "region" not in options and "endpoint_override" not in options:
         options["region"] = resolve_s3_region(bucket)
-    # With delayed open a small object takes one request instead of three.
+    # With delayed opening, a small object takes one request instead of three.
     return S3FileSystem(**options, allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3))
 
 
@@ -202,10 +200,8 @@ def bucket_problems(text: str | None) -> list[Problem]:
     except OSError as error:
         rule = f"the store must answer: {error.strerror}"
         remedy = next((remedy for code, remedy in _OUTAGES.items() if code in rule), _UNREACHABLE)
-        return [option_problem("trial_files", rule, _mask_credentials(text), remedy)]
+        return [option_problem("trial_files", rule, _mask(text), remedy)]
     if not is_consistent:
         rule = "an uploaded object must be listed and read at once"
-        return [
-            option_problem("trial_files", rule, _mask_credentials(text), "Choose a store that is consistent, as S3 is.")
-        ]
+        return [option_problem("trial_files", rule, _mask(text), "Choose a store that is consistent, as S3 is.")]
     return []

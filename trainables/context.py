@@ -183,9 +183,8 @@ class FolderContext:
         self._retry_storage(lambda: self._files.put(name, content, private=private))
 
     def _retry_storage(self, act: Callable[[], _Result]) -> _Result:
-        return retry_storage(
-            act, self._files.storage, self.say, self.heartbeat
-        )  # heartbeats while waiting, so that the trial does not count as stalled
+        # Send heartbeats while waiting, so that the trial does not count as stalled.
+        return retry_storage(act, self._files.storage, self.say, self.heartbeat)
 
     def seal(self, figures: Row) -> None:
         """Write the sealed file."""

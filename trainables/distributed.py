@@ -49,12 +49,12 @@ def is_distributed() -> bool:
 
 
 def rank() -> int:
-    """Return this process's rank; 0 when alone."""
+    """Return this process's rank; 0 without a group."""
     return dist.get_rank() if is_distributed() else 0
 
 
 def world_size() -> int:
-    """Return the number of processes; 1 when alone."""
+    """Return the number of processes; 1 without a group."""
     return dist.get_world_size() if is_distributed() else 1
 
 
@@ -109,7 +109,7 @@ def join(address: str, port: int, *, rank: int, world_size: int, backend: str, t
 
 
 class _GatherRows(torch.autograd.Function):
-    """Gathers all ranks' rows in rank order; backward gives a rank W times the gradient of its own rows."""
+    """Gathers all ranks' rows in rank order. Backward returns W times the gradient of the rank's own rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
@@ -220,7 +220,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def data_parallel(network: nn.Module) -> nn.Module:
-    """Wrap the network in DistributedDataParallel, from rank 0's weights; return it unchanged when alone.
+    """Wrap the network in DistributedDataParallel, from rank 0's weights; return it unchanged without a group.
 
     Wrap again after changing which parameters train. `average_gradients` covers the loss's parameters.
     """

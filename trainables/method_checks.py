@@ -39,16 +39,13 @@ def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, r
     Raises:
         ConfigError: the value has no gradient for `embeddings`, or one for a parameter that is not registered.
     """
-    reaches_embeddings, leaves = _trace(value, embeddings)
-    if not reaches_embeddings:
+    is_connected, leaves = _trace(value, embeddings)
+    if not is_connected:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
-    trained, plain_tensors = (
-        {id(parameter) for parameter in registered},
-        {id(tensor) for tensor in _plain_tensors(loss)},
-    )
+    trained, plain = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _plain_tensors(loss)}
     unregistered = [leaf for leaf in leaves if id(leaf) not in trained]
-    if hidden := [leaf for leaf in unregistered if isinstance(leaf, nn.Parameter) or id(leaf) in plain_tensors]:
+    if hidden := [leaf for leaf in unregistered if isinstance(leaf, nn.Parameter) or id(leaf) in plain]:
         rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
         shapes = [tuple(leaf.shape) for leaf in hidden[:_SHOWN]]
         remedy = "Make each an nn.Parameter in the constructor: as an attribute, or in an nn.ParameterList."
@@ -57,26 +54,20 @@ def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, r
 
 def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
     """Return whether a value's graph contains `embeddings`, and the other leaves of the graph."""
-    embeddings_node, waiting, visited, reaches_embeddings, leaves = (
-        embeddings.grad_fn,
-        [value.grad_fn],
-        set(),
-        False,
-        [],
-    )
+    goal, waiting, visited, is_connected, leaves = embeddings.grad_fn, [value.grad_fn], set(), False, []
     while waiting:
         node = waiting.pop()
         if node is None or node in visited:
             continue
         visited.add(node)
         leaf = getattr(node, "variable", None)
-        if node is embeddings_node or leaf is embeddings:
-            reaches_embeddings = True
+        if node is goal or leaf is embeddings:
+            is_connected = True
         elif leaf is not None:
             leaves.append(leaf)
         else:
             waiting += [next_node for next_node, _ in node.next_functions]
-    return reaches_embeddings, leaves
+    return is_connected, leaves
 
 
 def _plain_tensors(loss: nn.Module) -> Iterator[Tensor]:

@@ -1,7 +1,7 @@
 """Name options in messages: as a flag, an argument of Python or a key of a sweep file.
 
     option_place("seeds")      --seeds            seeds             mine.yaml, seeds
-    spelled("seeds", 3)        --seeds 3          seeds=3           `seeds: 3`
+    spell("seeds", 3)        --seeds 3          seeds=3           `seeds: 3`
 
 The command line chooses `Flags` when it starts, and a sweep file `FileKeys` while it is checked.
 """
@@ -23,9 +23,9 @@ class PythonArguments:
         """Return the name of an option, as the place of a problem."""
         return "name" if option == "sweep" else option
 
-    def spelled(self, option: str, value: object = None) -> str:
+    def spell(self, option: str, value: object = None) -> str:
         """Return an option with a value as a user writes it; without one, its name."""
-        return f"`{self.place(option)}`" if value is None else f"{self.place(option)}={_python(value)}"
+        return f"`{self.place(option)}`" if value is None else f"{self.place(option)}={_python_text(value)}"
 
     def setting(self, path: str, origin: str) -> str:
         """Return the place of a setting that comes from `origin`, as layers of settings name it."""
@@ -42,14 +42,14 @@ class Flags(PythonArguments):
         """Return the flag of an option, or the name of a positional argument."""
         return _FLAGS.get(option) or f"--{option.replace('_', '-')}"
 
-    def spelled(self, option: str, value: object = None) -> str:
+    def spell(self, option: str, value: object = None) -> str:
         """Return a flag with its value."""
-        return self.place(option) if value is None else f"{self.place(option)} {_typed(value)}"
+        return self.place(option) if value is None else f"{self.place(option)} {_flag_text(value)}"
 
 
 @dataclass(frozen=True)
 class FileKeys(PythonArguments):
-    """Names options as keys of a sweep file; `beside` names the options given outside the file."""
+    """Names options as keys of a sweep file; `beside` names the other options."""
 
     file: str
     keys: Set[str]
@@ -60,11 +60,11 @@ class FileKeys(PythonArguments):
         """Return the file and the key of an option."""
         return f"{self.file}, {self._key(option)}" if option in self.keys else self.beside.place(option)
 
-    def spelled(self, option: str, value: object = None) -> str:
+    def spell(self, option: str, value: object = None) -> str:
         """Return a key with its value."""
         if option not in self.keys:
-            return self.beside.spelled(option, value)
-        return f"`{self._key(option)}`" if value is None else f"`{self._key(option)}: {_yaml(value)}`"
+            return self.beside.spell(option, value)
+        return f"`{self._key(option)}`" if value is None else f"`{self._key(option)}: {_yaml_text(value)}`"
 
     def setting(self, path: str, origin: str) -> str:
         """Return the file, the setting and the key that it stands under."""
@@ -116,9 +116,9 @@ def unused_options(values: Mapping[str, object], reason: str) -> list[Problem]:
     return [option_problem(option, rule, value, "Leave it out.") for option, value in values.items() if value]
 
 
-def spelled(option: str, value: object = None) -> str:
+def spell(option: str, value: object = None) -> str:
     """Return an option, with a value if given, as a user writes it."""
-    return _names.get().spelled(option, value)
+    return _names.get().spell(option, value)
 
 
 @contextmanager
@@ -141,21 +141,21 @@ def values_from(option: str, paths: Iterable[str]) -> Iterator[None]:
         raise ConfigError(replace(p, place=new_places.get(p.place, p.place)) for p in error.problems) from None
 
 
-def _python(value: object) -> str:
+def _python_text(value: object) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {_python(inner)}' for key, inner in value.items())}}}".replace("'", '"')
+        return f"{{{', '.join(f'{key!r}: {_python_text(inner)}' for key, inner in value.items())}}}".replace("'", '"')
     if isinstance(value, list):
-        return f"[{', '.join(map(_python, value))}]"
+        return f"[{', '.join(map(_python_text, value))}]"
     return value if isinstance(value, str) and value.isupper() else repr(value).replace("'", '"')
 
 
-def _typed(value: object) -> str:
+def _flag_text(value: object) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_typed(inner)}" for key, inner in value.items())
+        return " ".join(f"{key}={_flag_text(inner)}" for key, inner in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _yaml(value: object) -> str:
+def _yaml_text(value: object) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_yaml(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_yaml_text(inner)}' for key, inner in value.items())}}}"
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)

@@ -165,9 +165,8 @@ class LayerStack:
         problems = list(self.problems)
         valid = {}
         for name in SECTIONS:
-            section, section_problems = _check_section(
-                self.parts.get(name) or _SectionSettings.of(name, {}, methods_chosen(name, {}))
-            )
+            part = self.parts.get(name) or _SectionSettings.of(name, {}, methods_chosen(name, {}))
+            section, section_problems = _check_section(part)
             problems += section_problems
             if section is not None:
                 valid[name] = section
@@ -205,7 +204,7 @@ class LayerStack:
 
 
 def _merge(
-    part: _SectionSettings, new_settings: Mapping[str, Value]
+    part: _SectionSettings, changes: Mapping[str, Value]
 ) -> tuple[_SectionSettings, dict[str, str], list[Problem]]:
     """Return a section's settings with new ones on top, the key of each new setting, and problems.
 
@@ -216,13 +215,13 @@ def _merge(
     changed = {
         chooser
         for chooser in model.chooses
-        if chooser in new_settings and new_settings[chooser] != method_name(section, chooser, part.settings)
+        if chooser in changes and changes[chooser] != method_name(section, chooser, part.settings)
     }
     kept_prefixes = tuple(f"{chooser}." for chooser in model.chooses if chooser not in changed)
     settings = {n: v for n, v in part.settings.items() if not changed or n in fields or n.startswith(kept_prefixes)}
-    methods = methods_chosen(section, {**settings, **new_settings})
+    methods = methods_chosen(section, {**settings, **changes})
     keys, problems = {}, []
-    for name, value in new_settings.items():
+    for name, value in changes.items():
         candidates = [name] if name in fields else knob_keys(section, name, methods) or [name]
         if len(candidates) > 1:
             paths = [f"{section}.{key}" for key in candidates]
@@ -235,16 +234,11 @@ def _merge(
     return _SectionSettings.of(section, settings, methods), keys, problems
 
 
-def _shorten_interval(part: _SectionSettings, new_settings: Mapping[str, Value]) -> _SectionSettings | None:
+def _shorten_interval(part: _SectionSettings, changes: Mapping[str, Value]) -> _SectionSettings | None:
     """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
-    steps = new_settings.get("steps")
+    steps = changes.get("steps")
     every = part.settings.get("eval_every", TrainingConfig().eval_every)
-    if (
-        "eval_every" in new_settings
-        or not isinstance(steps, int)
-        or not isinstance(every, int)
-        or not 0 < steps < every
-    ):
+    if "eval_every" in changes or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
         return None
     return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
 
@@ -270,12 +264,8 @@ def _check_section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[
     if issubclass(model, MethodSection):
         own["parameters"], problems = _check_chosen_knobs(part, model)
         names += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
-        has_unknown_method = len(part.methods) < len(model.chooses)  # unknown knobs may belong to the misspelt method
-        knobs = (
-            {}
-            if has_unknown_method
-            else {key: value for key, value in knobs.items() if key.partition(".")[0] not in model.chooses}
-        )
+        is_incomplete = len(part.methods) < len(model.chooses)  # unknown knobs may belong to the misspelt method
+        knobs = {} if is_incomplete else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
     paths = [f"{name}.{key}" for key in names]
     unknown_problems = [_unknown_setting_problem(part, key, paths) for key in sorted(knobs)]
     try:
@@ -290,11 +280,9 @@ def _unknown_setting_problem(part: _SectionSettings, key: str, known: Sequence[s
     path = f"{part.section}.{key}"
     for chooser, registry in SECTIONS[part.section].chooses.items():
         own = method_name(part.section, chooser, part.settings)
-        alternatives = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
-        if alternatives and own in methods_of(registry):
-            remedy = (
-                f"Leave it out, or set {part.section}.{chooser} to a method that has it: {', '.join(alternatives)}."
-            )
+        fitting = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
+        if fitting and own in methods_of(registry):
+            remedy = f"Leave it out, or set {part.section}.{chooser} to a method that has it: {', '.join(fitting)}."
             return Problem(path, f"unknown setting of {own}", None, remedy)
     return Problem(path, "unknown setting", None, nearest(path, known, what="setting", dotted=True))
 
@@ -360,11 +348,9 @@ def _memory_problems(config: TrialConfig) -> list[Problem]:
         rule = f"only a pair loss can compare a batch with remembered pictures, and {loss} is not one"
         return [Problem("memory.size", rule, memory.size, f"Set memory.size=0, or loss.name to one of {pairs}.")]
     if not memory.size and (memory.start or memory.weight != 1):
-        stated = f"start={memory.start}, weight={memory.weight:g}"
+        value = f"{memory.size} with start={memory.start}, weight={memory.weight:g}"
         rule = "settings of an empty memory have no effect"
-        return [
-            Problem("memory.size", rule, f"{memory.size} with {stated}", "Set memory.size to a number of pictures.")
-        ]
+        return [Problem("memory.size", rule, value, "Set memory.size to a number of pictures.")]
     return []
 
 

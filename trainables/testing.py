@@ -269,10 +269,8 @@ def _slope_is_exact(method: Method) -> None:
         return value
 
     parameters = tuple(weight.detach().clone().requires_grad_() for weight in weights.values())
-    _require(
-        torch.autograd.gradcheck(compute_value, (embeddings, *parameters), fast_mode=True),
-        "the gradient is that of the value",
-    )
+    is_exact = torch.autograd.gradcheck(compute_value, (embeddings, *parameters), fast_mode=True)
+    _require(is_exact, "the gradient is that of the value")
 
 
 def _refuses_wrong_batches(method: Method) -> None:

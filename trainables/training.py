@@ -225,9 +225,8 @@ def write_evidence(run: Run, evidence: Evidence | None) -> None:
         queries = np.array([row[0].picture for row in evidence.rows if row[0]])
         files[maps] = draw_feature_maps(run.learner.feature_maps(queries), queries, run.learner.pictures)
     watched_pictures = watched.to_evidence(run.state.snapshots, run.learner.watched_pictures())
-    run.context.replace_evidence(
-        {**files, text_file: replace(evidence, step=run.state.step, watched=watched_pictures).text().encode()}
-    )
+    text = replace(evidence, step=run.state.step, watched=watched_pictures).text()
+    run.context.replace_evidence({**files, text_file: text.encode()})
 
 
 def _store_artifacts(run: Run, parts: Mapping[str, Evaluation]) -> None:

@@ -18,7 +18,7 @@ from trainables.run import Run
 FIRST = 50
 """Steps after which learning rates are compared, if the time allows."""
 _MIN_STEPS = 10  # steps, if the time is short
-_WARM = 3  # warm-up steps, and as many timed ones
+_WARM = 3  # number of warm-up steps, and of timed steps
 _SHARE = 0.4  # share of the time for the comparison of rates
 _MAX_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost

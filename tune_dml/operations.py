@@ -15,7 +15,7 @@ from rich.console import Console
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.option_names import option_place, option_problem, spelled, values_from
+from trainables.option_names import option_place, option_problem, spell, values_from
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, relocate_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, name_problems
@@ -132,10 +132,10 @@ def extend(
     state = load_state(session.sweeps, name)
     begun, names = with_arms_of_files(state.plan, arms)
     with values_from("values", values or ()):
-        plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+        plan = begun.extend(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
-        raise ConfigError(Problem("extend", rule, None, f"Example: {spelled('seeds', len(plan.seeds) + 2)}."))
+        raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
     if state.race is not None:
         rule = "a race plans its seeds itself and compares the values it began with"
         remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
@@ -380,7 +380,7 @@ def _program_problems(plan: Plan, session: Session, resources: Resources) -> lis
     problems = secret_problems(plan.space.program.text)
     if resources.engine == "train":
         rule = "a program's trial is one process; it may start its own workers, such as with torchrun"
-        problems.append(option_problem("workers", rule, resources.workers, f"Use {spelled('workers', 1)}."))
+        problems.append(option_problem("workers", rule, resources.workers, f"Use {spell('workers', 1)}."))
     if session.trial_files is not None:
         rule = "a program keeps its checkpoints in a folder"
         problems.append(option_problem("trial_files", rule, session.trial_files, "Leave it out."))

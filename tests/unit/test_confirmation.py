@@ -50,7 +50,7 @@ def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(a
     assert len(set(more.seeds)) == 5
     assert confirmation_plan(plan, off, best[:1], first.seeds, 2).seeds == first.seeds[:2]
     assert not {trial.key for trial in first.trials()} & {trial.key for trial in plan.trials()}
-    late = confirmation_plan(plan.extended(seeds=[_FIRST_SEED]), off, best[:1], (), 1)
+    late = confirmation_plan(plan.extend(seeds=[_FIRST_SEED]), off, best[:1], (), 1)
     assert late.seeds == (_FIRST_SEED + 1,)
 
 

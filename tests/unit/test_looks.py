@@ -93,7 +93,7 @@ def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
 def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver):
     driver.run(*driver.trials)
     look(driver.folder)
-    grown = read_state(driver.folder).plan.extended(values={"regularizer.eta": [2.0, 4.0]})
+    grown = read_state(driver.folder).plan.extend(values={"regularizer.eta": [2.0, 4.0]})
     again = Driver(driver.folder, grown)
     for trial in grown.trials():
         if trial.key not in read_state(driver.folder).recorded:
@@ -114,7 +114,7 @@ def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
     look(driver.folder)
     driver.run(driver.trials[0])
     state = read_state(driver.folder)
-    grown = state.plan.extended(values={"regularizer.eta": [2.0, 4.0]})
+    grown = state.plan.extend(values={"regularizer.eta": [2.0, 4.0]})
     before = look(driver.folder)
     assert [one.seeds for one in before] == [3, pytest.approx(3 + 3 / 9)]
     again = Driver(driver.folder, grown)

@@ -264,7 +264,7 @@ def test_a_scaled_k_is_said_and_scaled_once():
         "K counts pairs: 160, 200, 240, 280, for 160 positive pairs in the paper's batches, become "
         "120, 150, 180, 210 for the 120 in these batches"
     )
-    grown = make_plan(study).extended(arms=["DRO-TopK_M"])
+    grown = make_plan(study).extend(arms=["DRO-TopK_M"])
     assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [120, 150, 180, 210]
     kept = study_of(Request("dro_k", "cub200", seeds=1))
     assert not [note for note in kept.notes if "K counts pairs" in note]

@@ -152,7 +152,7 @@ def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_pa
     plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded.cell(9, {"batch.batch_size": 100}, "DRO-TopK_M").settings["loss.k"] == 200
-    grown = loaded.extended(values={"batch.batch_size": [40]})
+    grown = loaded.extend(values={"batch.batch_size": [40]})
     added = [cell for cell in grown.cells if cell.arm == "DRO-TopK_M" and cell.settings["batch.batch_size"] == 40]
     assert [cell.settings["loss.k"] for cell in added] == [80]
     with pytest.raises(ConfigError, match=r"loss\.k follows batch\.batch_size"):

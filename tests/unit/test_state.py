@@ -170,7 +170,7 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
 
 def test_an_extended_plan_knows_its_new_trials(tmp_path, plan):
     state = SweepState(tmp_path, plan)
-    state.replan(plan.extended(seeds=[5]))
+    state.replan(plan.extend(seeds=[5]))
     assert [trial.seed for trial in state.trials.values()] == [0, 1, 5, 0, 1, 5]
 
 

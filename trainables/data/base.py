@@ -199,7 +199,7 @@ class DataSet(ABC):
         digest = self.digest()
         return _is_complete(self.cache_path(digest), digest)
 
-    def prepared(self, digest: str) -> Pictures | None:
+    def open_cached(self, digest: str) -> Pictures | None:
         """Return the cached data set of this digest, even if the source has changed; None if it is not cached."""
         target = self.cache_path(digest)
         return open_pictures(target) if _is_complete(target, digest) else None

@@ -67,7 +67,7 @@ class _Cifar(DataSet):
 
     def _count_problems(self) -> list[Problem]:
         """Compare counts with the published ones, from the cache if there is one, else from the batches."""
-        decoded = self.prepared(self.digest())
+        decoded = self.open_cached(self.digest())
         return problems_raised(self._load if decoded is None else lambda: self._check_count(len(decoded.labels)))
 
     def _check_count(self, images: int) -> None:

@@ -75,7 +75,7 @@ class Features(DataSet):
     def cache_path(self, digest: str) -> Path:
         return self.root
 
-    def prepared(self, digest: str) -> Pictures | None:
+    def open_cached(self, digest: str) -> Pictures | None:
         if self.check() or self.digest() != digest:
             return None
         return self.listed()

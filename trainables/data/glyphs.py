@@ -23,7 +23,7 @@ from trainables.errors import DataError, Problem, raise_if_any
 _REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
 # Measured on the 25 families: pairs that share one drawing (A, Greek and Cyrillic A) coincide in at least 0.42 of their
 # common faces, all other pairs in at most 0.25.
-_COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger one's squared norm
+_COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger squared norm
 _COINCIDE_SHARE = 0.33
 
 

@@ -94,20 +94,14 @@ class InShop(PictureFiles):
 
     def _pictures_folder(self, folder: Path) -> str:
         """Return the folder of the pictures: beside the lists, or in Img/."""
-        other_kind = "img_highres" if self.pictures == "img" else "img"
+        sibling = "img_highres" if self.pictures == "img" else "img"
         for above in ("", "Img/"):
             if (folder / above / self.pictures).is_dir():
                 return above + self.pictures
-        other_folder = next(
-            (above + other_kind for above in ("", "Img/") if (folder / above / other_kind).is_dir()), None
-        )
-        remedy = (
-            f"Pass --set data.pictures={other_kind} to read {other_folder}/."
-            if other_folder
-            else "Extract img.zip there."
-        )
+        found = next((above + sibling for above in ("", "Img/") if (folder / above / sibling).is_dir()), None)
+        remedy = f"Pass --set data.pictures={sibling} to read {found}/." if found else "Extract img.zip there."
         rule = f"must hold the pictures in {self.pictures}/ or Img/{self.pictures}/"
-        raise DataError(Problem(str(folder), rule, other_folder and f"only {other_folder}/", remedy))
+        raise DataError(Problem(str(folder), rule, found and f"only {found}/", remedy))
 
 
 def _list_problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:

@@ -57,7 +57,7 @@ class LabeledFaces(PictureFiles):
         return archives.unpacked_folder(self.root, self.cache_dir).resolve()
 
     def _pairs_file(self) -> Path:
-        """Return pairs.txt, in the folder or beside it: the archives do not hold it."""
+        """Return the path of pairs.txt, in the folder or beside it. The archives do not contain it."""
         for folder in (self.folder, self.root, self.root.parent):
             if (folder / self.marker).is_file():
                 return (folder / self.marker).resolve()

@@ -22,7 +22,7 @@ from trainables.evidence.from_embeddings import histogram_of
 from trainables.evidence.record import Snapshot, WatchedPictures
 
 _FOLLOWED = 16  # pictures whose norms are kept
-_MAX_SNAPSHOTS = 60  # snapshots kept; beyond that, every second one is dropped
+_MAX_SNAPSHOTS = 60  # largest number of snapshots; then every second one is dropped
 
 
 def _followed_rows(count: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.random_stream import SamplingSeed
 from trainables.losses.parts.uncertainty import sample_in_proportion
 
-_CLOSEST = 0.5  # shorter distances count as this one, which bounds the weight of close pairs
+_CLOSEST = 0.5  # shorter distances count as this, which bounds the weight of close pairs
 _FARTHEST = 1.4  # pairs at least this far apart are not drawn
 
 

@@ -47,7 +47,7 @@ class MultiSimilarityLoss(AnchorwiseLoss):
         closest_negative = torch.where(pairs.negative, similarity, -torch.inf).amax(dim=1, keepdim=True)
         farthest_positive = torch.where(pairs.positive, similarity, torch.inf).amin(dim=1, keepdim=True)
         upper, lower = closest_negative + self.epsilon, farthest_positive - self.epsilon
-        # Both sets of an anchor are empty together but for rounding; one decision per anchor keeps it so.
+        # Without rounding, both sets of an anchor are empty together. One decision per anchor ensures that.
         apart = (upper <= farthest_positive) | (closest_negative <= lower)
         positive = pairs.positive & (similarity < upper.masked_fill_(apart, -torch.inf))
         negative = pairs.negative & (similarity > lower.masked_fill_(apart, torch.inf))

@@ -37,7 +37,7 @@ class NPairLoss(Loss):
         anchors, positives, valid = _anchor_positive_pairs(labels, padded=labels.device.type != "cpu")
         count = len(anchors)
         unit = normalise(embeddings[torch.cat((anchors, positives))]).view(2, count, embeddings.shape[1])
-        anchor, positive = unit.unbind()  # its gradient is one operation, that of two slices five
+        anchor, positive = unit.unbind()  # one operation in the backward pass; two slices would need five
         logits = self.scale * (anchor @ positive.T)
         if valid is not None:
             # The diagonal stays in every row: the rows of absent pairs stay finite and are then left out.

@@ -75,6 +75,6 @@ class RecallAtKSurrogate(PairLoss):
             counted = share * (recalled < k)
             to_ranks.addcmul_(inside * (1 - inside), counted[:, None] / self.k_temperature)
         pull = above.mul_(1 - above).mul_(to_ranks[..., None] / self.rank_temperature)
-        # A rank grows with the others' similarity and falls with its own.
+        # A rank grows with the similarity of other samples and falls with that of its positive.
         slopes = pull.sum(dim=1).scatter_add_(1, order, -pull.sum(dim=2))
         return Solution((count > 0).sum() - value.sum(), slopes)

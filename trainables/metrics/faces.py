@@ -72,15 +72,10 @@ def verification_metrics(
     best = (correct.sum(axis=0) - correct).argmax(axis=1)
     accuracy = correct[np.arange(folds), best] / np.bincount(fold)
     accepted = np.array([_rates_at_far(distance, positive, fold == i, far) for i in range(folds)])
-    tar, false_accepts = np.nanmean(accepted, axis=0)
+    values = (accuracy.mean(), accuracy.std(), *np.nanmean(accepted, axis=0))
     thresholds = tuple(float(value) for value in _THRESHOLDS[best])
-    return VerificationMetrics(
-        100 * float(accuracy.mean()),
-        100 * float(accuracy.std()),
-        100 * float(tar),
-        100 * float(false_accepts),
-        thresholds,
-    )
+    mean, deviation, true_accepts, false_accepts = (100 * float(value) for value in values)
+    return VerificationMetrics(mean, deviation, true_accepts, false_accepts, thresholds)
 
 
 def _distances_and_flags(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -10,7 +10,7 @@ and every metric on binary relevance is a function of these positions (families.
 similarity matrix can be visited in any order, tile by tile. In self-retrieval S is symmetric, so each tile serves the
 queries of its rows and columns: half the work of a nearest-neighbour search.
 
-Ties: two pairs tie when rounding alone may explain the difference of their similarities (`tie_width`). Duplicates therefore
+Ties: two pairs tie if rounding may explain the difference of their similarities (`tie_width`). Duplicates therefore
 tie on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
 """
 
@@ -62,7 +62,7 @@ def retrieval_metrics(
         ks: lengths k >= 1 of the result lists. Beyond the gallery, precision and MAP still divide by k.
         gallery: (embeddings, labels) to search in. Without it each query searches all other queries.
         metrics: names from `families.FAMILIES`, all by default; fewer are faster, recall alone fastest.
-        ties: whether negatives that differ from a positive by rounding alone rank before it ("pessimistic": a collapsed
+        ties: whether negatives that differ from a positive only by rounding rank before it ("pessimistic": a collapsed
             embedding has recall 0) or after it ("optimistic": it has 100, as in several published codes).
         callback: called with every block of rankings, to derive more than means over queries.
 

@@ -15,7 +15,7 @@ from trainables.metrics.inputs import LabelledVectors
 ENTRIES = 2**23  # similarities to positives in memory at once: a bound for huge classes
 STEP = 128  # queries per product: the size of a few classes, so that most products are between positives
 _RUN = 64  # similarities that a first pass represents by their largest; about one run in a hundred needs a count
-_SPARSE = 8  # if at most one run in so many needs a count, runs are counted singly, otherwise whole rows
+_SPARSE = 8  # runs are counted singly if at most one in this many needs a count; otherwise whole rows are compared
 _PICKED = 2**20  # comparisons of single similarities with thresholds in memory at once
 _COMPARED = 24  # up to this many thresholds, comparing a tile with each is cheaper than sorting its rows (on CPU)
 

@@ -69,50 +69,50 @@ class FeaturePass:
         return task_of(self.config)
 
 
-def write_features(feature_pass: FeaturePass, *, workers: int = 0, progress: Progress | None = None) -> StoreDigest:
+def write_features(job: FeaturePass, *, workers: int = 0, progress: Progress | None = None) -> StoreDigest:
     """Write the features of every picture, or continue an interrupted pass.
 
     Args:
-        feature_pass: data, backbone, views and folder.
+        job: data, backbone, views and folder.
         workers: processes; 0 for one per GPU, or else one per CPU core.
         progress: called with (pictures done, pictures in all), first for decoding.
 
     Raises:
         DataError: the data, the weights or the folder do not fit; a feature is not finite.
     """
-    pictures = feature_pass.task.dataset(feature_pass.cache_dir).prepare(progress)
-    raise_if_any(_problems(feature_pass, pictures))
-    network = _network(feature_pass, pictures)
-    origin = _origin(feature_pass, pictures, network)
-    if (feature_pass.folder / DIGEST).exists():
-        finished = StoreDigest.read(feature_pass.folder)
-        _require_same_origin(feature_pass.folder, dict(finished.origin), origin)
-        raise_if_any(store_problems(feature_pass.folder), DataError)
+    pictures = job.task.dataset(job.cache_dir).prepare(progress)
+    raise_if_any(_problems(job, pictures))
+    network = _network(job, pictures)
+    origin = _origin(job, pictures, network)
+    if (job.folder / DIGEST).exists():
+        finished = StoreDigest.read(job.folder)
+        _require_same_origin(job.folder, dict(finished.origin), origin)
+        raise_if_any(store_problems(job.folder), DataError)
         return finished
-    written = _prepare_files(feature_pass, pictures, origin, network.backbone.out_channels)
+    written = _prepare_files(job, pictures, origin, network.backbone.out_channels)
     starts = [start for start in range(0, len(pictures), _CHUNK) if start not in written]
     count = len(pictures) - sum(min(_CHUNK, len(pictures) - start) for start in starts)
-    with (feature_pass.folder / _PROGRESS).open("a", encoding="utf-8") as progress_file:
-        for start in _chunks(feature_pass, starts, workers or _default_workers()):
+    with (job.folder / _PROGRESS).open("a", encoding="utf-8") as progress_file:
+        for start in _chunks(job, starts, workers or _default_workers()):
             progress_file.write(f"{start}\n")
             progress_file.flush()
             count += min(_CHUNK, len(pictures) - start)
             if progress:
                 progress(count, len(pictures))
-    digest = finish_store(feature_pass.folder, _row_table(pictures, feature_pass.views), feature_pass.views, origin)
-    (feature_pass.folder / _PROGRESS).unlink()
+    digest = finish_store(job.folder, _row_table(pictures, job.views), job.views, origin)
+    (job.folder / _PROGRESS).unlink()
     return digest
 
 
-def _problems(feature_pass: FeaturePass, pictures: Pictures) -> list[Problem]:
-    model = feature_pass.config.model
-    problems = feature_pass.task.size_problems(pictures)
+def _problems(job: FeaturePass, pictures: Pictures) -> list[Problem]:
+    model = job.config.model
+    problems = job.task.size_problems(pictures)
     problems += BACKBONES[model.backbone].file_problems(**model.knobs("backbone"))
-    if feature_pass.views < 1:
-        problems.append(Problem("--views", "must be at least 1", feature_pass.views))
-    if feature_pass.views > 1 and feature_pass.task.augmentation() is None:
+    if job.views < 1:
+        problems.append(Problem("--views", "must be at least 1", job.views))
+    if job.views > 1 and job.task.augmentation() is None:
         remedy = "Example: --set augment.name=crop_flip --set augment.crop=64."
-        problems.append(Problem("--views", "several views need an augmentation", feature_pass.views, remedy))
+        problems.append(Problem("--views", "several views need an augmentation", job.views, remedy))
     if pictures.are_features:
         problems.append(Problem("DATASET", "these are features already", pictures.name))
     if "pairs" in pictures.extras:
@@ -120,16 +120,16 @@ def _problems(feature_pass: FeaturePass, pictures: Pictures) -> list[Problem]:
     return problems
 
 
-def _network(feature_pass: FeaturePass, pictures: Pictures) -> Embedder:
+def _network(job: FeaturePass, pictures: Pictures) -> Embedder:
     """Build the network in evaluation mode; random weights come from the trial's seed."""
-    generators.seed_all(feature_pass.config.seed_of("init"))
-    return feature_pass.task.build_network(pictures).eval()
+    generators.seed_all(job.config.seed_of("init"))
+    return job.task.build_network(pictures).eval()
 
 
-def _origin(feature_pass: FeaturePass, pictures: Pictures, network: Embedder) -> dict[str, Any]:
+def _origin(job: FeaturePass, pictures: Pictures, network: Embedder) -> dict[str, Any]:
     """Describe data, settings, weights and code of the features; equal descriptions make equal features."""
-    settings = identity_settings(feature_pass.config.settings())
-    backbone, pooling = feature_pass.config.model.backbone, feature_pass.config.model.pooling
+    settings = identity_settings(job.config.settings())
+    backbone, pooling = job.config.model.backbone, job.config.model.pooling
     modules = {BACKBONES[backbone].__module__, POOLINGS[pooling].__module__, Views.__module__}
     return {
         "dataset": pictures.name,
@@ -141,7 +141,7 @@ def _origin(feature_pass: FeaturePass, pictures: Pictures, network: Embedder) ->
         },
         "backbone": backbone,
         "weights": _weights_digest(network),
-        "views": feature_pass.views,
+        "views": job.views,
         "code": {name: source_digest(str(sys.modules[name].__file__)) for name in sorted(modules)},
     }
 
@@ -163,25 +163,23 @@ def _require_same_origin(folder: Path, found: dict[str, Any], origin: dict[str, 
         raise DataError(Problem(str(folder), rule, None, "Choose another folder with -o, or delete this one."))
 
 
-def _prepare_files(feature_pass: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimension: int) -> set[int]:
+def _prepare_files(job: FeaturePass, pictures: Pictures, origin: dict[str, Any], dimension: int) -> set[int]:
     """Create the files; return the chunks that an interrupted pass has written."""
-    feature_pass.folder.mkdir(parents=True, exist_ok=True)
-    progress_file = feature_pass.folder / _PROGRESS
-    shape = (len(pictures) * feature_pass.views, dimension)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    progress_file = job.folder / _PROGRESS
+    shape = (len(pictures) * job.views, dimension)
     if progress_file.exists():
         first, *chunks = progress_file.read_text(encoding="utf-8").splitlines()
-        _require_same_origin(feature_pass.folder, json.loads(first), origin)
+        _require_same_origin(job.folder, json.loads(first), origin)
         if chunks:
             return {int(line) for line in chunks if line.isdigit()}
-    elif any(feature_pass.folder.iterdir()):
-        raise DataError(
-            Problem(str(feature_pass.folder), "the folder must be empty", None, "Choose another one with -o.")
-        )
+    elif any(job.folder.iterdir()):
+        raise DataError(Problem(str(job.folder), "the folder must be empty", None, "Choose another one with -o."))
     else:
-        disk.require_space(feature_pass.folder, shape[0] * shape[1] * 2)
+        disk.require_space(job.folder, shape[0] * shape[1] * 2)
         write_whole(progress_file, json.dumps(origin) + "\n")
-    np.lib.format.open_memmap(feature_pass.folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
-    disk.reserve(feature_pass.folder / FEATURES)
+    np.lib.format.open_memmap(job.folder / FEATURES, mode="w+", dtype=np.float16, shape=shape)
+    disk.reserve(job.folder / FEATURES)
     return set()
 
 
@@ -189,12 +187,9 @@ def _default_workers() -> int:
     return torch.cuda.device_count() or available_cores()
 
 
-def _chunks(feature_pass: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
+def _chunks(job: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
     """Write chunks and yield the first picture of each when it is on disk."""
-    settings, location = (
-        feature_pass.config.settings(),
-        (str(feature_pass.folder), feature_pass.views, feature_pass.cache_dir),
-    )
+    settings, location = job.config.settings(), (str(job.folder), job.views, job.cache_dir)
     if workers == 1 or len(starts) == 1:
         yield from (_write_chunk(settings, location, start) for start in starts)
         return
@@ -219,18 +214,16 @@ class _Extractor:
 
 @cache
 def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
-    feature_pass = FeaturePass(read_settings(json.loads(settings)), Path(), views, cache_dir)
+    job = FeaturePass(read_settings(json.loads(settings)), Path(), views, cache_dir)
     torch.set_num_threads(1)
     device = torch.device("cpu")
     if torch.cuda.is_available():
         number = (multiprocessing.current_process()._identity or (1,))[0] - 1
         device = torch.device("cuda", number % torch.cuda.device_count())
-    pictures = feature_pass.task.dataset(cache_dir).prepare()
-    network = _network(feature_pass, pictures).to(device)
-    picture_views = Views(
-        pictures.images, feature_pass.task.augmentation(), seed=feature_pass.config.seed_of("order"), device=device
-    )
-    side = feature_pass.task.picture_size(pictures) or 1
+    pictures = job.task.dataset(cache_dir).prepare()
+    network = _network(job, pictures).to(device)
+    picture_views = Views(pictures.images, job.task.augmentation(), seed=job.config.seed_of("order"), device=device)
+    side = job.task.picture_size(pictures) or 1
     batch = _CHUNK if device.type == "cuda" else min(max(_PIXELS // side**2, 8), _CHUNK)
     return _Extractor(network, pictures, picture_views, batch, device)
 
@@ -254,13 +247,9 @@ def _features(extractor: _Extractor, indices: Indices, views: int) -> Rows:
     parts = []
     for begin in range(0, len(indices), extractor.batch):
         batch = indices[begin : begin + extractor.batch]
-        views_of_batch = [extractor.views.evaluation(batch)]
-        views_of_batch += [
-            extractor.views.train(batch, step=0, first=int(batch[0]), view=view) for view in range(1, views)
-        ]
-        pooled = torch.stack(
-            [extractor.network.features(view_pictures.to(extractor.device)) for view_pictures in views_of_batch], dim=1
-        )
+        shown = [extractor.views.evaluation(batch)]
+        shown += [extractor.views.train(batch, step=0, first=int(batch[0]), view=number) for number in range(1, views)]
+        pooled = torch.stack([extractor.network.features(view.to(extractor.device)) for view in shown], dim=1)
         parts.append(pooled.flatten(0, 1).float().cpu().numpy())
     with np.errstate(over="ignore"):  # `non_finite_problems` reports infinite values
         return np.concatenate(parts).astype(np.float16)

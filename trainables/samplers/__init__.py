@@ -19,7 +19,7 @@ def build_sampler(
     """Build the sampler called `name` over training pictures with these labels. Raises ConfigError for wrong sizes.
 
     >>> sampler = build_sampler("m_per_class", [0, 0, 1, 1, 2, 2], batch_size=4, instances_per_class=2)
-    >>> bool((sampler.batch(7) == sampler.batch(7)).all()), sampler.steps_per_epoch  # a batch depends on its step alone
+    >>> bool((sampler.batch(7) == sampler.batch(7)).all()), sampler.steps_per_epoch  # a batch depends only on its step
     (True, 1)
     """
     if name not in SAMPLERS:
@@ -41,7 +41,7 @@ def sampler_problems(
     num_classes: int | None = None,
     num_images: int | None = None,
 ) -> list[Problem]:
-    """Return the rules that a configuration breaks, from counts alone."""
+    """Return a problem for each rule that a configuration breaks; only counts are needed."""
     if name not in SAMPLERS:
         return [unknown_problem(SAMPLERS, "sampler", name, "batch.sampler")]
     return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)

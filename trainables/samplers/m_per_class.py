@@ -95,7 +95,7 @@ def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) 
     """Draw for every n in `counts` m distinct uniform numbers below n in uniform random order, (len(counts), m).
 
     Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs m
-    draws per row for any n. Floyd's subsets are uniform but their order is not, hence the final shuffle.
+    draws per row for any n. Floyd's subsets are uniform but their order is not, so the result is shuffled.
     """
     last = counts[:, None] - m + np.arange(m)
     chosen: Batch = generator.integers(0, last + 1)

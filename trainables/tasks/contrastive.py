@@ -98,7 +98,7 @@ class ContrastiveTask(Task):
         return problems
 
     def size_problems(self, pictures: Pictures) -> list[Problem]:
-        """Also require two stored views of features."""
+        """Add the problem of features with fewer than two stored views."""
         problems = super().size_problems(pictures)
         if isinstance(pictures.images, FeatureRows) and pictures.images.views < _VIEWS:
             rule = "the views of a picture must differ, but each picture has one stored view"

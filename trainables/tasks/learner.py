@@ -238,7 +238,7 @@ def open_pictures(dataset: DataSet, context: TrialContext) -> Pictures:
     digest = context.digests.get(dataset.name)
     if digest is None:
         return dataset.prepare()
-    pictures = dataset.prepared(digest) or dataset.prepare()
+    pictures = dataset.open_cached(digest) or dataset.prepare()
     if pictures.digest != digest:
         rule = "the data must equal those of the sweep; they have changed, or this machine has other data"
         raise DataError(Problem(f"data set {dataset.name}", rule, pictures.digest[:12], "Restore them."))

@@ -115,7 +115,7 @@ class RetrievalLearner(Learner[Evaluation]):
         """Return the figures on the test classes, and `test/matched_...` if `evaluation.matched_classes`."""
         test = self.split.test
         if not len(test):
-            return Evaluation({})  # a data set without test classes, tested on another one
+            return Evaluation({})  # this data set has no test classes; another one tests
         stored = self._embed_half(test)
         own_figures, hits = self._final_figures(stored)
         figures = with_part("test", own_figures)

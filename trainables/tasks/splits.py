@@ -165,7 +165,7 @@ def _choose_validation(order: Indices, counts: Indices, fraction: float, folds: 
     """Return the validation classes. Classes of two or more pictures are dealt first, so that every part gets its share."""
     usable, single = order[counts[order] >= 2], order[counts[order] == 1]
     if folds is not None:
-        # Single pictures continue the deal, so that fold sizes differ by at most one.
+        # Classes of one picture continue the deal, so that fold sizes differ by at most one.
         return np.sort(np.concatenate([usable, single])[fold::folds])
     count = max(2, round(fraction * len(usable)))
     return np.sort(np.concatenate([usable[:count], single[: round(fraction * len(single))]]))
@@ -179,14 +179,14 @@ def _require_classes(train: Indices, validation: Indices, test: Indices, counts:
     if len(train) < 2:
         problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
     for name, part in (("validation", validation), ("test", test)):
-        if name == "test" and not len(part):  # a data set without test classes, tested on another one
+        if name == "test" and not len(part):  # this data set has no test classes; another one tests
             continue
         measurable = int((counts[part[part < len(counts)]] >= 2).sum())
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
-            add_pictures = "Add pictures: a query needs another picture of its class."
-            add_classes = "Use a data set with two or more test classes." if name == "test" else remedy
+            lonely_remedy = "Add pictures: a query needs another picture of its class."
+            class_remedy = "Use a data set with two or more test classes." if name == "test" else remedy
             problems.append(
-                Problem(name, rule, measurable, add_pictures if len(part) > 1 or 1 in counts else add_classes)
+                Problem(name, rule, measurable, lonely_remedy if len(part) > 1 or 1 in counts else class_remedy)
             )
     raise_if_any(problems)

@@ -56,7 +56,7 @@ class Cell:
         except ValueError:  # NaN or Infinity, which is no valid setting
             return False
 
-    def numbered(self, index: int) -> Cell:
+    def with_index(self, index: int) -> Cell:
         """Return this cell with another index."""
         cell = replace(self, index=index)
         if "config" in vars(self):
@@ -126,10 +126,10 @@ class PlannedArm:
     @cached_property
     def config(self) -> TrialConfig:
         """The configuration with each knob at its first value."""
-        return self.tried[0]
+        return self.trial_configs[0]
 
     @cached_property
-    def tried(self) -> tuple[TrialConfig, ...]:
+    def trial_configs(self) -> tuple[TrialConfig, ...]:
         """Configurations to check before a search: each knob at its first value, then each change of a single knob.
 
         A range has two values, its ends. Raises ConfigError with every problem.
@@ -169,13 +169,13 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, 
     def known_cells(arm: PlannedArm) -> list[Cell]:
         if method == "grid" or not is_searched(arm):
             return _grid_cells(arm)
-        _ = arm.tried  # raises for invalid values
+        _ = arm.trial_configs  # raises for invalid values
         return []
 
     first: dict[str, Cell] = {}
     for cell in _for_each_arm(arms, known_cells):
         first.setdefault(cell.digest, cell)
-    return tuple(cell.numbered(number) for number, cell in enumerate(first.values()))
+    return tuple(cell.with_index(number) for number, cell in enumerate(first.values()))
 
 
 def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:

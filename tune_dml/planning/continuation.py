@@ -74,16 +74,9 @@ def _moved_problems(plan: Plan) -> list[Problem]:
 
 def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each package of methods that is no longer installed."""
-    return [
-        Problem(
-            "methods",
-            "a package that was installed when the sweep ran is missing",
-            f"{name} {version_then}",
-            "Install it.",
-        )
-        for name, version_then in packages.items()
-        if not _is_installed(name)
-    ]
+    rule = "a package that was installed when the sweep ran is missing"
+    missing = [f"{name} {version}" for name, version in packages.items() if not _is_installed(name)]
+    return [Problem("methods", rule, package, "Install it.") for package in missing]
 
 
 def _is_installed(package: str) -> bool:
@@ -94,7 +87,7 @@ def _is_installed(package: str) -> bool:
 
 
 def relocate_plan(plan: Plan, root: str | Path) -> Plan:
-    """Return the plan with its pictures in another folder. Raise ConfigError if the plan reads no folder."""
+    """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} are not read from a folder"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))

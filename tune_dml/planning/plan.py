@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
-from trainables.option_names import option_place, option_problem, spelled
+from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
 from tune_dml.planning.request import margin_problems
@@ -157,7 +157,7 @@ class Plan:
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
         return [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
 
-    def extended(
+    def extend(
         self,
         *,
         seeds: Sequence[int] = (),
@@ -183,20 +183,20 @@ class Plan:
             )
         if values and self.search.method != "grid":
             problems.append(
-                option_problem("values", "only a grid has listed values", None, f"Use {spelled('num_samples')}.")
+                option_problem("values", "only a grid has listed values", None, f"Use {spell('num_samples')}.")
             )
         if num_samples and self.search.method == "grid":
-            problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spelled('values')}."))
+            problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spell('values')}."))
         raise_if_any(problems)
         known_digests = {cell.digest for cell in self.cells}
         planned = plan_cells(every if values else added, self.search.method)
         new_cells = [cell for cell in planned if cell.digest not in known_digests]
-        numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(new_cells))
+        with_index = tuple(cell.with_index(len(self.cells) + n) for n, cell in enumerate(new_cells))
         return replace(
             self,
             space=space,
             arms=every,
-            cells=self.cells + numbered,
+            cells=self.cells + with_index,
             seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
             search=replace(self.search, num_samples=self.search.num_samples + num_samples),
         )
@@ -277,7 +277,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     """
     problems = study_problems(study)
     option_errors = [
-        *name_rule_problems(option_place("name"), study.name, f"Example: {spelled('name', 'eta1')}."),
+        *name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}."),
         *margin_problems(study.margin),
     ]
     arms: tuple[PlannedArm, ...] = ()
@@ -355,7 +355,7 @@ def name_problems(folder: Path, plan: Plan) -> list[Problem]:
     numbers = itertools.count(2)
     free_name = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
     more = f"`tune-dml resume {plan.name}`, or `tune-dml extend {plan.name}` to add to it"
-    return [option_problem("name", rule, None, f"Use {spelled('name', free_name)}, or continue that one: {more}.")]
+    return [option_problem("name", rule, None, f"Use {spell('name', free_name)}, or continue that one: {more}.")]
 
 
 def _difference_text(stored: Plan, plan: Plan) -> str:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, get_args
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
-from trainables.option_names import FileKeys, PythonArguments, option_names, option_place, option_problem, spelled
+from trainables.option_names import FileKeys, PythonArguments, option_names, option_place, option_problem, spell
 from tune_dml.space import Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
@@ -38,7 +38,7 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     count = seeds if isinstance(seeds, int) else len(seeds)
     if isinstance(seeds, bool) or count > _MOST_SEEDS:
         raise ConfigError(
-            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", seeds, f"Example: {spelled('seeds', 3)}.")
+            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", seeds, f"Example: {spell('seeds', 3)}.")
         )
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in numbers)
@@ -152,14 +152,14 @@ class Resources:
             problems.append(option_problem("gpus_per_worker", rule, share))
         if 0 < share < 1 and self.workers > 1:
             rule = "several workers of one trial cannot share a GPU"
-            problems.append(option_problem("gpus_per_worker", rule, share, f"Use 1, or {spelled('workers', 1)}."))
+            problems.append(option_problem("gpus_per_worker", rule, share, f"Use 1, or {spell('workers', 1)}."))
         if self.engine == "local" and self.workers > 1:
             rule = "engine local trains with one worker"
-            problems.append(option_problem("engine", rule, self.workers, f"Use {spelled('engine', 'train')}."))
+            problems.append(option_problem("engine", rule, self.workers, f"Use {spell('engine', 'train')}."))
         if self.placement == "spread" and self.workers == 1:
             rule = "places the workers of one trial, and each has one"
             problems.append(
-                option_problem("placement", rule, self.placement, f"Leave it out, or use {spelled('workers', 2)}.")
+                option_problem("placement", rule, self.placement, f"Leave it out, or use {spell('workers', 2)}.")
             )
         return problems
 
@@ -180,17 +180,17 @@ class Racing:
         for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
             if value is not None and not self.until_decided:
                 rule = "limits a race, which was not requested"
-                remedy = f"Add {spelled('until_decided')}, or leave it out."
+                remedy = f"Add {spell('until_decided')}, or leave it out."
                 problems.append(Problem(option_place(name), rule, None, remedy))
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
             rule = f"must be at least {_MIN_SEEDS}: fewer seeds cannot tell noise from differences"
             problems.append(
-                option_problem("max_seeds", rule, self.max_seeds, f"Use {spelled('max_seeds', _MIN_SEEDS)} or more.")
+                option_problem("max_seeds", rule, self.max_seeds, f"Use {spell('max_seeds', _MIN_SEEDS)} or more.")
             )
         if self.budget is not None and not self.budget > 0:
             rule = "must be more than 0 GPU-hours (worker-hours without GPUs)"
             problems.append(
-                option_problem("budget", rule, self.budget, f"Example: {spelled('budget', 8)}, or leave it out.")
+                option_problem("budget", rule, self.budget, f"Example: {spell('budget', 8)}, or leave it out.")
             )
         return problems
 
@@ -251,7 +251,7 @@ class Session:
         for name, limit in (("stall_limit", self.stall_limit), ("start_limit", self.start_limit)):
             if limit is not None and not limit >= _MIN_STALL:
                 rule = f"must be at least {_MIN_STALL:g} seconds, because a start, an evaluation or a checkpoint takes time"
-                problems.append(Problem(option_place(name), rule, limit, f"Example: {spelled(name, 600)}."))
+                problems.append(Problem(option_place(name), rule, limit, f"Example: {spell(name, 600)}."))
         return problems
 
 
@@ -260,7 +260,7 @@ def margin_problems(margin: float | None) -> list[Problem]:
     if margin is None or 0 < margin < math.inf:
         return []
     rule = "the smallest difference that matters must be greater than 0"
-    return [option_problem("margin", rule, margin, f"Example: {spelled('margin', 1.0)} for one percentage point.")]
+    return [option_problem("margin", rule, margin, f"Example: {spell('margin', 1.0)} for one percentage point.")]
 
 
 def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
@@ -268,7 +268,7 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
     if paper_sd is None or 0 < paper_sd < math.inf:
         return []
     rule = "the papers' run-to-run standard deviation must be greater than 0"
-    remedy = f"Example: {spelled('paper_sd', 0.5)} for half a percentage point."
+    remedy = f"Example: {spell('paper_sd', 0.5)} for half a percentage point."
     return [option_problem("paper_sd", rule, paper_sd, remedy)]
 
 

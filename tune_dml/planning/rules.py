@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
-from trainables.option_names import option_names, option_place, option_problem, spelled
+from trainables.option_names import option_names, option_place, option_problem, spell
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.files.program_space import reserved_problems
@@ -24,10 +24,10 @@ def study_problems(study: Study) -> list[Problem]:
     problems += search_problems(study.arms, study.search)
     if study.settings.get("data.root") and not _reads_a_folder(study.dataset):
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
-        remedy = f"Leave it out, or use {spelled('dataset', 'image_folder')} for a folder of your own."
+        remedy = f"Leave it out, or use {spell('dataset', 'image_folder')} for a folder of your own."
         problems.append(option_problem("data_root", rule, None, remedy))
     if not seeds:
-        problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spelled('seeds', 3)}."))
+        problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spell('seeds', 3)}."))
     if len(set(seeds)) < len(seeds):
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
@@ -55,15 +55,15 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
     if ranges:
         are = "is a range" if len(ranges) == 1 else "are ranges"
         rule = f"a grid needs listed values, but {joined(list(ranges))} {are}"
-        remedy = f"Use {spelled('search', 'tpe')} and {spelled('num_samples', 20)}, or list values."
+        remedy = f"Use {spell('search', 'tpe')} and {spell('num_samples', 20)}, or list values."
         problems.append(option_problem("search", rule, None, remedy))
     if search.method == "grid" and search.num_samples:
         rule = "the values of a grid decide its number of cells"
-        problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spelled('search', 'tpe')}."))
+        problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spell('search', 'tpe')}."))
     if search.method != "grid" and search.num_samples < 1:
         rule = f"search {search.method} needs the number of cells to propose"
         problems.append(
-            option_problem("num_samples", rule, search.num_samples or None, f"Use {spelled('num_samples', 20)}.")
+            option_problem("num_samples", rule, search.num_samples or None, f"Use {spell('num_samples', 20)}.")
         )
     if search.method != "grid" and arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
@@ -82,14 +82,13 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be the same for all"
-            remedy = f"Set it in `fixed`, or with {spelled('settings')}."
+            remedy = f"Set it in `fixed`, or with {spell('settings')}."
             problems.append(Problem(space.place("arms"), rule, _values_text(values), remedy))
     if space.differs:
         return problems
     protocols = {}
-    if space.protocols or any(
-        arm.protocols for arm in space.every_arm
-    ):  # otherwise each loss has its own protocol, and a note says so
+    # Without listed protocols each loss has its own protocol, and a note says so.
+    if space.protocols or any(arm.protocols for arm in space.every_arm):
         protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
     terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
     reductions = {
@@ -97,7 +96,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     }
     remedy_text = "Make them share it{}, or say in the space's `differs` why they need not."
     shared_traits = (
-        ("protocol", protocols, f" with {spelled('protocol')}"),
+        ("protocol", protocols, f" with {spell('protocol')}"),
         ("pair term", terms, ""),
         ("reduction", reductions, ""),
     )
@@ -112,7 +111,7 @@ def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) 
     """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
     known = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     rule = "no arm has this setting: each chooses a method without it"
-    remedy = f"Leave it out, or choose other {spelled('arms')}."
+    remedy = f"Leave it out, or choose other {spell('arms')}."
     return [
         Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy)
         for path in overrides
@@ -167,7 +166,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(
-            option_problem("settings", f"{path} is not a setting but an option", None, f"Use {spelled(option, value)}.")
+            option_problem("settings", f"{path} is not a setting but an option", None, f"Use {spell(option, value)}.")
         )
     return problems
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from trainables.config import Settings
 from trainables.errors import Problem
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.request import Stopping
 
@@ -48,13 +48,13 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
             "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
             "there is no curve to report"
         )
-        remedy = f"Use {spelled('search', 'tpe')} with {spelled('stopping', 'asha')}: it saves trials."
+        remedy = f"Use {spell('search', 'tpe')} with {spell('stopping', 'asha')}: it saves trials."
         return [option_problem("stopping", rule, stopping, remedy)]
     methods = [arm for arm in arms if not arm.baseline]
     if len(methods) != 1 or not methods[0].knobs:
         names = ", ".join(arm.name for arm in methods) or None
         rule = "stops cells of one method that has knobs; several methods are compared on seeds that did not choose"
-        return [option_problem("stopping", rule, names, f"Choose one with {spelled('arms')}, or leave it out.")]
+        return [option_problem("stopping", rule, names, f"Choose one with {spell('arms')}, or leave it out.")]
     return _length_problems(methods[0])
 
 
@@ -64,7 +64,7 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
     searched = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
     if None in lengths.values() or lengths.keys() & searched or arm.base_settings.get("training.epochs") is not None:
         rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
-        remedy = f"Use {spelled('settings', {'training.steps': 400})}, or leave it out."
+        remedy = f"Use {spell('settings', {'training.steps': 400})}, or leave it out."
         return [option_problem("stopping", rule, None, remedy)]
     steps, every = (int(length) for length in lengths.values() if length is not None)
     if steps < ETA**2:
@@ -73,5 +73,5 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
     if every <= (ninth := steps // ETA**2):
         return []
     rule = f"must be at most {ninth}: trials are first compared at a ninth of their {steps} steps"
-    remedy = f"Use {spelled('settings', {'training.eval_every': ninth})}, or leave {spelled('stopping')} out."
+    remedy = f"Use {spell('settings', {'training.eval_every': ninth})}, or leave {spell('stopping')} out."
     return [Problem("training.eval_every", rule, every, remedy)]

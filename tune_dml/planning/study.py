@@ -13,7 +13,7 @@ from pathlib import Path
 from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
-from trainables.option_names import option_place, option_problem, spelled
+from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
@@ -201,7 +201,7 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
     arm_names = [arm.name for arm in space.every_arm if arm.name]
-    no_names = f"It is one arm without a name: leave {spelled('arms')} out."
+    no_names = f"It is one arm without a name: leave {spell('arms')} out."
     remedies = {name: nearest(name, arm_names, what="arm") if arm_names else no_names for name in names}
     return [option_problem("arms", f"unknown arm of {space.name}:", name, remedies[name]) for name in names]
 
@@ -226,7 +226,7 @@ def _protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
     if len(set(names.values())) < 2:
         return []
     listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
-    return [f"each arm trains by its own protocol: {listed}; {spelled('protocol', 'NAME')} trains all by one"]
+    return [f"each arm trains by its own protocol: {listed}; {spell('protocol', 'NAME')} trains all by one"]
 
 
 def _with_absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:

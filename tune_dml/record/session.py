@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from trainables.bucket import Address
 from trainables.errors import ConfigError
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from tune_dml.planning.continuation import rebuild_confirmation
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -62,6 +62,6 @@ def with_trial_files(session: Session, state: SweepState) -> Session:
     if any(trial.status == "running" or trial.away for trial in state.recorded.values()):
         there = state.trial_files or str(state.folder)
         rule = f"trials continue from their files at {there}"
-        remedy = f"Leave {spelled('trial_files')} out until the sweep has ended."
+        remedy = f"Leave {spell('trial_files')} out until the sweep has ended."
         raise ConfigError(option_problem("trial_files", rule, session.trial_files, remedy))
     return replace(session, trial_files=str(asked / f"{state.plan.name}-{uuid.uuid4().hex[:8]}"))

@@ -146,7 +146,7 @@ def extend(
         return ()
     written = {path: [_as_written(value) for value in listed] for path, listed in (values or {}).items()}
     try:
-        longer = plan.extended(seeds=range(seeds), values=written, num_samples=num_samples)
+        longer = plan.extend(seeds=range(seeds), values=written, num_samples=num_samples)
     except ConfigError:
         return ()
     if longer.identity() == plan.identity():

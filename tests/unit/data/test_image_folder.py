@@ -127,7 +127,7 @@ def test_folders_of_folders_are_named(tmp_path):
     (problem,) = found(2).check()
     assert problem.rule == "holds 2 folders of folders, where the folders of the classes are expected"
     assert problem.remedy.startswith("If the inner folders are the classes, put them into one folder.")
-    assert "Every class folder has folders in it, such as group0/a; these are not classes of their own" in (
+    assert "Every class folder has folders in it, such as group0/a; these are not separate classes" in (
         found(4).prepare().notes
     )
 

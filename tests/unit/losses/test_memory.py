@@ -42,7 +42,7 @@ def test_identity_67_an_empty_memory_is_the_base_loss(name):
     for seed in range(4):
         embeddings, labels = batch(LABELS, seed=seed)
         assert torch.equal(waiting(embeddings, labels), plain(embeddings, labels))
-    assert waiting.filled == len(LABELS)
+    assert waiting.stored_count == len(LABELS)
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
@@ -126,7 +126,7 @@ def test_the_oldest_are_overwritten_and_the_last_ones_of_a_large_batch_stay():
     torch.testing.assert_close(
         small.embeddings, units.new_tensor(torch.nn.functional.normalize(seen[0][0].detach())[-4:].numpy())
     )
-    assert small.filled == 4
+    assert small.stored_count == 4
 
 
 def test_identity_70_a_restored_memory_goes_on_exactly():
@@ -145,7 +145,7 @@ def test_evaluation_leaves_the_memory_alone():
     loss = remembering().eval()
     embeddings, labels = batch(LABELS)
     assert torch.equal(loss(embeddings, labels), loss_named("multi_similarity")(embeddings, labels))
-    assert loss.filled == 0
+    assert loss.stored_count == 0
     loss.train()
     loss(embeddings, labels)
     assert loss.diagnostics()["memory_filled"] == len(LABELS)

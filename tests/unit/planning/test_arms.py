@@ -97,7 +97,7 @@ def test_a_plan_from_before_arms_keeps_cells_keys_and_identity_and_can_be_extend
     assert plan.space.baseline == Arm("no SEC", {"regularizer.name": "none"}, knobs=())
     assert [arm.name for arm in plan.arms] == ["no SEC", ""]
     assert plan.settings == {"optim.lr": 0.002}
-    grown = plan.extended(values={"regularizer.rho": [0.5]}, seeds=[7])
+    grown = plan.extend(values={"regularizer.rho": [0.5]}, seeds=[7])
     assert [cell.label for cell in grown.cells] == ["no SEC", "rho=0.1", "rho=1", "rho=0.5"]
     grown.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == grown
@@ -117,14 +117,14 @@ def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(c
     asked = Request(space(differs="M is each paper's"), "digits", arms=["topk", "plain"], settings={"optim.lr": 2e-3})
     plan = prepare(asked, cache_dir=cache_dir).plan
     assert [arm.name for arm in plan.arms] == ["topk", "plain"]
-    grown = plan.extended(arms=["triplet"])
+    grown = plan.extend(arms=["triplet"])
     assert grown.cells[: len(plan.cells)] == plan.cells
     assert [cell.arm for cell in grown.cells[len(plan.cells) :]] == ["triplet"] * 4
     assert {cell.settings["optim.lr"] for cell in grown.cells} == {2e-3}
     whole = prepare(replace(asked, arms=None), cache_dir=cache_dir).plan
     assert {cell.digest for cell in grown.cells} == {cell.digest for cell in whole.cells}
-    assert "already" in said(plan.extended, arms=["plain"])[0]
-    assert "Did you mean 'triplet'?" in said(plan.extended, arms=["tripet"])[0]
+    assert "already" in said(plan.extend, arms=["plain"])[0]
+    assert "Did you mean 'triplet'?" in said(plan.extend, arms=["tripet"])[0]
 
 
 def test_a_setting_that_arms_differ_in_is_refused_by_the_name_of_one_that_was_chosen():
@@ -136,13 +136,13 @@ def test_a_setting_that_arms_differ_in_is_refused_by_the_name_of_one_that_was_ch
 
 def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_dir):
     asked = Request(space(), "digits", arms=["topk"], protocol="digits/quick")
-    plan = prepare(asked, cache_dir=cache_dir).plan.extended(arms=["plain"])
+    plan = prepare(asked, cache_dir=cache_dir).plan.extend(arms=["plain"])
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
     assert (
         "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method that has it: dro_topk"
-        in said(begun.extended, arms=["wrong"])[0]
+        in said(begun.extend, arms=["wrong"])[0]
     )
 
 
@@ -154,9 +154,9 @@ def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
 
 
 def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
-    grown = plan_of(space=space()).extended(values={"batch.batch_size": [3]})
+    grown = plan_of(space=space()).extend(values={"batch.batch_size": [3]})
     assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=3, m=0.1", "triplet: B=3, m=0.2", "topk: B=3"]
-    grown = plan_of(space=space()).extended(values={"loss.margin": [0.3]})
+    grown = plan_of(space=space()).extend(values={"loss.margin": [0.3]})
     assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=6, m=0.3", "triplet: B=9, m=0.3"]
 
 

@@ -114,7 +114,7 @@ def test_a_margin_that_is_given_belongs_to_the_plans_identity(tmp_path, cache_di
     assert len({plain.identity(), stated.identity(), same.identity()}) == 3
     stated.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == stated
-    assert stated.extended(seeds=(7,)).margin == 2.0
+    assert stated.extend(seeds=(7,)).margin == 2.0
 
 
 def test_a_plan_stored_without_a_margin_of_its_own_keeps_its_identity(tmp_path):

@@ -246,7 +246,7 @@ def test_a_file_adds_arms_to_a_sweep_that_has_none(file, cache_dir):
     begun = prepare(Request(space_of(Knob("optim.lr", Grid((0.1, 0.2)))), "digits"), cache_dir=cache_dir).plan
     plan, names = with_arms_of_files(begun, [str(file(ARMS))])
     assert names == ["triplet", "ms"]
-    grown = plan.extended(arms=["ms"])
+    grown = plan.extend(arms=["ms"])
     assert [cell.label for cell in grown.cells] == [
         "optim.lr=0.1",
         "optim.lr=0.2",

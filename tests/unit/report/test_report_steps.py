@@ -77,7 +77,7 @@ def test_every_command_is_accepted(tmp_path, name):
         if verb == "extend":
             seeds = seeds_of(parsed["seeds"]) or ()
             seeds = range(seeds) if isinstance(seeds, int) else seeds
-            longer = results.plan.extended(
+            longer = results.plan.extend(
                 seeds=seeds, values=values_of(parsed["add"]), num_samples=parsed["num_samples"]
             )
             assert longer.identity() != results.plan.identity()
@@ -106,7 +106,7 @@ def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
     _, _, _, *rest = shlex.split(step.command)
     options = dict(zip(rest[::2], rest[1::2], strict=True))
     seeds = range(int(options.get("--seeds", 0)))
-    longer = results.plan.extended(seeds=seeds, values=values_of([options["--add"]] if "--add" in options else None))
+    longer = results.plan.extend(seeds=seeds, values=values_of([options["--add"]] if "--add" in options else None))
     assert step.trials == len(longer.trials()) - len(results.plan.trials())
 
 

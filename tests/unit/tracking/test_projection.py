@@ -189,7 +189,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(driver, tracker, 
     driver.run(driver.trials[0])
     tracker().stop()
     parent = mlflow_has().parents[0]
-    driver.plan = driver.plan.extended(seeds=[2])  # another identity
+    driver.plan = driver.plan.extend(seeds=[2])  # another identity
     driver.session()
     cell = replace(driver.plan.cells[0], index=2, label="m=5", knobs={"loss.margin": 5.0}, digest="d2")
     driver.event("cell", cell=asdict(cell))

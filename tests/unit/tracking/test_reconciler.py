@@ -65,7 +65,7 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
 @pytest.mark.slow
 def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
     """Its run was made with a parameter that says the first ones, which MLflow does not change."""
-    driver.plan = driver.plan.extended(values={"loss.margin": [3.0]})
+    driver.plan = driver.plan.extend(values={"loss.margin": [3.0]})
     driver.run(*driver.trials[-2:])
     grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")
     assert grown.reconcile(None).equal

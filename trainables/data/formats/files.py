@@ -72,9 +72,7 @@ def _open_picture(root: Path, names: Sequence[str], i: int) -> Image.Image:
 def digests(root: Path, names: Sequence[str], cache_dir: Path, *, skip: bool = False) -> list[tuple[str, str]]:
     """Return (name, SHA-256) of files; an unreadable file raises DataError, or has an empty digest if `skip`."""
     results = _read_files(root, names, cache_dir, verify=False)
-    unread = [
-        Problem(str(root / name), results[name][1]) for name, (sha256, _) in results.items() if not (sha256 or skip)
-    ]
+    unread = [Problem(str(root / name), reason) for name, (sha256, reason) in results.items() if not (sha256 or skip)]
     raise_if_any(unread[:_LISTED], DataError)
     return [(name, sha256) for name, (sha256, _) in results.items()]
 
@@ -95,29 +93,27 @@ def _read_files(
     Cache results in `cache_dir` by name, size and modification time, so that a second call reads no file.
     """
     index = cache_dir / "fingerprints" / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]}.json"
-    index_entries = _read_index(index)
+    entries = _read_index(index)
     keys = {name: _size_and_time(os.path.join(root, name)) for name in names}
     stale = [
         name
         for name in names
-        if name not in index_entries or index_entries[name][:2] != keys[name] or (verify and not index_entries[name][4])
+        if name not in entries or entries[name][:2] != keys[name] or (verify and not entries[name][4])
     ]
     if stale:
         with ThreadPoolExecutor() as pool:
             contents = pool.map(lambda name: _read_content(root / name, verify=verify), stale)
             saved = time.monotonic()
             for number, (name, content) in enumerate(zip(stale, contents, strict=True), start=1):
-                index_entries[name] = [*keys[name], *content, verify]
+                entries[name] = [*keys[name], *content, verify]
                 if time.monotonic() - saved > _SAVE_EVERY:  # keep the results of a call that is killed later
-                    cache.write_text(index, json.dumps(index_entries))
+                    cache.write_text(index, json.dumps(entries))
                     saved = time.monotonic()
                 if progress and (number % _REPORT == 0 or number == len(stale)):
                     progress(number, len(stale))
-        readable = {
-            name: entry for name, entry in index_entries.items() if entry[2]
-        }  # retry unreadable files next time
+        readable = {name: entry for name, entry in entries.items() if entry[2]}  # the next call reads the rest again
         cache.write_text(index, json.dumps(readable))
-    return {name: (index_entries[name][2], index_entries[name][3]) for name in names}
+    return {name: (entries[name][2], entries[name][3]) for name in names}
 
 
 def _size_and_time(path: str) -> list[int]:

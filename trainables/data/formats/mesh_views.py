@@ -118,7 +118,7 @@ class _Renderer:
 
 
 def _uniforms(mesh: int, number: int) -> Iterator[float]:
-    """Yield numbers in [0, 1) that depend on mesh and view alone (Philox is counter-based)."""
+    """Yield numbers in [0, 1) that depend only on mesh and view (Philox is counter-based)."""
     bits = np.random.Philox(key=_SEED, counter=[0, 0, mesh, number])
     while True:
         yield (int(bits.random_raw()) >> 11) * 2.0**-53

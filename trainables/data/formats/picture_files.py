@@ -94,14 +94,10 @@ class PictureFiles(StoredPictures):
             return problems
         problems = _missing_problems(self.folder, self.listing.names)
         differing = _differing_counts(self, counts(self.listing)) if self.strict else []
+        place = str(self.folder)
         return problems + [
-            Problem(
-                str(self.folder),
-                f"{self.name} has {expected} {count_name}",
-                own,
-                other_data_remedy(self.strict_setting),
-            )
-            for count_name, own, expected in differing
+            Problem(place, f"{self.name} has {expected} {name}", own, other_data_remedy(self.strict_setting))
+            for name, own, expected in differing
         ]
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
@@ -125,7 +121,7 @@ class PictureFiles(StoredPictures):
 
     def digest(self) -> str:
         digests = self.digests([*self.listing.lists, *self.listing.names])
-        # A list outside the folder enters the digest by its name alone, not by its path.
+        # A list outside the folder enters the digest by its name, not by its path.
         content = [(PurePosixPath(name).name if name[0] == "/" else name, sha256) for name, sha256 in digests]
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
@@ -183,10 +179,7 @@ def counts(listing: PictureListing) -> dict[str, int]:
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
     """Return a note on the counts that differ from the published ones; none if all agree."""
-    parts = [
-        f"{own} {count_name} (published: {expected})"
-        for count_name, own, expected in _differing_counts(dataset, figures)
-    ]
+    parts = [f"{own} {name} (published: {expected})" for name, own, expected in _differing_counts(dataset, figures)]
     return [f"differs from the published data: {', '.join(parts)}"] if parts else []
 
 
@@ -258,9 +251,8 @@ def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Ite
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
     remedy = f"Pass the archive itself, {given / archive}." if archive else f"Get it from: {source}."
-    return DataError(
-        Problem(str(given), rule, f"a folder with {list_names(holds)}" if holds else "an empty folder", remedy)
-    )
+    content = f"a folder with {list_names(holds)}" if holds else "an empty folder"
+    return DataError(Problem(str(given), rule, content, remedy))
 
 
 def read_columns(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:

@@ -35,7 +35,7 @@ class CrossBatchMemory(Loss):
         self.batches, self.written = 0, 0
 
     @property
-    def filled(self) -> int:
+    def stored_count(self) -> int:
         """Number of pictures in the memory."""
         return min(self.written, len(self.labels))
 
@@ -45,9 +45,9 @@ class CrossBatchMemory(Loss):
             return self.base(embeddings, labels)  # type: ignore[no-any-return]
         # The memory comes first, so that the base loss's diagnostics describe the batch itself.
         remembered = None
-        if self.filled:
-            stored = self.embeddings[: self.filled].to(embeddings.dtype, copy=True)
-            remembered = self.base.against(embeddings, labels, stored, self.labels[: self.filled])
+        if self.stored_count:
+            stored = self.embeddings[: self.stored_count].to(embeddings.dtype, copy=True)
+            remembered = self.base.against(embeddings, labels, stored, self.labels[: self.stored_count])
         value: Tensor = self.base(embeddings, labels)
         if self.batches >= self.start:
             self._store(embeddings.detach(), labels)
@@ -66,7 +66,7 @@ class CrossBatchMemory(Loss):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Return the base loss's diagnostics and the number of stored pictures."""
-        return {**self.base.diagnostics(), "memory_filled": torch.tensor(float(self.filled))}
+        return {**self.base.diagnostics(), "memory_filled": torch.tensor(float(self.stored_count))}
 
     def get_extra_state(self) -> Tensor:
         """Return the numbers of batches seen and pictures written, for state_dict."""

@@ -98,7 +98,7 @@ class _Objective(Function):
 
 
 class PairLoss(Loss):
-    """A loss that is a function of the cosine matrix and the labels alone. A subclass implements `solve`."""
+    """A loss that depends only on the cosine matrix and the labels. A subclass implements `solve`."""
 
     _last: tuple[Pairs, Tensor] | None = None
 

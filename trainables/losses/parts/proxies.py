@@ -169,7 +169,7 @@ class ProxyLoss(Loss):
 
     s_ick is the cosine of embedding i and proxy k of class c; S is their soft maximum (K = 1: the cosine itself). The
     objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3). `proxies` is an nn.Parameter
-    (C, K, D) whose directions alone matter. Labels are class indices in [0, C); others raise ConfigError. On CUDA only the
+    (C, K, D) of which only the directions matter. Labels are class indices in [0, C); others raise ConfigError. On CUDA only the
     first batch is checked, so that later ones need not wait for the device. A subclass implements `solve`.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from trainables.option_names import spelled
+from trainables.option_names import spell
 from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_values
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Grid, Space, Value
@@ -48,7 +48,7 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     verb = "have general values" if len(missing) > 1 else "has a general value"
     return (
         f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. "
-        f"`tune-dml init {settings['data.root']}` trains briefly and proposes values for {spelled('settings')}",
+        f"`tune-dml init {settings['data.root']}` trains briefly and proposes values for {spell('settings')}",
     )
 
 

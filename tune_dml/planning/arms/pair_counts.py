@@ -23,8 +23,8 @@ def positive_pairs(settings: Settings) -> int | None:
 def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
     """Return the space with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
 
-    K stays under a paper's protocol, if the space states no number of pairs, if the batches have that number, and if
-    batches are not drawn by class.
+    K does not change under a paper's protocol, or if batches are not drawn by class. It also does not change if the
+    space states no number of pairs, or if the batches have that number.
     """
     printed = space.positive_pairs
     pairs = _pairs_of(space, arms) if printed else None

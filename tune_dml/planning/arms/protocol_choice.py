@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainables.errors import Problem, nearest
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
 from tune_dml.space import Arm, Protocol, Space, Value
@@ -81,7 +81,7 @@ def _choose_undeclared(query: _ProtocolQuery, printed: Protocol | None, place: s
     if not place or not any(query.loss in protocol.methods for protocol in protocols().values()):
         return ProtocolChoice(default, _unprinted_note(default, query))  # no protocol is printed for a user's own loss
     rule = f"the arm has no protocol on {query.dataset}: none is printed there for {query.loss}"
-    remedy = f"Choose another {spelled('protocol')}, {spelled('arms')} or {spelled('dataset')}."
+    remedy = f"Choose another {spell('protocol')}, {spell('arms')} or {spell('dataset')}."
     return ProtocolChoice(default, problems=(Problem(place, rule, None, remedy),))
 
 

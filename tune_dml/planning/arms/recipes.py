@@ -71,9 +71,7 @@ def _fitting_batch(layers: Sequence[Layer], protocol: Protocol | None, part: Tra
         size = drawn * per_class
         classes = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
         fitting = f"{classes} of {per_class}"
-    elif (
-        settings[_SAMPLER] == "random" and settings[_TASK] == "retrieval" and part
-    ):  # other tasks split their data differently
+    elif settings[_SAMPLER] == "random" and settings[_TASK] == "retrieval" and part:  # other tasks split differently
         size = min(batch, part.fewest)
         fitting = f"the {size} training pictures that every seed has"
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 from tune_dml.text import is_number
@@ -39,7 +39,7 @@ def with_tuned_knobs(
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = []
     for path in [path for path in tuned if path in searched]:
-        remedy = f"Give the values to search instead: {spelled('tune', {path: ['A', 'B']})}."
+        remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
         problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
     grids: dict[str, dict[str, Grid]] = {}
     for arm in arms:
@@ -78,7 +78,7 @@ def _tuning_problem(path: str, values: Sequence[Value], own: Mapping[str, Value]
     value = own[path]
     if not values and not (is_number(value) and value > 0):
         rule = f"three values around {path}={value} are not defined"
-        return option_problem("tune", rule, None, f"Give the values: {spelled('tune', {path: ['A', 'B', 'C']})}.")
+        return option_problem("tune", rule, None, f"Give the values: {spell('tune', {path: ['A', 'B', 'C']})}.")
     return None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from trainables.config import canonical
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.catalogue import RETRIEVAL
 from tune_dml.planning.plan import Plan
@@ -112,7 +112,7 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     data = resolve(Layer("--set", own)).config.data
     if data.root is None and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
-        raise ConfigError(option_problem("data_root", rule, None, f"Pass {spelled('data_root', 'DIR')}."))
+        raise ConfigError(option_problem("data_root", rule, None, f"Pass {spell('data_root', 'DIR')}."))
     root = expand_home(str(data.root)) if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
 

@@ -51,12 +51,10 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
     from trainables.tasks import task_of  # imports torch
 
     arms_with_cells = {cell.arm for cell in plan.cells}
-    proposed = [config for arm in plan.arms if arm.name not in arms_with_cells for config in arm.tried]
+    proposed = [config for arm in plan.arms if arm.name not in arms_with_cells for config in arm.trial_configs]
     tasks = [task_of(config) for config in (*_configs(plan.cells, plan.seeds[:1]), *proposed)]
     networks = [_with_micro_batch(task, micro_batch) for task in _first_of_each(tasks, _network_key)]
-    data_tasks = _first_of_each(
-        tasks, lambda task: canonical(task.config.data.flat)
-    )  # knobs may change the data settings
+    data_tasks = _first_of_each(tasks, lambda task: canonical(task.config.data.flat))  # a knob may change the data
     if pictures is None:
         problems = [problem for task in networks for problem in _file_problems(task.config)]
     else:

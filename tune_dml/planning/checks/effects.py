@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainables.config import Settings, canonical
 from trainables.errors import Problem
-from trainables.option_names import spelled
+from trainables.option_names import spell
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.pair_counts import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
@@ -45,13 +45,9 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
             problems.append(_redundant_arm(plan, rule, "it"))
         equal_cells = [next((c for c in groups[_effective_key(cell)] if c.arm != arm.name), None) for cell in own]
         names = [arm.name for arm in plan.arms]
-        if (
-            own
-            and all(equal_cells)
-            and equal_cells[0] is not None
-            and names.index(arm.name) > names.index(equal_cells[0].arm)
-        ):
-            cell, equal = own[0], equal_cells[0]
+        equal = equal_cells[0] if own and all(equal_cells) else None
+        if equal is not None and names.index(arm.name) > names.index(equal.arm):
+            cell = own[0]
             changed = f"{_difference(equal, cell)} changes nothing there"
             rule = f"{cell.label} trains the same trial as {equal.label}: {changed}"
             problems.append(_redundant_arm(plan, rule, "one"))
@@ -83,7 +79,7 @@ def _rate_notes(plan: Plan) -> list[str]:
             continue
         rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
         if not usual / _FAR < rate < usual * _FAR:
-            ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
+            ratio = spell("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
             notes.append(
                 f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, but at {usual:g} in {source}; "
                 f"use {ratio} for that rate"
@@ -93,7 +89,7 @@ def _rate_notes(plan: Plan) -> list[str]:
 
 def _warm_up_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies move a pretrained network from the first step on."""
-    fix = spelled("settings", {"optim.freeze_backbone_epochs": 1})
+    fix = spell("settings", {"optim.freeze_backbone_epochs": 1})
     names = []
     for arm, *_ in _arms_with_proxies(plan):
         settings = arm.base_settings
@@ -125,7 +121,7 @@ def _pair_notes(plan: Plan) -> list[str]:
         by_class = recipe is not None and recipe.stated.settings.get("batch.sampler") == "m_per_class"
         drawn, per_class = (arm.base_settings.get(f"batch.{name}") for name in ("sampler", "instances_per_class"))
         if by_class and (drawn == "random" or per_class == 1):
-            fix = spelled("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
+            fix = spell("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
             notes.append(
                 f"{arm.name or plan.space.name}: {loss} compares pictures of one class, but a batch may not hold two of "
                 f"them; use {fix} or more"
@@ -160,7 +156,7 @@ def _group_equal(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:
-    remedy = f"Give it the setting that it lacks, or leave {which} out with {spelled('arms')}."
+    remedy = f"Give it the setting that it lacks, or leave {which} out with {spell('arms')}."
     return Problem(plan.space.place("arms"), rule, None, remedy)
 
 

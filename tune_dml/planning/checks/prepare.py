@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.option_names import naming, option_place, option_problem, spelled, values_from
+from trainables.option_names import naming, option_place, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
@@ -187,9 +187,7 @@ def _cautions(plan: Plan) -> tuple[str, ...]:
     cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
     if len(plan.seeds) == 1 and len(own_seeds) == 1:
-        cautions.append(
-            f"one seed gives no estimate of noise: no verdict is possible; use {spelled('seeds', 3)} or more"
-        )
+        cautions.append(f"one seed gives no estimate of noise: no verdict is possible; use {spell('seeds', 3)} or more")
     return tuple(cautions)
 
 
@@ -202,7 +200,7 @@ def _stopping_notes(plan: Plan) -> list[str]:
     several = plan.search.stopping == "hyperband"
     who, where = ("each bracket's cells", f"{steps}, at the latter or at none,") if several else ("the cells", steps)
     return [
-        f"{spelled('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third continues. This costs less "
+        f"{spell('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third continues. This costs less "
         "than training all cells, and verdicts compare only the cells that finish"
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainables.config import Settings
 from trainables.errors import Problem, raise_if_any
-from trainables.option_names import option_place, option_problem, spelled
+from trainables.option_names import option_place, option_problem, spell
 from tune_dml.planning.request import OwnCommand, Request
 from tune_dml.programs.command import SETTING, Program, read_command
 from tune_dml.space import Grid, Knob, Scale, Space, Value
@@ -39,9 +39,7 @@ def is_program(raw: Mapping[str, object]) -> bool:
     return "program" in raw or "command" in raw
 
 
-def translate_wandb_keys(
-    path: Path, raw: Mapping[str, object]
-) -> tuple[dict[str, object], tuple[str, ...], list[Problem]]:
+def translate_file(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...], list[Problem]]:
     """Translate a program's sweep file from W&B's forms to ours; return its content, notes on changes, and problems.
 
     The parameter `seed` becomes the sweep's seeds. Nested parameters get dotted names. Lists become JSON text.
@@ -62,10 +60,8 @@ def translate_wandb_keys(
         if SEED in flat and "seeds" not in content:
             remedy = "Write `seeds: 3` beside `parameters`."
             problems.append(Problem(f"{path}, parameters.seed", _NO_PARAMETER, None, remedy))
-        content["parameters"] = plain_parameters = {
-            name: _as_wandb_passes(value) for name, value in flat.items() if name != SEED
-        }
-        problems += _distribution_problems(path, plain_parameters)
+        content["parameters"] = plain = {name: _as_passed(value) for name, value in flat.items() if name != SEED}
+        problems += _distribution_problems(path, plain)
     return content, tuple(notes), problems
 
 
@@ -86,24 +82,22 @@ def _working_folder(path: Path, words: tuple[str, ...]) -> Path:
 
 def command_request(request: Request, options: OwnCommand) -> Request:
     """Add the space of `--command` to a request, if given. Raise ConfigError for missing or wrong options."""
-    companions = ("params", "metric", "goal")
+    further = ("params", "metric", "goal")
     if options.command is None:
-        rule, remedy = "goes with a command", f"Add {spelled('command', 'PROGRAM')}, or leave it out."
-        raise_if_any(
-            option_problem(name, rule, None, remedy) for name in companions if getattr(options, name) is not None
-        )
+        rule, remedy = "goes with a command", f"Add {spell('command', 'PROGRAM')}, or leave it out."
+        raise_if_any(option_problem(name, rule, None, remedy) for name in further if getattr(options, name) is not None)
         return request
-    problems = []
+    params, problems = options.params or {}, []
     if request.space:
         rule = "a sweep runs a space, a sweep file or a command, but not two of them"
         problems.append(option_problem("command", rule, None, "Leave out one."))
-    if not options.params:
-        example = spelled("params", {"optim.lr": [0.1, 0.01]})
+    if not params:
+        example = spell("params", {"optim.lr": [0.1, 0.01]})
         problems.append(option_problem("params", "a command needs parameters to compare", None, f"Example: {example}."))
-    problems += reserved_problems(options.params or {}, option_place("params"))
+    problems += reserved_problems(params, option_place("params"))
     if options.metric is None or options.goal is None:
         rule = "a command needs the metric that it reports, and its direction"
-        example = f"{spelled('metric', 'val/recall_at_1')} {spelled('goal', 'maximize')}"
+        example = f"{spell('metric', 'val/recall_at_1')} {spell('goal', 'maximize')}"
         problems.append(option_problem("metric", rule, None, f"Example: {example}."))
     words: tuple[str, ...] = ("",)
     try:
@@ -111,13 +105,10 @@ def command_request(request: Request, options: OwnCommand) -> Request:
     except ValueError as error:
         problems.append(option_problem("command", f"must be a valid shell command ({error})", options.command))
     program = Program(words, str(Path.cwd()))
-    if problems and words[0] and options.params:
-        problems += program.problems([*options.params, *(request.settings or {})], option_place("command"))
+    if problems and words[0] and params:
+        problems += program.problems([*params, *(request.settings or {})], option_place("command"))
     raise_if_any(problems)
-    knobs = tuple(
-        Knob(name, Grid(tuple(values), scale_of(values)), origin="user")
-        for name, values in (options.params or {}).items()
-    )
+    knobs = tuple(Knob(name, Grid(tuple(listed), scale_of(listed)), origin="user") for name, listed in params.items())
     space = program_space(
         program, request.name or Path(program.label).stem, knobs, {}, metric=str(options.metric),
         goal=options.goal or "maximize", margin=0.0,
@@ -155,7 +146,7 @@ def with_margin(space: Space, margin: float | None) -> tuple[Space, list[Problem
     if space.margin:
         return space, []
     rule = f"name the largest difference of {space.metric} that does not matter: every verdict depends on it"
-    problem = option_problem("margin", rule, None, f"Example: {spelled('margin', 0.01)}.")
+    problem = option_problem("margin", rule, None, f"Example: {spell('margin', 0.01)}.")
     return replace(space, margin=margin or 1.0), [] if margin is not None else [problem]
 
 
@@ -169,7 +160,7 @@ def refused_options(request: Request) -> list[Problem]:
         "stopping": _NO_PAUSE,
     }
     requested = {name: getattr(request, name) for name in rules}
-    remedies = {"stopping": f"Leave it out; {spelled('until_decided')} ends cells that are settled."}
+    remedies = {"stopping": f"Leave it out; {spell('until_decided')} ends cells that are settled."}
     remedy = "Leave it out, or make it a parameter of the program."
     return [
         option_problem(name, rules[name], str(value), remedies.get(name, remedy))
@@ -181,7 +172,7 @@ def refused_options(request: Request) -> list[Problem]:
 def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
     """Return a problem for each reserved name, whose value a program would not receive."""
     reserved = {
-        SEED: (_NO_PARAMETER, f"Write {spelled('seeds', 3)} instead."),
+        SEED: (_NO_PARAMETER, f"Write {spell('seeds', 3)} instead."),
         SETTING: ("a parameter cannot have the name of the setting that holds the command", "Rename it."),
     }
     return [
@@ -216,14 +207,11 @@ def _distribution_problems(path: Path, parameters: dict[str, Any]) -> list[Probl
     """Return a problem for each unsupported distribution, and replace it by a range to avoid a second problem."""
     problems = []
     for name, value in parameters.items():
-        distribution = value.get("distribution") if isinstance(value, dict) else None
-        if distribution in _EXPONENTS:
-            rule, remedy = (
-                f"W&B's {distribution} takes exponents",
-                "Write `log_uniform_values`, and min and max as they are.",
-            )
-        elif distribution in _UNSUPPORTED:
-            rule = f"W&B's {distribution} is not supported"
+        kind = value.get("distribution") if isinstance(value, dict) else None
+        if kind in _EXPONENTS:
+            rule, remedy = f"W&B's {kind} takes exponents", "Write `log_uniform_values`, and min and max as they are."
+        elif kind in _UNSUPPORTED:
+            rule = f"W&B's {kind} is not supported"
             remedy = "Write `uniform`, `int_uniform` or `log_uniform_values` with min and max, or list the `values`."
         else:
             continue
@@ -252,7 +240,7 @@ def _listed_seeds(parameter: Any) -> list[int]:
     return list(values) if whole else []
 
 
-def _as_wandb_passes(parameter: Any) -> Any:
+def _as_passed(parameter: Any) -> Any:
     """Return a parameter with lists and mappings as JSON text, as W&B passes them to a program."""
     if not isinstance(parameter, dict):
         return parameter

@@ -1,6 +1,6 @@
 """Read a user's sweep file in YAML: the keys of a W&B sweep file, and those of a paired study.
 
-name: my_margin                      # optional; the file's name otherwise
+name: my_margin                      # optional; by default the file's name
 description: how large a margin      # optional; the study's title
 method: grid                         # grid (the default) | bayes (= gp) | gp | tpe | cmaes | nsga2 | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
@@ -32,7 +32,7 @@ arms:
     ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
     protocol: glyphs/dro             # this arm's protocol
     against: plain                   # the first question is its gain over this arm (or over each of a list)
-gain_differences: [[topk, kl]]       # whether one such gain is larger than another
+gain_differences: [[topk, kl]]       # whether the first gain is larger than the second
 
 Trials are your own program with W&B's keys; `metric` is what it reports (docs/programs.md):
 
@@ -62,7 +62,7 @@ from tune_dml.planning.files.program_space import (
     program_space,
     reserved_problems,
     scale_of,
-    translate_wandb_keys,
+    translate_file,
 )
 from tune_dml.planning.files.yaml_file import problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
@@ -217,7 +217,7 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
     problems: list[Problem] = []
     notes: tuple[str, ...] = ()
     if is_program(raw):
-        raw, notes, problems = translate_wandb_keys(path, raw)
+        raw, notes, problems = translate_file(path, raw)
     try:
         file = _File(**raw)
     except ValidationError as error:

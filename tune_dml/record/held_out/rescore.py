@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from tune_dml.record.events import TrialRescored
 from tune_dml.record.held_out.sealed import seal_more
 from tune_dml.record.ledger import Ledger, trial_folder
@@ -60,7 +60,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     ]
     if not keys:
         problems.append(
-            option_problem("metrics", "name at least one metric", None, f"Example: {spelled('metrics', [known[0]])}.")
+            option_problem("metrics", "name at least one metric", None, f"Example: {spell('metrics', [known[0]])}.")
         )
     raise_if_any(problems)
     return keys
@@ -94,7 +94,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
             done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
     if not done:
         rule = "metrics are computed from embeddings that trials have kept; no finished trial of this sweep has any"
-        remedy = f"Run it under another name with {spelled('settings', {'evaluation.keep': 'embeddings'})}."
+        remedy = f"Run it under another name with {spell('settings', {'evaluation.keep': 'embeddings'})}."
         raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     state.update()
     return RescoredSweep(tuple(done), len(finished) - len(done))

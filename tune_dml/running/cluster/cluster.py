@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.option_names import option_place, spelled
+from trainables.option_names import option_place, spell
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.record.origin.several_jobs import TASK_GPUS
@@ -121,7 +121,7 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
     if resources.share:
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
-    remedy = f"Lower {spelled('workers')}, {spelled('cpus_per_worker')} or {spelled('gpus_per_worker')}."
+    remedy = f"Lower {spell('workers')}, {spell('cpus_per_worker')} or {spell('gpus_per_worker')}."
     # Ray learns the resources of on-premises machines when they join.
     own = sum(not node for node in capacity.to_come)
     if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
-from trainables.option_names import spelled
+from trainables.option_names import spell
 from tune_dml.record.origin.proxies import directly
 
 _SECONDS = 3.0
@@ -49,7 +49,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         host, port = None, None
     if not host or (port is None and not separator):
         rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
-        return [Problem(origin, rule, address, f"Example: {spelled('address', 'ray://head:10001')}.")]
+        return [Problem(origin, rule, address, f"Example: {spell('address', 'ray://head:10001')}.")]
     target = f"{host}:{port or _CLIENT_PORT}"
     return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
 

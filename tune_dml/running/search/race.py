@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from trainables.errors import Problem, raise_if_any
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSettled, Event, RaceEnded
@@ -222,18 +222,18 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":
-        rule_text, remedy = "a race stops cells of a grid", f"Use {spelled('search', 'grid')}, or leave it out."
+        rule_text, remedy = "a race stops cells of a grid", f"Use {spell('search', 'grid')}, or leave it out."
         problems.append(option_problem("until_decided", rule_text, plan.search.method, remedy))
     elif plan.search.stopping is not None:
         rule_text = "a race compares whole trials, and early stopping cuts them short"
-        remedy = f"Leave {spelled('stopping')} or {spelled('until_decided')} out."
+        remedy = f"Leave {spell('stopping')} or {spell('until_decided')} out."
         problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
         problems.append(
             option_problem("until_decided", "a race needs two values to compare", values, "List another one.")
         )
     if rule.max_seeds < len(plan.seeds):
-        remedy = f"Use {spelled('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
+        remedy = f"Use {spell('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
         problems.append(option_problem("max_seeds", "must be at least the seeds present", rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
         begun = f"the race was begun with {state.race.rule.margin:g}, the smallest difference that matters"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError
-from trainables.option_names import option_problem, spelled
+from trainables.option_names import option_problem, spell
 from trainables.resolve import read_settings
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.probe_address import address_problems
@@ -85,7 +85,7 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
     if trials < 2 or plan.space.program is not None:  # the needs of a program are unknown
         return ()
     begun = {cell.arm for cell in plan.cells}
-    proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.tried]
+    proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.trial_configs]
     kinds = kinds_of([*(cell.settings for cell in plan.cells), *proposed], plan.seeds[0], resources)
     cache = session.cache
 
@@ -106,7 +106,7 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
         failure = classify(error)
         rule = f"a few steps must run before trials share a GPU ({failure.reason})"
         remedy = (
-            f"{spelled('micro_batch')} lets a worker hold fewer pictures."
+            f"{spell('micro_batch')} lets a worker hold fewer pictures."
             if failure.kind == "out_of_memory"
             else "See the cause."
         )
@@ -114,7 +114,7 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
     if found.gain is None:
         rule = f"the trials that share a GPU must fit into its memory ({found.text()})"
         raise ConfigError(
-            option_problem("gpus_per_worker", rule, share, f"Use a larger share, 1, or {spelled('micro_batch')}.")
+            option_problem("gpus_per_worker", rule, share, f"Use a larger share, 1, or {spell('micro_batch')}.")
         )
     if found.gain < _GAIN:
         rule = f"trials that share a GPU must train faster than one after the other ({found.text()})"
