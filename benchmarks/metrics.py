@@ -34,7 +34,7 @@ from trainables.metrics import retrieval_metrics
 
 SIZE, CLASSES, DIM = 60_502, 11_316, 512
 KS = (1, 10, 100, 1000)
-MOST_FOR_DEFAULT = 8_000
+LARGEST_FOR_DEFAULT = 8_000
 """AccuracyCalculator's default, k=None, keeps all N x N neighbours and their distances: 44 GB at full size."""
 
 
@@ -134,7 +134,7 @@ def main() -> int:
         f"search for {neighbours}: faiss IndexFlatIP": lambda: search_faiss(embeddings, neighbours),
         f"search for {neighbours}: torch topk": lambda: search_torch(embeddings, neighbours),
     }
-    if options.size <= MOST_FOR_DEFAULT:
+    if options.size <= LARGEST_FOR_DEFAULT:
         programs["pytorch-metric-learning: the same, k=None (its default)"] = lambda: pytorch_metric_learning(
             embeddings, labels, None
         )

@@ -208,11 +208,13 @@ def measure_driver(trials: int) -> None:
     with patch.object(sweep, "engine", stub_engine(0.0, 2)):
         _, events = run_sweep(trials, 2, workers=1)
     ends = [event.time for event in events if event.kind == "ended"]
-    few = min(200, trials // 4)
-    early, late = ((ends[start + few] - ends[start]) / few for start in (few // 2, trials - few - 1))
-    print(f"driver: {early * 1000:.1f} ms a trial from trial {few // 2} on, {late * 1000:.1f} ms for the last {few}")
-    growth = SAMPLER.memory_at(ends[-1]) - SAMPLER.memory_at(ends[few])
-    print(f"        ratio {late / early:.2f}; {growth * 1000 / (trials - few):.0f} kB of memory a trial")
+    count = min(200, trials // 4)
+    early, late = ((ends[start + count] - ends[start]) / count for start in (count // 2, trials - count - 1))
+    print(
+        f"driver: {early * 1000:.1f} ms a trial from trial {count // 2} on, {late * 1000:.1f} ms for the last {count}"
+    )
+    growth = SAMPLER.memory_at(ends[-1]) - SAMPLER.memory_at(ends[count])
+    print(f"        ratio {late / early:.2f}; {growth * 1000 / (trials - count):.0f} kB of memory a trial")
 
 
 def show(name: str, cost: RunCost, base: RunCost, trials: int) -> None:
@@ -268,11 +270,11 @@ def main() -> None:
     print(
         f"    with all processes running: {steady:.3f} s a trial, bare {alone:.3f} s; beyond training {overhead:.3f} s"
     )
-    few = min(6, trials)
+    count = min(6, trials)
     with running_ray():
-        cost, events = run_sweep(few, steps, workers=2)
+        cost, events = run_sweep(count, steps, workers=2)
     overhead = mean_overhead(events, 1)
-    print(f"tune_dml, train, 2 workers: {few} trials in {cost.clock:.1f} s; beyond training {overhead:.2f} s a trial")
+    print(f"tune_dml, train, 2 workers: {count} trials in {cost.clock:.1f} s; beyond training {overhead:.2f} s a trial")
 
 
 if __name__ == "__main__":

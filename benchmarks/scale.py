@@ -217,10 +217,10 @@ def main() -> None:
     options = parser.parse_args()
     trials = options.trials
     sweeps = ((trials // 3, 0.0, 2), (trials, 0.0, 2), (trials, 0.0, 20), (60, 1.0, 2))
-    few, many, long, sleeping = run_on_raylets(2, *sweeps)
-    by_clock = Costs(many[0] - 2 * (row := (long[0] - many[0]) / 18), row)
-    row = (long[1] - many[1]) / (18 * trials)
-    by_processor = Costs((many[1] - few[1]) / (trials - trials // 3) - 2 * row, row, update_seconds())
+    few_trials, many_trials, many_rows, sleeping = run_on_raylets(2, *sweeps)
+    by_clock = Costs(many_trials[0] - 2 * (row := (many_rows[0] - many_trials[0]) / 18), row)
+    row = (many_rows[1] - many_trials[1]) / (18 * trials)
+    by_processor = Costs((many_trials[1] - few_trials[1]) / (trials - trials // 3) - 2 * row, row, update_seconds())
     for name, costs in (("elapsed", by_clock), ("processor", by_processor)):
         print(f"driver, {name}: {costs.trial * 1000:.1f} ms a trial, {costs.row * 1000:.1f} ms a row of 21 metrics")
     print(f"update of a running trial in MLflow: {by_processor.update * 1000:.1f} ms")

@@ -64,8 +64,8 @@ TRUTHS = (
 
 def advice(sweeps: int) -> Iterable[str]:
     """Compare forecasts with outcomes by noise, question and size of the forecast, for earlier and current advice."""
-    few = max(20, sweeps // 20)
-    yield f"Mean forecast chance / share of steps that decided (steps), {few} sweeps of each of {len(TRUTHS)} cases"
+    draws = max(20, sweeps // 20)
+    yield f"Mean forecast chance / share of steps that decided (steps), {draws} sweeps of each of {len(TRUTHS)} cases"
     columns = "".join(f"{100 * low:.0f} to {min(100, 100 * high):.0f} %".rjust(20) for low, high in BINS)
     yield f"{'':>36}{'all':>20}{columns}"
     by_method: dict[str, list[tuple[float, bool]]] = {"earlier": [], "current": []}
@@ -76,7 +76,7 @@ def advice(sweeps: int) -> Iterable[str]:
             for truth in TRUTHS:
                 if name == "earlier" and (truth.rows or truth.best):
                     continue  # the earlier formula is for one pair of one knob
-                found = list(follow(truth, kind, few, choice))
+                found = list(follow(truth, kind, draws, choice))
                 steps += found
                 if name == "current":
                     by_question[truth.name] += found

@@ -37,13 +37,14 @@ def candidates(sweeps: int) -> Iterable[str]:
                 edges = rate(_claims_edge(values)) if cells > 2 else "-"
                 row.append(f"{kind} {' '.join(map(rate, left_out))} / {rate(~ends)} / {edges}")
             yield f"{cells:3d} cells {seeds:3d} seeds:  " + "   ".join(row)
-    few = max(60, sweeps // 5)
-    yield f"3 x 3 grid, averaged over one knob ({few} sweeps): best left out / a candidate significantly worse"
+    draws = max(60, sweeps // 5)
+    yield f"3 x 3 grid, averaged over one knob ({draws} sweeps): best left out / a candidate significantly worse"
     for seeds in _SEEDS:
         row = []
         for index, kind in enumerate(_KINDS):
             rng = np.random.default_rng([9, seeds, index])
-            lost, worse = zip(*(_judge_grid(simulate(kind, 9, seeds, 1, rng)[0], rng) for _ in range(few)), strict=True)
+            errors = [_judge_grid(simulate(kind, 9, seeds, 1, rng)[0], rng) for _ in range(draws)]
+            lost, worse = zip(*errors, strict=True)
             row.append(f"{kind} {rate(np.array(lost))} / {rate(np.array(worse), 0.0005)}")
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
 

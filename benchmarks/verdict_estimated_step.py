@@ -20,7 +20,7 @@ _SLIPS = np.array([0.2, 0.5, 0.8])
 
 def estimated_step(sweeps: int) -> Iterable[str]:
     """Print error rates and power without a step, and with the step estimated from the numbers."""
-    few = max(100, sweeps // 4)
+    draws = max(100, sweeps // 4)
     yield "A difference claimed of equal cells; 'does not matter' claimed of a cell one margin off; a cell 6/sqrt(n)"
     yield "s.d. off found. No step / the step estimated from the numbers"
     for kind, cells, seeds in product(
@@ -28,7 +28,7 @@ def estimated_step(sweeps: int) -> Iterable[str]:
     ):
         columns = []
         for gap in (0.0, _MARGIN, "far"):
-            tables = _simulate(kind, cells, seeds, few, gap)
+            tables = _simulate(kind, cells, seeds, draws, gap)
             hits = np.array(
                 [[_claims(table, step, gap) for step in (0.0, resolution_shown(table.tolist()))] for table in tables]
             )

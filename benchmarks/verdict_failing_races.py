@@ -36,8 +36,8 @@ class _RaceResults:
 
 def failing_trials(sweeps: int) -> Iterable[str]:
     """Print false claims, correct decisions and trials of races with failed trials."""
-    few = max(60, sweeps // 5)
-    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {few} each; one value"
+    draws = max(60, sweeps // 5)
+    yield f"Races of {_CELLS} values to at most {_SEEDS} seeds, margin {_MARGIN:g}, s.d. {_SD}, {draws} each; one value"
     yield "is 3 margins better, or all are equal. False claims of the report, earlier (failures counted as diverged) /"
     yield "current; share decided correctly, and trials, current"
     for better in (3.0, 0.0):
@@ -45,7 +45,7 @@ def failing_trials(sweeps: int) -> Iterable[str]:
             for share in _SHARES:
                 if not share and failing != _FAILING[0]:
                     continue
-                row = [f"{kind} {_rates(kind, better, failing, share, few)}" for kind in _NOISE]
+                row = [f"{kind} {_rates(kind, better, failing, share, draws)}" for kind in _NOISE]
                 name = f"{better:g} better, {failing}, {100 * share:g} %"
                 yield f"{name:>32}: " + "   ".join(row)
 

@@ -30,18 +30,18 @@ SEARCHES: tuple[tuple[str, Surface, tuple[float, ...] | None], ...] = (
 
 def importance(sweeps: int) -> Iterable[str]:
     """Print how often shares are claimed, an idle knob has a share, and an interval is wrong."""
-    few = max(40, sweeps // 10)
-    yield f"Full grids of 5 x 4, {few} sweeps: shares claimed; an idle knob has a share above 0; an interval is wrong"
+    draws = max(40, sweeps // 10)
+    yield f"Full grids of 5 x 4, {draws} sweeps: shares claimed; an idle knob has a share above 0; an interval is wrong"
     for name, surface, shares in GRIDS:
         truth = _shares_of(surface) if shares is None else np.array(shares)
         for seeds in (3, 5, 10):
             row = []
             for index, kind in enumerate(KINDS):
-                noise = simulate(kind, 20, seeds, few, np.random.default_rng([seeds, index]))
-                tables = surface[..., None] + noise.reshape(few, 5, 4, seeds)
+                noise = simulate(kind, 20, seeds, draws, np.random.default_rng([seeds, index]))
+                tables = surface[..., None] + noise.reshape(draws, 5, 4, seeds)
                 row.append(f"{kind} {_error_rates([importance_of_grid(table) for table in tables], truth)}")
             yield f"{name:>20} {seeds:3d} seeds:  " + "   ".join(row)
-    searches = max(10, few // 4)
+    searches = max(10, draws // 4)
     yield f"Searches of three ranges, 3 seeds, noise 1, {searches} each: the same columns"
     levels = [np.linspace(0, 1, 8)[:, None]] * 3
     for name, curve, true_shares in SEARCHES:

@@ -19,7 +19,7 @@ _NO_NOISE = 1e-9
 
 def order(sweeps: int) -> Iterable[str]:
     """Print error rate and power of comparisons of sweeps with printed single runs."""
-    few = max(200, sweeps // 4)
+    draws = max(200, sweeps // 4)
     yield "5 values, noise 0.5 within seeds, printed single runs; both curves rise, or one or both are flat."
     yield "A false claim about some pair: printed numbers exact (earlier) / run s.d. 0.5 assumed, true 0.5 / 1.0"
     for name, ours, theirs in (
@@ -31,7 +31,7 @@ def order(sweeps: int) -> Iterable[str]:
         for seeds in (3, 10):
             row = []
             for kind in _KINDS:
-                drawn = [_PaperSweeps(kind, seeds, few, ours, theirs, sd) for sd in (ASSUMED_SD, 2 * ASSUMED_SD)]
+                drawn = [_PaperSweeps(kind, seeds, draws, ours, theirs, sd) for sd in (ASSUMED_SD, 2 * ASSUMED_SD)]
                 shares = (drawn[0].wrong(_NO_NOISE), drawn[0].wrong(ASSUMED_SD), drawn[1].wrong(ASSUMED_SD))
                 row.append(f"{kind} {' / '.join(map(rate, shares))}")
             yield f"{name:>10} {seeds:2d} seeds:  " + "   ".join(row)
@@ -40,7 +40,7 @@ def order(sweeps: int) -> Iterable[str]:
         for seeds in (3, 10):
             row = []
             for kind in _KINDS:
-                falling = _PaperSweeps(kind, seeds, few, -step, step, ASSUMED_SD)
+                falling = _PaperSweeps(kind, seeds, draws, -step, step, ASSUMED_SD)
                 row.append(f"{kind} {falling.found(_NO_NOISE):.2f} / {falling.found(ASSUMED_SD):.2f}")
             yield f"{step:4.0f} points a step {seeds:2d} seeds:  " + "   ".join(row)
 

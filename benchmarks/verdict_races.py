@@ -93,9 +93,9 @@ def _judge_by_all_pairs(state: RaceState, margin: float) -> RaceState:
 
 def race(sweeps: int) -> Iterable[str]:
     """Print the trials of races and of uniform allocation, and false final verdicts."""
-    few = max(60, sweeps // 10)
+    draws = max(60, sweeps // 10)
     x = np.linspace(-1, 1, 18)
-    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race; uniform allocation judged by all"
+    yield f"Trials until settled (at most 200 seeds, margin 1, {draws} sweeps): race; uniform allocation judged by all"
     yield "pairs, ratio (goal); judged by the race's rule, ratio; share decided; wrong final verdicts of the race"
     for name, means, sd, goal in (
         ("demo's curve, s.d. 2.06", np.array(DEMO), 2.06, 0.45),
@@ -105,16 +105,16 @@ def race(sweeps: int) -> Iterable[str]:
         ("18 cells, flat", 0 * x, 1.0, 0.7),
         ("6 cells at the margin", np.array([0.0, 0, 0, 0, 0, 1.0]), 1.0, 1.0),
     ):
-        noise = sd * simulate("iid", len(means), 200, few, np.random.default_rng(0))
+        noise = sd * simulate("iid", len(means), 200, draws, np.random.default_rng(0))
         ours = run_race(means, noise, racing=True)
         by_pairs = run_race(means, noise, racing=False, pairs=True)
         uniform = run_race(means, noise, racing=False)
         yield (
             f"{name:>24}: {ours.trials:6.0f}; {by_pairs.trials:6.0f}  {ours.trials / by_pairs.trials:.2f} ({goal}); "
             f"{uniform.trials:6.0f}  {ours.trials / uniform.trials:.2f};  {ours.decided:.2f}  "
-            f"{rate(np.full(few, ours.wrong))}"
+            f"{rate(np.full(draws, ours.wrong))}"
         )
-    yield f"Wrong final verdicts / a wrong interval in the report; races to at most 60 seeds, {4 * few} each"
+    yield f"Wrong final verdicts / a wrong interval in the report; races to at most 60 seeds, {4 * draws} each"
     for name, means in (
         ("17 equal, one 3 below", np.array([0.0] * 17 + [-3])),
         ("17 at 1.05 below one", np.array([0.0] + [-1.05] * 17)),
@@ -126,7 +126,7 @@ def race(sweeps: int) -> Iterable[str]:
     ):
         row = []
         for kind in KINDS:
-            numbers = 0.5 * simulate(kind, len(means), 60, 4 * few, np.random.default_rng(1))
+            numbers = 0.5 * simulate(kind, len(means), 60, 4 * draws, np.random.default_rng(1))
             cost = run_race(means, numbers, racing=True)
-            row.append(f"{kind} {rate(np.full(4 * few, cost.wrong))}/ {rate(np.full(4 * few, cost.missed))}")
+            row.append(f"{kind} {rate(np.full(4 * draws, cost.wrong))}/ {rate(np.full(4 * draws, cost.missed))}")
         yield f"{name:>24}: " + "  ".join(row)

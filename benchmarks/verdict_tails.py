@@ -71,8 +71,10 @@ def _paper(gap: float, verdicts: set[str]) -> _WrongRule:
     def wrong(values: Array) -> NDArray[np.bool_]:
         printed = [0.0] * values.shape[1]
         printed[values.shape[1] // 2] = gap
-        few = values[: max(300, len(values) // 5)]
-        return np.array([judge_equivalence(table, printed, _MARGIN, run_sd=0.0).verdict in verdicts for table in few])
+        judged = (
+            judge_equivalence(table, printed, _MARGIN, run_sd=0.0) for table in values[: max(300, len(values) // 5)]
+        )
+        return np.array([equivalence.verdict in verdicts for equivalence in judged])
 
     return wrong
 

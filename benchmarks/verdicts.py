@@ -128,14 +128,14 @@ def equivalence(sweeps: int) -> Iterable[str]:
 def optimum(sweeps: int) -> Iterable[str]:
     """Print false and true claims of an interior optimum, and coverage of the set of candidates."""
     yield "Equal cells, 5 seeds: 'interior optimum', earlier / current; the true best left out of the candidates"
-    few = max(30, sweeps // 10)
+    repeats = max(30, sweeps // 10)
     for cells in (5, 10, 20, 40, 60):
         values = simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))
-        verdicts = [earlier_interior(table) for table in values[:few]]
+        verdicts = [earlier_interior(table) for table in values[:repeats]]
         found = compare_with_best(values)
         interior = ~found.candidates[:, 0] & ~found.candidates[:, -1]
         lost = rate(~found.candidates[:, cells // 2])
-        yield f"{cells:6d}   {rate(np.array(verdicts))} ({few} sweeps) / {rate(interior)}   {lost}"
+        yield f"{cells:6d}   {rate(np.array(verdicts))} ({repeats} sweeps) / {rate(interior)}   {lost}"
     yield "P('interior') by comparisons / by a parabola, 9 values, noise 1, 3, 5, 10 seeds (false for the last two)"
     x = np.linspace(0, 1, 9)
     for name, curve in (
@@ -146,7 +146,7 @@ def optimum(sweeps: int) -> Iterable[str]:
     ):
         rates = []
         for seeds in (3, 5, 10):
-            values = simulate("iid", 9, seeds, few, np.random.default_rng(1)) + curve[:, None]
+            values = simulate("iid", 9, seeds, repeats, np.random.default_rng(1)) + curve[:, None]
             positions = [judge_best(table, x.tolist(), 1.0).place == "interior" for table in values]
             fits = [fit_parabola(table, x).verdict == "interior" for table in values]
             rates.append(f"{np.mean(positions):.2f} / {np.mean(fits):.2f}")
@@ -157,13 +157,13 @@ def paper(sweeps: int) -> Iterable[str]:
     """Print verdicts on the papers' curves, false 'matches', and coverage of Kendall's tau."""
     for name, knob, scores, runs in PRINTED:
         yield f"{name:>20}: {judge_published(knob, scores, runs=runs).sentence}"
-    few = max(100, sweeps // 5)
+    repeats = max(100, sweeps // 5)
     yield "Paper 5 points above, noise 1, seed effect 3, margin 1: 'matches', earlier / current; equal, margin 4"
     means = np.array([60.0, 62, 64, 63, 61])
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
         same, apart, earlier = [], [], []
-        for _ in range(few):
+        for _ in range(repeats):
             ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
             printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
             earlier.append(earlier_matches(ours, printed + 5))
@@ -177,7 +177,7 @@ def paper(sweeps: int) -> Iterable[str]:
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
         earlier_hits, hits, earlier_widths, widths = [], [], [], []
-        for _ in range(few):
+        for _ in range(repeats):
             truth = rng.standard_normal(6)
             printed = truth + 0.5 * rng.standard_normal(6)
             values = truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds)
