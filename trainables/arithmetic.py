@@ -34,7 +34,7 @@ def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
     torch.set_grad_enabled(True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-    # Filling fresh memory finds bugs, and takes a tenth of a small step.
+    # torch would fill new memory, to reveal bugs; that takes a tenth of a small network's step.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 - unknown to the type checker
     if compiled:
         torch.use_deterministic_algorithms(deterministic, warn_only=True)  # loads the compiler

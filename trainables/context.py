@@ -113,7 +113,7 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def read_sealed(folder: Path) -> Row:
-    """Return the sealed test figures in a trial's folder; empty if there are none. Raise DataError if they are damaged."""
+    """Return the sealed test figures in a trial's folder, empty without any. Raise DataError if they are damaged."""
     file = folder / SEALED
     try:
         figures: Row = json.loads(file.read_text())

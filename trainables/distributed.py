@@ -1,7 +1,7 @@
 """Data parallelism: the only file that uses torch.distributed.
 
 W processes train as one. Every rank gathers the GLOBAL batch in rank order and computes the same full loss on it; only
-its own rows are attached to its graph. `gather_batch` multiplies their gradient by W, so that after averaging over ranks
+its own rows are attached to its graph. `gather_batch` multiplies their gradient by W. After averaging over ranks
 
 - the network's gradient is the true one: (1/W) Σ_r J_rᵀ (W g_r) = Σ_r J_rᵀ g_r,
 - the gradient of proxies and class weights, equal on all ranks, averages to itself,
@@ -69,8 +69,8 @@ def process_group(
 ) -> Iterator[None]:
     """Join a process group for the duration of a block, without a launcher (Ray Train, torchrun).
 
-    Processes meet at `init_method`: `env://`, `file:///path` or `tcp://host:port`. The default `backend` is `nccl` with a
-    CUDA device, else `gloo`. A collective fails after `timeout_s` seconds if a rank never enters it.
+    Processes meet at `init_method`: `env://`, `file:///path` or `tcp://host:port`. The default `backend` is `nccl` with
+    a CUDA device, else `gloo`. A collective fails after `timeout_s` seconds if a rank never enters it.
     """
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     timeout = datetime.timedelta(seconds=timeout_s)
@@ -123,7 +123,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 class _AllReduceSum(torch.autograd.Function):
-    """Sum over ranks, forward and backward."""
+    """Sums over ranks, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
@@ -166,8 +166,8 @@ def _gather_sizes(rows: Tensor) -> list[int]:
 def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
     """Return the global batch: raw embeddings (B_r, D) and labels (B_r,) of all ranks in rank order.
 
-    Average gradients over ranks afterwards (`average_gradients` or DistributedDataParallel): the gradient of this rank's
-    embeddings is W times its slice.
+    Average gradients over ranks afterwards (`average_gradients` or DistributedDataParallel): the gradient of this
+    rank's embeddings is W times its slice.
 
     Args:
         embeddings: this rank's rows; B_r may differ between ranks and may be 0.

@@ -7,8 +7,9 @@
 
 The network must NOT normalise its embeddings. A running mean advances once per forward pass of the loss; inside
 `MultipleLosses` give the regularizer to one loss only. PML has no weight schedule: change `loss.embedding_reg_weight`
-between steps (see `trainables.regularizers.eta_at`). Under PML's `DistributedLossWrapper` a running mean sees one rank's
-batch only; use `trainables.distributed.gather_batch` instead. Our losses need no adapter. PML is imported at first use.
+between steps (see `trainables.regularizers.eta_at`). Under PML's `DistributedLossWrapper` a running mean sees one
+rank's batch only; use `trainables.distributed.gather_batch` instead. Our losses need no adapter. PML is imported at
+first use.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def __dir__() -> list[str]:
 def _regularizer_class(regularizer: str) -> Any:
     """Return a PML `BaseRegularizer` class for the regularizer of that name, other packages' included.
 
-    Its constructor takes the regularizer's knobs: `SECRegularizer(rho=0.1)`. The `state_dict` of the loss holds its state;
-    the attribute `regularizer` is the wrapped module.
+    Its constructor takes the regularizer's knobs: `SECRegularizer(rho=0.1)`. The `state_dict` of the loss holds its
+    state; the attribute `regularizer` is the wrapped module.
 
     Raises:
         ConfigError: an unknown name, a wrong knob, or PML is not installed.

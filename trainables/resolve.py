@@ -81,7 +81,7 @@ def resolve(*layers: Layer) -> ResolvedConfig:
         >>> resolved.config.settings()["loss.scale"], resolved.origins["loss.name"]
         (10.0, '--set')
     """
-    return LayerStack().over(*layers).resolve()
+    return LayerStack().with_layers(*layers).resolve()
 
 
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
@@ -89,7 +89,7 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
 
     Check types, domains and names again, but not rules between sections. Raise ConfigError with every problem.
     """
-    config, _, problems = LayerStack().over(Layer("settings", settings)).draft()
+    config, _, problems = LayerStack().with_layers(Layer("settings", settings)).draft()
     raise_if_any(problems)
     return config
 
@@ -121,7 +121,7 @@ class LayerStack:
     """Origin of each setting, a knob by its full path `section.chooser.knob`."""
     problems: tuple[Problem, ...] = ()
 
-    def over(self, *layers: Layer) -> LayerStack:
+    def with_layers(self, *layers: Layer) -> LayerStack:
         """Return these settings with further layers on top."""
         stack = self
         for layer in layers:

@@ -23,7 +23,7 @@ _SHARE = 0.4  # share of the time for the comparison of rates
 _MAX_DOUBLINGS = 6
 _CLOSE = 1.0  # points of R@1 that half as many steps may cost
 _FULL = 100.0 - _CLOSE
-_MAX_GUESSED = 3  # doublings that are guessed
+_MAX_GUESSED = 3  # largest number of doublings to guess
 _METRIC = "val/recall_at_1"
 
 Progress = Callable[[int, int], None]

@@ -20,8 +20,9 @@ def thin_out(
 ) -> Indices:
     """Return those of the training pictures `train` (n,) that stay, ascending; `labels` (N,) are of the whole data set.
 
-    Each class keeps at most `pictures_per_class`. With `long_tail` = f, class c of C in random order then keeps the share
-    f^(-c / (C - 1)) (Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019), at least 2 pictures.
+    Each class keeps at most `pictures_per_class`. With `long_tail` = f, class c of C in random order then keeps the
+    share f^(-c / (C - 1)) (Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019), at least 2
+    pictures.
     """
     if pictures_per_class is None and long_tail is None:
         return train

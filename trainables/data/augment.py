@@ -40,8 +40,8 @@ class AugmentDecisions:
 class Augmentation:
     """Random resized crop, flip, colour jitter and grey, in that order.
 
-    The window covers a uniform share `scale` of the area with a log-uniform `ratio` of width to height. Jitter of strength
-    s draws factors from [1-0.8s, 1+0.8s] and hue shifts from [-0.2s, 0.2s] (SimCLR).
+    The window covers a uniform share `scale` of the area with a log-uniform `ratio` of width to height. Jitter of
+    strength s draws factors from [1-0.8s, 1+0.8s] and hue shifts from [-0.2s, 0.2s] (SimCLR).
     """
 
     name = "crop_flip"

@@ -16,7 +16,7 @@ _LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
 
 
 class Cars196(PictureFiles):
-    """16,185 pictures of 196 car models; classes 1 to 98 train, 99 to 196 test. The official train/test flag is ignored.
+    """16,185 pictures of 196 car models; classes 1 to 98 train, 99 to 196 test, whatever the official flag says.
 
     Three layouts are read, each with its own annotations: car_ims/ with cars_annos.mat; cars_train/, cars_test/ with
     devkit/; or car_data/car_data/{train,test}/CLASS/ with names.csv, anno_train.csv and anno_test.csv.

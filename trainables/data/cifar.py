@@ -22,8 +22,8 @@ from trainables.errors import DataError, Problem
 class _Cifar(DataSet):
     """60,000 colour pictures of 32 x 32 pixels; the second half of the classes is the test half.
 
-    `extras["official_test"]` numbers the 10,000 pictures of the official test batch, for linear evaluation. `root` is the
-    folder, its parent or the archive.
+    `extras["official_test"]` numbers the 10,000 pictures of the official test batch, for linear evaluation. `root` is
+    the folder, its parent or the archive.
     """
 
     licence = "none stated; pictures for research"

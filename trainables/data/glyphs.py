@@ -30,10 +30,10 @@ _COINCIDE_SHARE = 0.33
 class Glyphs(DataSet):
     """Characters as classes, typefaces as views.
 
-    Letters, digits and symbols that at least `faces` of 25 unrelated font families draw, white on black, one channel, at a
-    common baseline and em size. A class has exactly `faces` pictures, from families that rotate with its code point.
-    Characters with the same drawing (Latin, Greek and Cyrillic A) are one class. Font styles (serif, sans, mono, script)
-    give each class several local centres.
+    Letters, digits and symbols that at least `faces` of 25 unrelated font families draw, white on black, one channel,
+    at a common baseline and em size. A class has exactly `faces` pictures, from families that rotate with its code
+    point. Characters with the same drawing (Latin, Greek and Cyrillic A) are one class. Font styles (serif, sans, mono,
+    script) give each class several local centres.
     """
 
     name = "glyphs"

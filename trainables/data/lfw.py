@@ -18,9 +18,10 @@ _PICTURE_FOLDERS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
 
 class LabeledFaces(PictureFiles):
-    """13,233 pictures of 5,749 people, NAME/NAME_0001.jpg, and pairs.txt: ten folds of 300 same and 300 different pairs.
+    """13,233 pictures of 5,749 people, NAME/NAME_0001.jpg; pairs.txt has ten folds of 300 same and 300 different pairs.
 
-    `extras`: `pairs` (6000, 2), `same` (6000,), `fold` (6000,). All people belong to the test half: the set only evaluates.
+    `extras`: `pairs` (6000, 2), `same` (6000,), `fold` (6000,). All people belong to the test half: the set only
+    evaluates.
     """
 
     name = "lfw"

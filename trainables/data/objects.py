@@ -36,9 +36,9 @@ _PIXELS = {
 class Objects(DataSet):
     """Random objects as classes, views as pictures; the second half of the classes is the test half.
 
-    The 1,000 meshes of `pybullet_data/random_urdfs`, each centred, scaled to one radius and painted white. Each view draws
-    rotation (uniform), distance, light and background from a counter, so a picture does not depend on the number of
-    classes or views.
+    The 1,000 meshes of `pybullet_data/random_urdfs`, each centred, scaled to one radius and painted white. Each view
+    draws rotation (uniform), distance, light and background from a counter, so a picture does not depend on the number
+    of classes or views.
     """
 
     name = "objects"
@@ -137,6 +137,8 @@ def _missing_package_problem() -> Problem:
     system, machine, minor = platform.system(), platform.machine(), sys.version_info[:2]
     remedy = "Run `pip install 'tune-dml[objects]'`."
     if (system, machine) != ("Linux", "x86_64") or minor > (3, 11):
-        here = f"Python {minor[0]}.{minor[1]} on {system} {machine}"
-        remedy = f"There is no wheel for {here}: use Python 3.11 on Linux x86_64, or another data set (glyphs)."
+        platform_name = f"Python {minor[0]}.{minor[1]} on {system} {machine}"
+        remedy = (
+            f"There is no wheel for {platform_name}: use Python 3.11 on Linux x86_64, or another data set (glyphs)."
+        )
     return Problem("data.name", "objects needs the package pybullet", None, remedy)

@@ -21,10 +21,10 @@ _RECORDS = ("train.rec", "train.idx", "property")
 
 
 class WebFace(StoredPictures):
-    """Aligned faces with identities: train.rec + train.idx + property, or folders PERSON/*.jpg; CASIA-WebFace has 10,575.
+    """Aligned faces of persons: train.rec + train.idx + property, or folders PERSON/*.jpg; CASIA-WebFace has 10,575.
 
-    All people train; verification sets (lfw_bin, agedb30, cfp_fp ...) evaluate. Pictures are stored as squares of `size`
-    pixels: half a million take 17 GiB at 112.
+    All people train; verification sets (lfw_bin, agedb30, cfp_fp ...) evaluate. Pictures are stored as squares of
+    `size` pixels: half a million take 17 GiB at 112.
     """
 
     name = "webface"

@@ -1,11 +1,12 @@
 """Measure how far the directions of training embeddings turn between two snapshots: mean and variance over pictures.
 
-    v_i = |fh_i(s + K) - fh_i(s)|_2,   in 0..2: the chord of the angle between both directions, v = 2 sin(angle / 2),
+    v_i = |fh_i(s + K) - fh_i(s)|_2,   fh = f / |f|
 
-of picture i, fh = f / |f|, is our reading of "the direction variation of each sample in the training set per 1000 iterations"
-(Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement C.2 and Figure 2, which prints its
-variance but no formula). Trials log train/direction_mean and the biased train/direction_variance of v over a fixed sample of
-training pictures. The seed chooses the sample, so it is the same for every cell of a sweep.
+v_i is the chord between the two directions of picture i: 2 sin(angle / 2), in 0..2. It is our reading of "the direction
+variation of each sample in the training set per 1000 iterations" (Zhang et al., Deep Metric Learning with Spherical
+Embedding, NeurIPS 2020, supplement C.2 and Figure 2, which prints its variance but no formula). Trials log
+train/direction_mean and the biased train/direction_variance of v over a fixed sample of training pictures. The seed
+chooses the sample, so it is the same for every cell of a sweep.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STREAM = 0x5EC_0_C02  # separates this generator from the samplers' for equal s
 
 
 def interval(total_steps: int, row_every: int) -> int:
-    """Return the steps between two snapshots: 1000, or about a quarter of a shorter trial; a multiple of `row_every`."""
+    """Return the steps between snapshots: 1000, or about a quarter of a shorter trial; a multiple of `row_every`."""
     return min(_INTERVAL, row_every * max(1, total_steps // (row_every * _SNAPSHOTS)))
 
 

@@ -59,7 +59,7 @@ def neighbour_rows(
     *,
     top: int = _NEIGHBOURS,
 ) -> tuple[tuple[Tile | None, ...], ...]:
-    """Return each query and its `top` nearest other pictures by cosine, from embeddings (Q, D), (G, D) with picture indices."""
+    """Return each query and its `top` nearest other pictures by cosine; embeddings are (Q, D) and (G, D)."""
     (queries, query_numbers), (gallery, numbers) = query_set, gallery_set
     similar = normalise(queries) @ normalise(gallery).T
     self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)

@@ -4,8 +4,8 @@
     evidence/sheet.jpg        a few pictures with their nearest neighbours                   at most 60 kB (see `sheet.py`)
     evidence/maps.jpg         their most active feature maps, if configured                  at most 60 kB
 
-They show the final evaluation on the validation pictures. These are test pictures only under `paper_test_selection`; sealed
-data are never shown. No verdict needs evidence, so missing or damaged files are not an error.
+They show the final evaluation on the validation pictures. These are test pictures only under `paper_test_selection`;
+sealed data are never shown. No verdict needs evidence, so missing or damaged files are not an error.
 """
 
 from __future__ import annotations

@@ -99,29 +99,29 @@ class StoredEmbeddings:
     """(N,) int64."""
     pictures: Indices
     """(N,): indices in the data set."""
-    apart: tuple[Indices, Indices] | None = None
+    query_and_gallery: tuple[Indices, Indices] | None = None
     """Rows of queries and of the gallery, if a protocol separates them; None: every row is both."""
 
     @property
     def search(self) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
         """Return vectors and labels of the queries, and of the gallery if it is separate."""
-        if self.apart is None:
+        if self.query_and_gallery is None:
             return self.vectors, self.labels, None
-        queries, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.apart)
+        queries, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.query_and_gallery)
         return self.vectors[queries], self.labels[queries], (self.vectors[searched], self.labels[searched])
 
     def data(self) -> bytes:
         """Return an npz: directions in float16, norms in float32; uncompressed, as compression hardly helps."""
         norms = torch.linalg.vector_norm(self.vectors.double(), dim=1)
         directions = normalise(self.vectors.double())
-        apart = {} if self.apart is None else dict(zip(_SEARCH_SETS, self.apart, strict=True))
+        search_sets = zip(_SEARCH_SETS, self.query_and_gallery or (), strict=False)
         return _npz(
             compress=False,
             directions=directions.to(torch.float16).cpu().numpy(),
             norms=norms.float().cpu().numpy(),
             labels=self.labels.cpu().numpy().astype(np.int32),
             pictures=self.pictures.astype(np.int32),
-            **{name: rows.astype(np.int32) for name, rows in apart.items()},
+            **{name: rows.astype(np.int32) for name, rows in search_sets},
         )
 
     @classmethod
@@ -134,8 +134,8 @@ class StoredEmbeddings:
         except (KeyError, ValueError):
             return None
         queries, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _SEARCH_SETS)
-        apart = None if queries is None or searched is None else (queries, searched)
-        return cls(vectors, torch.from_numpy(labels), pictures, apart)
+        query_and_gallery = None if queries is None or searched is None else (queries, searched)
+        return cls(vectors, torch.from_numpy(labels), pictures, query_and_gallery)
 
 
 def _npz(*, compress: bool = True, **arrays: NDArray[Any]) -> bytes:

@@ -75,7 +75,7 @@ class Loss(nn.Module, ABC):
     uses_norms: ClassVar[bool] = False
     """Whether the value depends on more than the embeddings' directions."""
     host_reads: ClassVar[int] = 0
-    """How many numbers a step reads from the device on the CPU, where reading is free; accelerators never wait."""
+    """Count of numbers that a step on the CPU reads from tensors. On accelerators, where reading waits, it is 0."""
     counts_classes: ClassVar[bool] = False
     """Whether the loss holds a vector for each training class; derived from the constructor (`num_classes`)."""
     _is_checked: bool = False

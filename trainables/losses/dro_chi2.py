@@ -24,9 +24,9 @@ from trainables.losses.parts.uncertainty import ChiSquared
 class DroChi2Loss(MarginKnobs, PooledLoss):
     """F = max of sum p l over {p in the simplex, (1/2n) sum (n p - 1)^2 <= radius}, over all n unordered pairs.
 
-    The paper's set with phi(t) = (t - 1)^2 / 2 and its rho / B^2 as `radius`, solved exactly: F = mean + sqrt(2 radius Var)
-    while no pair's weight is 0, and less beyond (docs/specification.md, section 5.9). Radius 0 is the mean of all pairs.
-    The paper names the set and trains nothing with it.
+    The paper's set with phi(t) = (t - 1)^2 / 2 and its rho / B^2 as `radius`, solved exactly: F = mean + sqrt(2 radius
+    Var) while no pair's weight is 0, and less beyond (docs/specification.md, section 5.9). Radius 0 is the mean of all
+    pairs. The paper names the set and trains nothing with it.
     """
 
     name = "dro_chi2"

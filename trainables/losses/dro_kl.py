@@ -25,9 +25,10 @@ from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, SampledWe
 class DroKLLoss(MarginKnobs, PooledLoss):
     """F = max_p sum p l - gamma KL(p || uniform) = gamma (lse(l / gamma) - log n) over all n pairs; p* = softmax(l / gamma).
 
-    The value lies between the mean (gamma to infinity) and the maximum (gamma to 0). With `samples` the loss is the plain
-    mean of that many pairs drawn from p* with replacement (unbiased gradient); state_dict carries the random stream.
-    `weights="expm1"` uses the weights of the authors' code instead of p*: proportional to exp(l / gamma) - 1, held constant.
+    The value lies between the mean (gamma to infinity) and the maximum (gamma to 0). With `samples` the loss is the
+    plain mean of that many pairs drawn from p* with replacement (unbiased gradient); state_dict carries the random
+    stream. `weights="expm1"` uses the weights of the authors' code instead of p*: proportional to exp(l / gamma) - 1,
+    held constant.
     """
 
     name = "dro_kl"

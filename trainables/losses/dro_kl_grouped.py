@@ -19,8 +19,8 @@ class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):
     """F = sum_i gamma { lse_{P_i}(l / gamma) - log P_i + lse_{N_i}(l / gamma) - log N_i }, l the margin loss.
 
     One adversary per anchor and sign; an empty group contributes 0. "mean" divides by B, so that the learning rate does
-    not depend on the batch size; "sum" is the paper's equation 7. gamma = 1 has the gradient of lifted structure. A null
-    pair with a linear pair loss gives multi-similarity (docs/specification.md, section 5.7).
+    not depend on the batch size; "sum" is the paper's equation 7. gamma = 1 has the gradient of lifted structure. A
+    null pair with a linear pair loss gives multi-similarity (docs/specification.md, section 5.7).
     """
 
     name = "dro_kl_grouped"
@@ -42,7 +42,7 @@ class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):
         self.drop_zeros = drop_zeros
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Return every pair of the anchor, or every one with a loss."""
+        """Return all pairs of each anchor, or only those with a loss."""
         if not self.drop_zeros:
             return pairs.positive, pairs.negative
         nonzero = losses > 0

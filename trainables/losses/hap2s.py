@@ -16,9 +16,9 @@ from trainables.losses.parts.uncertainty import ConstantWeights, Entropic
 class HAP2SLoss(AnchorwiseLoss):
     """L = (1/B) sum_i [ sum_{N_i} w-_ij S_ij - sum_{P_i} w+_ij S_ij + margin ]_+, w+- = softmax(-+S / gamma), held constant.
 
-    Hard-aware point-to-set loss with exponential weights. Anchors without a positive or without a negative contribute 0.
-    While the hinges are active its gradient is that of DRO-KL-G with every pair loss positive. That paper states neither
-    margin nor gamma; gamma = 0.5 is the sigma of the HAP2S paper.
+    Hard-aware point-to-set loss with exponential weights. An anchor without a positive or a negative contributes 0.
+    While the hinges are active its gradient is that of DRO-KL-G with every pair loss positive. The DRO paper states
+    neither margin nor gamma; gamma = 0.5 is the sigma of the HAP2S paper.
     """
 
     name = "hap2s"

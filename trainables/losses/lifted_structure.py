@@ -14,7 +14,7 @@ from trainables.losses.parts.uncertainty import Entropic
 
 
 class LiftedStructureLoss(AnchorwiseLoss):
-    """L = sum_i [ lse_{P_i}(threshold - S) + lse_{N_i}(S - threshold) + margin ]_+; the lse of an empty set counts as 0.
+    """L = sum_i [ lse_{P_i}(threshold - S) + lse_{N_i}(S - threshold) + margin ]_+; an empty set's lse counts as 0.
 
     As printed (margin 0) the threshold cancels for every anchor that has both signs; `margin` restores a margin. As a
     robust loss its sets have gamma = 1. "sum" over anchors is the paper's equation; "mean" makes it independent of the

@@ -22,10 +22,12 @@ class MarginDWSLoss(MinedMarginLoss):
     """Margin loss on all positives and, per anchor, as many negatives drawn with probability ~ 1 / q(D).
 
     q is the density of distances on the unit sphere in d dimensions. The log weight is
-    (2 - d) log D - (d - 3)/2 log(1 - D²/4), with D = sqrt(2 - 2S) raised to at least 0.5, and the weight is 0 from 1.4 on.
-    Draws are with replacement. Weights are scaled by the largest of each anchor ("row"). "global" scales by the largest
-    of the batch, as the original code does: in high dimensions a single close pair then leaves almost every other anchor
-    without negatives (weights underflow to 0).
+    (2 - d) log D - (d - 3)/2 log(1 - D²/4) with D = sqrt(2 - 2S), at least 0.5. From 1.4 on the weight is 0. Draws are
+    with replacement.
+
+    Weights are scaled by the largest of each anchor ("row"). "global" scales by the largest of the batch, as the
+    original code does: in high dimensions a single close pair then leaves almost every other anchor without negatives
+    (weights underflow to 0).
     """
 
     name = "margin_dws"
@@ -56,7 +58,7 @@ class MarginDWSLoss(MinedMarginLoss):
 
 
 def _sampling_weights(pairs: Pairs, normalise: str) -> Tensor:
-    """Return weights (B, B) of each anchor's negatives; the largest of each row or of the batch is 1; 0: not eligible."""
+    """Return weights (B, B) of negatives, 0 if not eligible. The largest of each row, or of the batch, is 1."""
     squared = (2 - 2 * pairs.similarity).clamp_(_CLOSEST**2, _FARTHEST**2)
     eligible = pairs.negative & (squared < _FARTHEST**2)
     log_weights = (1 - squared / 4).log_().mul_(-(pairs.dimension - 3) / 2)

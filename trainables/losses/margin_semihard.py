@@ -39,7 +39,7 @@ class MinedMarginLoss(MarginKnobs, PairLoss):
 
 
 class MarginSemihardLoss(MinedMarginLoss):
-    """Margin loss on all positives and, per anchor, up to as many semi-hard negatives: threshold - m < S_ij < threshold.
+    """Margin loss on all positives and, per anchor, at most as many semi-hard negatives: threshold - m < S < threshold.
 
     An anchor's semi-hard negatives (those with a loss between 0 and m) are drawn uniformly without replacement. All are
     taken when there are no more of them than positives.

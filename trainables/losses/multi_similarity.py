@@ -48,7 +48,7 @@ class MultiSimilarityLoss(AnchorwiseLoss):
         farthest_positive = torch.where(pairs.positive, similarity, torch.inf).amin(dim=1, keepdim=True)
         upper, lower = closest_negative + self.epsilon, farthest_positive - self.epsilon
         # Without rounding, both sets of an anchor are empty together. One decision per anchor ensures that.
-        apart = (upper <= farthest_positive) | (closest_negative <= lower)
-        positive = pairs.positive & (similarity < upper.masked_fill_(apart, -torch.inf))
-        negative = pairs.negative & (similarity > lower.masked_fill_(apart, torch.inf))
+        is_separated = (upper <= farthest_positive) | (closest_negative <= lower)
+        positive = pairs.positive & (similarity < upper.masked_fill_(is_separated, -torch.inf))
+        negative = pairs.negative & (similarity > lower.masked_fill_(is_separated, torch.inf))
         return positive, negative

@@ -51,7 +51,7 @@ class NPairLoss(Loss):
 
 
 def _anchor_positive_pairs(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return indices (n,) of anchors and of positives in the order of the labels, and a mask (n,) of the pairs that exist.
+    """Return indices (n,) of anchors and positives in the order of the labels, and a mask (n,) of the existing pairs.
 
     Padded, n is B // 2. Otherwise all n pairs exist, the mask is None, and labels are on the CPU, where numpy finds the
     pairs in a quarter of torch's time.

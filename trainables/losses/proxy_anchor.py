@@ -40,7 +40,7 @@ class ProxyAnchorLoss(ProxyLoss):
 def class_wise(
     similarity: Tensor, labels: Tensor, alpha: float, delta: float, negative_classes: Tensor | int
 ) -> ClassSolution:
-    """Return the sum of the two class-wise terms of ProxyAnchor and MPA; the negative one is divided by `negative_classes`."""
+    """Return the sum of ProxyAnchor's and MPA's two class-wise terms; `negative_classes` divides the negative one."""
     own = labels[:, None]
     pull, pull_slopes = _pull(similarity.gather(1, own), labels, alpha, delta)
     logits = similarity.mul(alpha).add_(alpha * delta).scatter_(1, own, -torch.inf)

@@ -14,9 +14,9 @@ from trainables.losses.parts.soft_maximum import cross_entropy
 class ProxyNCAPPLoss(ProxyLoss):
     """L = mean_i -log [ e^{-D²(i, y_i)/T} / Σ_c e^{-D²(i, c)/T} ], D² between unit vectors, all classes in the sum.
 
-    ProxyNCA with the own class in the sum and vectors scaled to length 1/√T. The rest of the method is configuration: global
-    max pooling, a layer norm in the head, a 10 to 1000 times larger learning rate of the proxies, and batches of several
-    pictures a class.
+    ProxyNCA with the own class in the sum and vectors scaled to length 1/√T. The rest of the method is configuration:
+    global max pooling, a layer norm in the head, a 10 to 1000 times larger learning rate of the proxies, and batches of
+    several pictures a class.
     """
 
     name = "proxy_nca_pp"

@@ -14,9 +14,10 @@ from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 class RecallAtKSurrogate(PairLoss):
     """L = 1 - mean over queries q and over k of min(k, Σ_{x in P_q} σ((k - r_qx) / t_k)) / min(k, P_q).
 
-    r_qx = 1 + Σ_{z not q, x} σ((S_qz - S_qx) / t_r) is the smooth rank of positive x among all others of the batch; t_r, t_k
-    are the temperatures of ranks and of the cut at k. Queries without a positive are left out; without any query the loss is
-    0. The authors' code ranks the query itself too, which moves every rank by one; the paper's equations do not.
+    r_qx = 1 + Σ_{z not q, x} σ((S_qz - S_qx) / t_r) is the smooth rank of positive x among all others of the batch;
+    t_r, t_k are the temperatures of ranks and of the cut at k. Queries without a positive are left out; without any
+    query the loss is 0. The authors' code ranks the query itself too, which moves every rank by one; the paper's
+    equations do not.
 
     The B x P x B comparisons are computed for a few queries at a time, so that memory stays at B².
     """

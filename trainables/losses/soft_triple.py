@@ -37,7 +37,7 @@ class SoftTripleLoss(ProxyLoss):
         self.delta = delta
 
     def reset_parameters(self) -> None:
-        """Draw the (D, C K) matrix from Kaiming's uniform, a = sqrt 5, as in the authors' code: within 1 / sqrt(C K)."""
+        """Draw the (D, C K) matrix from Kaiming's uniform, a = sqrt 5, as in their code: within 1 / sqrt(C K)."""
         bound = float(self.proxies.shape[0] * self.proxies.shape[1]) ** -0.5
         nn.init.uniform_(self.proxies, -bound, bound)
 

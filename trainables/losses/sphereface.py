@@ -50,7 +50,7 @@ class SphereFaceLoss(ClassWeightLoss):
         return ClassSolution(value, slopes.mul_(length), norm_slopes)
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute psi by Chebyshev polynomials, cos(m theta) = T_m(cos theta), derivative m U_{m-1}: finite at theta = 0."""
+        """Compute psi by Chebyshev polynomials: cos(m theta) = T_m(cos theta), whose derivative m U_{m-1} is finite."""
         m, weight = self.margin, 1 / (1 + self.annealing)
         k = (m * cosine.clamp(-1, 1).acos() / math.pi).floor().clamp_max(m - 1)
         sign = 1 - 2 * (k % 2)

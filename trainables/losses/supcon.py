@@ -14,8 +14,8 @@ from trainables.losses.parts.soft_maximum import log_sum_exp
 class SupConLoss(PairLoss):
     """L = mean over anchors i of -(1/P_i) Σ_{p in P_i} [S_ip/T - log Σ_{a != i} e^{S_ia/T}], the paper's L_out.
 
-    The denominator holds every other picture of the batch, including the other positives (NT-Xent leaves these out). The
-    mean is over the anchors that have a positive; without any, the loss is 0.
+    The denominator holds every other picture of the batch, including the other positives (NT-Xent leaves these out).
+    The mean is over the anchors that have a positive; without any, the loss is 0.
     """
 
     name = "supcon"

@@ -19,8 +19,8 @@ class TupletMarginLoss(PairLoss):
     """L = mean over ordered positive pairs of lse0_{n in N_a}(s (S_an - cos(theta_ap - margin))) + ipv_weight * V.
 
     V = mean_pos [(1 - eps) Sbar_p - S_p]²_+ + mean_neg [S_n - (1 + eps) Sbar_n]²_+, Sbar the batch's mean positive /
-    negative cosine (not held constant). cos(theta - margin) = S cos(margin) + sqrt(1 - S²) sin(margin). The loss is 0 for
-    a batch without positive pairs.
+    negative cosine (not held constant). cos(theta - margin) = S cos(margin) + sqrt(1 - S²) sin(margin). The loss is 0
+    for a batch without positive pairs.
     """
 
     name = "tuplet_margin"

@@ -52,9 +52,10 @@ class Clustering:
 def clustering_metrics(
     embeddings: Array, labels: Array, *, backend: KMeansBackend = "sklearn", seed: int = 0
 ) -> ClusteringMetrics:
-    """Compute NMI and pairwise F1 of k-means on normalised embeddings (N, D), labels (N,), with as many clusters as classes.
+    """Compute NMI and pairwise F1 of k-means on normalised embeddings (N, D) with labels (N,).
 
-    See `kmeans` for the backends and their cost. Raises ConfigError for bad embeddings, labels or backend.
+    There are as many clusters as classes. See `kmeans` for the backends and their cost. Raises ConfigError for bad
+    embeddings, labels or backend.
     """
     points = labelled_vectors(embeddings, labels)
     clusters = kmeans(points.vectors, len(torch.unique(points.labels)), backend=backend, seed=seed)
@@ -126,10 +127,11 @@ def _overlap(assignment: Array, labels: Array) -> _Overlap:
 def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0) -> Clustering:
     """Cluster the L2-normalised embeddings (N, D); deterministic for a given backend, seed and number of threads.
 
-    Backends: "sklearn" takes the best of ten k-means++ starts, up to 300 iterations each, as the SEC authors' code does.
-    "faiss" takes one random start and 20 iterations on all points, as pytorch-metric-learning does: minutes instead of hours
-    for Stanford Online Products (60,502 points, 11,316 clusters). "auto", which trials use, is "faiss" where it is installed
-    (on the GPU that holds the embeddings if possible), else scikit-learn with one random start and 20 iterations.
+    Backends: "sklearn" takes the best of ten k-means++ starts, up to 300 iterations each, as the SEC authors' code
+    does. "faiss" takes one random start and 20 iterations on all points, as pytorch-metric-learning does: minutes
+    instead of hours for Stanford Online Products (60,502 points, 11,316 clusters). "auto", which trials use, is "faiss"
+    where it is installed (on the GPU that holds the embeddings if possible), else scikit-learn with one random start
+    and 20 iterations.
 
     Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a missing backend.
     """

@@ -45,13 +45,14 @@ def verification_metrics(
 ) -> VerificationMetrics:
     """Compute accuracy and TAR at FAR of pairs (first[i], second[i]) by their squared distance after normalisation.
 
-    A pair is accepted when its squared distance is below a threshold, which is chosen on the other folds. For the accuracy
-    it is the smallest of 0, 0.01, ..., 3.99 with the most right decisions. For TAR at FAR it is the largest distance with at
-    most `far` of the other folds' different pairs below it. Folds are consecutive pairs in the benchmark's order (LFW,
-    AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
+    A pair is accepted when its squared distance is below a threshold, which is chosen on the other folds. For the
+    accuracy it is the smallest of 0, 0.01, ..., 3.99 with the most right decisions. For TAR at FAR it is the largest
+    distance with at most `far` of the other folds' different pairs below it. Folds are consecutive pairs in the
+    benchmark's order (LFW, AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
 
-    `first` and `second` are (N, D) floats; `same` (N,) booleans or 0/1, true where both show one person. Raises ConfigError
-    for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside some fold.
+    `first` and `second` are (N, D) floats; `same` (N,) booleans or 0/1, true where both show one person. Raises
+    ConfigError for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside
+    some fold.
     """
     distance, positive = _distances_and_flags(first, second, same)
     n = len(distance)
@@ -119,15 +120,15 @@ def _rates_at_far(
 def rank_1_with_distractors(
     embeddings: Array, labels: Array, distractors: Array, sizes: Sequence[int] | None = None
 ) -> dict[int, float]:
-    """Return the rank-1 identification rate in percent for each number of distractors, as in MegaFace's first challenge.
+    """Return the rank-1 identification rate [%] for each number of distractors, as in MegaFace's first challenge.
 
-    Every ordered pair (i, j) of pictures of one person is a trial: i is the probe, and j joins the distractors. The trial
-    succeeds when s_ij exceeds the probe's similarity to every distractor. A tie (within rounding) is a failure.
+    Every ordered pair (i, j) of pictures of one person is a trial: i is the probe, and j joins the distractors. The
+    trial succeeds when s_ij exceeds the probe's similarity to every distractor. A tie (within rounding) is a failure.
     Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016.
 
     Probes are (N, D) floats of persons `labels` (N,); `distractors` (M, D) are floats of other persons. A size counts
-    distractors from the first; the default is all. Raises ConfigError for wrong shapes or types, sizes outside 1..M, NaN, or
-    no person with two pictures.
+    distractors from the first; the default is all. Raises ConfigError for wrong shapes or types, sizes outside 1..M,
+    NaN, or no person with two pictures.
     """
     probes = labelled_vectors(embeddings, labels)
     references, problems = checked_vectors(distractors, "distractors")

@@ -32,8 +32,8 @@ class LinearProbes:
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
         """Return for each k each probe's percentage of pictures whose class is among its k most likely.
 
-        Ties count against the class, so a probe with constant or NaN output is never right. Raises ConfigError for wrong
-        shapes or types, or an unknown class.
+        Ties count against the class, so a probe with constant or NaN output is never right. Raises ConfigError for
+        wrong shapes or types, or an unknown class.
         """
         vectors, own = _features_and_labels(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)
@@ -60,14 +60,15 @@ def fit_linear_probes(
 ) -> LinearProbes:
     """Fit `features @ weight + bias` by SGD with momentum 0.9 on the mean cross entropy, once for each rate.
 
-    The rate is divided by 5 after 60, 75 and 90 % of the epochs. Weights start from zero, so only the order of the pictures
-    is random. All rates use the same batches, so one matrix product per step serves all. The last batch may be smaller.
+    The rate is divided by 5 after 60, 75 and 90 % of the epochs. Weights start from zero, so only the order of the
+    pictures is random. All rates use the same batches, so one matrix product per step serves all. The last batch may be
+    smaller.
 
     Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement: 100 epochs, batches of 256,
     rates {1, 2, 5, 10}, after Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
 
-    `features` (N, F) floats are not normalised; `labels` (N,) are integers below `num_classes`. Raises ConfigError for wrong
-    shapes, types or values, or NaN.
+    `features` (N, F) floats are not normalised; `labels` (N,) are integers below `num_classes`. Raises ConfigError for
+    wrong shapes, types or values, or NaN.
     """
     vectors, own = _features_and_labels(features, labels, num_classes)
     _require_arguments(lrs, epochs, batch_size)

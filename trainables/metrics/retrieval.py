@@ -10,8 +10,8 @@ and every metric on binary relevance is a function of these positions (families.
 similarity matrix can be visited in any order, tile by tile. In self-retrieval S is symmetric, so each tile serves the
 queries of its rows and columns: half the work of a nearest-neighbour search.
 
-Ties: two pairs tie if rounding may explain the difference of their similarities (`tie_width`). Duplicates therefore
-tie on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
+Ties: two pairs tie if rounding may explain the difference of their similarities (`tie_width`). Duplicates therefore tie
+on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def retrieval_metrics(
 ) -> dict[str, float]:
     """Compute how well each query retrieves its own class by cosine similarity: means over queries, in percent.
 
-    Embeddings are always L2-normalised here. The result is exact: every pair is compared, in float32 (float64 for float64
-    input), on the embeddings' device. Queries without a positive are dropped and counted.
+    Embeddings are always L2-normalised here. The result is exact: every pair is compared, in float32 (float64 for
+    float64 input), on the embeddings' device. Queries without a positive are dropped and counted.
 
     Args:
         embeddings: (N, D) floats, tensor or numpy array.
@@ -134,9 +134,9 @@ def _require_equal_types(queries: LabelledVectors, gallery: LabelledVectors | No
         "device": (str(ours.device), str(theirs.device)),
     }
     raise_if_any(
-        Problem("gallery embeddings", f"must have the queries' {name} {own}", other)
-        for name, (own, other) in kinds.items()
-        if own != other
+        Problem("gallery embeddings", f"must have the queries' {name} {expected}", value)
+        for name, (expected, value) in kinds.items()
+        if value != expected
     )
 
 

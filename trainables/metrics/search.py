@@ -58,7 +58,7 @@ class SimilaritySearch:
 
 
 def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) -> SimilaritySearch:
-    """Sort queries and gallery (None: the queries) by class, rare classes first, so that neighbouring rows need similar work."""
+    """Sort queries and gallery (None: the queries) by class, rare ones first: neighbouring rows need similar work."""
     references = queries if gallery is None else gallery
     labels = torch.cat([references.labels, queries.labels])
     classes, number = torch.unique(labels, return_inverse=True)
@@ -77,11 +77,11 @@ def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
 
 
 def tie_width(vectors: Tensor) -> float:
-    """Return the difference up to which two similarities of unit vectors (N, D) tie: u * max(sqrt(D), 8), u the unit roundoff.
+    """Return the difference up to which similarities of unit vectors (N, D) tie: u max(sqrt(D), 8), u unit roundoff.
 
     sqrt(D) u is the probabilistic bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic
-    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors. It is 1.3e-6 for D = 512 in float32, where
-    duplicates were observed to differ by up to 5e-7.
+    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors. It is 1.3e-6 for D = 512 in float32,
+    where duplicates were observed to differ by up to 5e-7.
     """
     unit_roundoff = float(torch.finfo(vectors.dtype).eps) / 2
     return unit_roundoff * max(math.sqrt(vectors.shape[1]), 8.0)
@@ -104,7 +104,7 @@ def bands(counts: Tensor, unit: int) -> Iterator[tuple[int, int]]:
 
 
 def positive_similarities(search: SimilaritySearch, band: tuple[int, int], count: int) -> Tensor:
-    """Return the similarities of a band's queries to their `count` best positives, (B, count), descending, padded with -inf."""
+    """Return similarities of a band's queries to their `count` best positives, (B, count), descending, -inf if none."""
     rows, columns = search.rows, search.columns
     best = rows.vectors.new_full((band[1] - band[0], count), -torch.inf)
     for first in range(*band, STEP):
@@ -244,8 +244,8 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits:
 def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tensor, counts: Tensor) -> bool:
     """Count the similarities above the lowest threshold of their row; return False if they are too many to count.
 
-    `runs` (rows, columns / RUN, RUN) have the maxima `peaks`; `lowest` (rows, 1) is the lowest of `thresholds` (rows, T) that
-    needs a count. Adds to `counts` (rows, T).
+    `runs` (rows, columns / RUN, RUN) have the maxima `peaks`; `lowest` (rows, 1) is the lowest of `thresholds` (rows,
+    T) that needs a count. Adds to `counts` (rows, T).
     """
     promising = peaks > lowest
     if int(promising.sum()) * _SPARSE > peaks.numel():
@@ -257,6 +257,6 @@ def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tenso
     if len(part) * width > _PICKED:
         return False
     row = row[part]
-    picked, which = (values[part, column, None] > thresholds[row]).nonzero().unbind(1)
-    counts += torch.bincount(row[picked] * width + which, minlength=counts.numel()).view(-1, width)
+    picked, threshold = (values[part, column, None] > thresholds[row]).nonzero().unbind(1)
+    counts += torch.bincount(row[picked] * width + threshold, minlength=counts.numel()).view(-1, width)
     return True

@@ -21,8 +21,9 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Backbone(nn.Module, ABC):
     """Base of backbones: pictures (B, C, H, W) to a feature map (B, out_channels, h, w).
 
-    A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only (see
-    `trainables.methods`). A knob `weights` of type `trainables.models.weights.Weights` names the file of initial weights.
+    A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only
+    (see `trainables.methods`). A knob `weights` of type `trainables.models.weights.Weights` names the file of initial
+    weights.
     """
 
     name: ClassVar[str]

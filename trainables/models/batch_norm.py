@@ -14,8 +14,8 @@ from trainables import distributed
 class GlobalBatchNorm1d(nn.BatchNorm1d):
     """y = gamma (x - mean) / sqrt(var + eps) + beta with mean and biased variance of the batch of ALL workers.
 
-    Over W processes output, gradients and running statistics equal those of one process, on CUDA and on CPU, which torch's
-    SyncBatchNorm lacks; local batches may differ in size or be empty. A batch of one gives beta.
+    Over W processes output, gradients and running statistics equal those of one process, on CUDA and on CPU, which
+    torch's SyncBatchNorm lacks; local batches may differ in size or be empty. A batch of one gives beta.
     """
 
     def forward(self, vectors: Tensor) -> Tensor:

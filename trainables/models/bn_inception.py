@@ -50,7 +50,8 @@ class BnInception(Backbone):
     """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
 
     Every convolution has a bias, a batch norm over all workers and a ReLU. Module names are those of the published file
-    bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, `red_mean`); grey pictures are repeated over channels.
+    bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, `red_mean`); grey pictures are repeated over
+    channels.
     """
 
     name = "bn_inception"

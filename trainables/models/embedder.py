@@ -54,9 +54,9 @@ class Embedder(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features before the head, (B, F).
 
-        With `micro_batch` activations are recomputed part by part in the backward pass. Values and gradients are those of the
-        whole batch for backbones without batch statistics (gradient caching, Gao et al., Scaling Deep Contrastive Learning
-        Batch Size under Memory Limited Setup, 2021). The head sees the whole batch.
+        With `micro_batch` activations are recomputed part by part in the backward pass. Values and gradients are those
+        of the whole batch for backbones without batch statistics (gradient caching, Gao et al., Scaling Deep
+        Contrastive Learning Batch Size under Memory Limited Setup, 2021). The head sees the whole batch.
         """
         if self.micro_batch is None or len(images) <= self.micro_batch:
             return self._features(images)
@@ -84,8 +84,8 @@ def parameter_groups(model: nn.Module, decay_scope: DecayScope = "weights") -> d
     """Return the trainable parameters by part and weight decay (docs/specification.md, sections 9.1 and 9.6).
 
     Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`, without empty groups. With
-    `weights`, biases, normalisation and other vectors or scalars do not decay; with `all_but_norms`, only gamma and beta
-    do not.
+    `weights`, biases, normalisation and other vectors or scalars do not decay; with `all_but_norms`, only gamma and
+    beta do not.
     """
     without_decay = _ids_without_decay(model, decay_scope)
     groups: dict[str, list[nn.Parameter]] = {

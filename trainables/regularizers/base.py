@@ -79,8 +79,8 @@ class Regularizer(nn.Module, ABC):
 class AroundMean(Regularizer):
     """R = (1/B) Σ (n_i - mu)² for a mean norm mu without gradient: dR/df_i = (2/B)(n_i - mu) f_i/n_i is purely radial.
 
-    A subclass defines `mean`. `mu` and `initialized` are buffers, so checkpoints hold them. `mu` is float64, to keep the
-    digits of a running mean over many steps.
+    A subclass defines `mean`. `mu` and `initialized` are buffers, so checkpoints hold them. `mu` is float64, to keep
+    the digits of a running mean over many steps.
     """
 
     mu: Tensor

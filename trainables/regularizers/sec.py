@@ -14,9 +14,9 @@ from trainables.regularizers.base import AroundMean
 class SphericalEmbeddingConstraint(AroundMean):
     """R = (1/B) Σ (n_i - mu_t)², with mu_0 = mean n_0 and mu_t = (1 - rho) mu_{t-1} + rho mean n_t.
 
-    rho = 1 is SEC: the biased variance of the batch's norms, in training and in evaluation mode. rho < 1 is SEC-EMA, which
-    pulls norms to the running mean; rho = 0 holds the first batch's mean. mu is updated before the penalty of the same step,
-    as in the authors' code. No call waits for the device.
+    rho = 1 is SEC: the biased variance of the batch's norms, in training and in evaluation mode. rho < 1 is SEC-EMA,
+    which pulls norms to the running mean; rho = 0 holds the first batch's mean. mu is updated before the penalty of the
+    same step, as in the authors' code. No call waits for the device.
     """
 
     name = "sec"

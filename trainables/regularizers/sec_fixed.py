@@ -15,8 +15,9 @@ from trainables.regularizers.base import AroundMean
 class FixedMeanSEC(AroundMean):
     """R = (1/B) Σ (n_i - mu)² with constant mu (SEC rebuttal, table 2; 8.70 for triplet on Cars196).
 
-    mu is a number, the mean norm of the first training batch, or the mean norm over the training set at initialisation. The
-    last needs one pass over the training set: the training loop calls `set_mean` before the first batch if `needs_mean`.
+    mu is a number, the mean norm of the first training batch, or the mean norm over the training set at initialisation.
+    The last needs one pass over the training set: the training loop calls `set_mean` before the first batch if
+    `needs_mean`.
     """
 
     name = "sec_fixed"
@@ -41,7 +42,7 @@ class FixedMeanSEC(AroundMean):
         return self.source == "initial_train_mean" and not bool(self.initialized)
 
     def set_mean(self, value: float) -> None:
-        """Fix mu to the mean norm over the training set at initialisation. Raises ConfigError for another source of mu."""
+        """Fix mu to the initial mean norm over the training set. Raises ConfigError for another source of mu."""
         if self.source != "initial_train_mean":
             rule = "the mean can be set only for mu='initial_train_mean'"
             raise ConfigError(Problem("regularizer.mu", rule, self.source))

@@ -17,8 +17,8 @@ class MPerClass(Sampler):
     """B/M classes drawn without replacement, M pictures of each without replacement, independently at every step.
 
     A class with fewer than M pictures is sampled with replacement, so a picture can occur twice in a batch. Classes are
-    drawn independently at every step, so an epoch is only a number of steps (docs/specification.md, section 8; as in the
-    released code of spherical embedding constraints).
+    drawn independently at every step, so an epoch is only a number of steps (docs/specification.md, section 8; as in
+    the released code of spherical embedding constraints).
     """
 
     name = "m_per_class"
@@ -94,8 +94,8 @@ class MPerClass(Sampler):
 def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) -> Batch:
     """Draw for every n in `counts` m distinct uniform numbers below n in uniform random order, (len(counts), m).
 
-    Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs m
-    draws per row for any n. Floyd's subsets are uniform but their order is not, so the result is shuffled.
+    Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs
+    m draws per row for any n. Floyd's subsets are uniform but their order is not, so the result is shuffled.
     """
     last = counts[:, None] - m + np.arange(m)
     chosen: Batch = generator.integers(0, last + 1)

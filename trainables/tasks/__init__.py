@@ -1,8 +1,8 @@
 """Training tasks and their evaluation: retrieval, face recognition, contrastive learning.
 
 A task has two classes: a `Task`, the cheap description made from a configuration, and a `Learner`, which holds data and
-modules. `TASKS` maps each configuration name to its `Task`: every subclass with a `name` in a module of this package, or
-in an entry point of the group `tune_dml.tasks`.
+modules. `TASKS` maps each configuration name to its `Task`: every subclass with a `name` in a module of this package,
+or in an entry point of the group `tune_dml.tasks`.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
 
 
 def benchmark_dataset(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:
-    """Open the data set called `name` in the folder of its name below `root`, or in `root` itself (distractors excepted)."""
+    """Open the data set called `name` in the folder of its name below `root`, or in `root` (except distractors)."""
     folder = root / name if (root / name).exists() or name == DISTRACTORS else root
     knobs = {"strict": strict} if "strict" in knob_names(DATASETS[name]) else {}
     dataset = build_dataset(name, root=folder, cache_dir=cache_dir, **knobs)
@@ -103,7 +103,7 @@ def _require_distractors(available: int, sizes: Sequence[int]) -> None:
 
 
 def _read_pairs(pictures: Pictures) -> FacePairs:
-    """Return the pairs that a data set lists in `extras` (lfw, lfw_bin, agedb30 ...). Raises DataError if it has none."""
+    """Return the pairs that a data set lists in `extras` (lfw, agedb30 ...). Raises DataError if it has none."""
     try:
         return FacePairs(np.asarray(pictures.extras["pairs"]), np.asarray(pictures.extras["same"], dtype=bool))
     except KeyError:
@@ -134,7 +134,7 @@ def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> 
 
 
 def _draw_positives(generator: np.random.Generator, sizes: Indices, within: Indices, per_kind: int) -> Indices:
-    """Return positions (wanted, 2) among pictures sorted by class: pair numbers drawn without replacement, then decoded."""
+    """Return positions (wanted, 2) among pictures sorted by class, from pair numbers drawn without replacement."""
     number = generator.choice(int(within.sum()), per_kind, replace=False)
     ends = within.cumsum()
     owner = np.searchsorted(ends, number, side="right")

@@ -1,8 +1,8 @@
 """Face recognition: a margin softmax over identities, evaluated on identities that training does not see.
 
-Verification decides whether two pictures show one person; identification finds a person's other picture among distractors.
-Both use named benchmarks (lfw_bin, agedb30, cfp_fp ...) or held-out classes of the training set. The task needs no faces:
-characters in many typefaces serve as persons in many pictures.
+Verification decides whether two pictures show one person; identification finds a person's other picture among
+distractors. Both use named benchmarks (lfw_bin, agedb30, cfp_fp ...) or held-out classes of the training set. The task
+needs no faces: characters in many typefaces serve as persons in many pictures.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ Size = Annotated[int, Field(ge=1)]
 class FaceRecognitionTask(Task):
     """Verification accuracy and TAR at FAR 1e-3 over ten folds, rank-1 among distractors.
 
-    Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement, Table 6. A picture's descriptor
-    is the sum of the embeddings of the picture and its mirror image, scaled to unit length. Pairs drawn from held-out
-    classes depend on the seed in validation, and are the same for every seed in test.
+    Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement, Table 6. A picture's
+    descriptor is the sum of the embeddings of the picture and its mirror image, scaled to unit length. Pairs drawn from
+    held-out classes depend on the seed in validation, and are the same for every seed in test.
     """
 
     name = "face_recognition"

@@ -1,4 +1,4 @@
-"""Base class of learners: data, network, loss and regularizer of one trial. `training.train` runs the learner of any task."""
+"""Base class of learners: data, network, loss and regularizer of one trial. `training.train` runs any learner."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Learner(ABC, Generic[_E]):
         return distributed.gather_batch(network(pictures), labels, sizes)
 
     def draw_pictures(self, step: int) -> tuple[Indices, int, list[int]]:
-        """Return this rank's training pictures, the position of the first in the global batch, and all ranks' counts."""
+        """Return this rank's training pictures, the first one's position in the global batch, and all ranks' counts."""
         batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
         if world == 1:

@@ -92,8 +92,8 @@ class RetrievalLearner(Learner[Evaluation]):
         """Return retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
         indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed_of("split")
         stored = self._embed_half(indices)
-        vectors, apart = stored.vectors, stored.apart
-        sheet = neighbour_sheet(vectors, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
+        vectors, sets = stored.vectors, stored.query_and_gallery
+        sheet = neighbour_sheet(vectors, indices, self.pictures, count=count, seed=seed, query_and_gallery=sets)
         figures, hits = self._judge(stored)
         return Evaluation(with_part("val", figures), evidence_of(self.split, vectors, sheet), hits, stored)
 
@@ -161,7 +161,8 @@ class RetrievalLearner(Learner[Evaluation]):
         ranked = retrieval_metrics(queries, labels, ks=ks, gallery=gallery, callback=collect)
         rows = np.concatenate([block.cpu().numpy() for block in query_blocks])
         hit = np.concatenate([block.cpu().numpy() for block in hit_blocks])
-        numbers = stored.pictures if stored.apart is None else stored.pictures[stored.apart[0]]
+        sets = stored.query_and_gallery
+        numbers = stored.pictures if sets is None else stored.pictures[sets[0]]
         hits = Hits.of(hit, self.pictures.labels[numbers[rows]], numbers[rows])
         return {**ranked, **statistics}, hits
 

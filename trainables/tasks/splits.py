@@ -108,11 +108,12 @@ def shared_class_split(
     test_fraction: float = 0.25,
     protocol: Protocol = "shared_classes",
 ) -> Split:
-    """Split the pictures of every class into training, validation and test pictures, for linear evaluation; `labels` (N,).
+    """Split every class into training, validation and test pictures, for linear evaluation; `labels` are (N,).
 
-    The data set's `official_test` pictures test, or a `test_fraction` of every class, the same for every seed. Of the others
-    the seed draws a `validation_fraction` of each class, at least one and never all. `paper_test_selection` trains on all
-    non-test pictures and validates on test. Raises ConfigError if fewer than two classes have pictures for all parts.
+    The data set's `official_test` pictures test, or a `test_fraction` of every class, the same for every seed. Of the
+    others the seed draws a `validation_fraction` of each class, at least one and never all. `paper_test_selection`
+    trains on all non-test pictures and validates on test. Raises ConfigError if fewer than two classes have pictures
+    for all parts.
     """
     labels = np.asarray(labels)
     if not 0 < validation_fraction < 1:
@@ -162,7 +163,7 @@ def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: 
 
 
 def _choose_validation(order: Indices, counts: Indices, fraction: float, folds: int | None, fold: int) -> Indices:
-    """Return the validation classes. Classes of two or more pictures are dealt first, so that every part gets its share."""
+    """Return the validation classes. Classes of two or more pictures are dealt first: every part gets its share."""
     usable, single = order[counts[order] >= 2], order[counts[order] == 1]
     if folds is not None:
         # Classes of one picture continue the deal, so that fold sizes differ by at most one.

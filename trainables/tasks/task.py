@@ -34,8 +34,8 @@ _ANY_SIDE = 64
 class Task(ABC):
     """Description of one trial's task, made from its configuration; cheap, and without data.
 
-    A subclass sets `name`, `citation` and `headline`, declares its knobs (`task.<knob>`) as keyword-only fields of a frozen
-    data class, and implements `metrics`, `split` and `learner`.
+    A subclass sets `name`, `citation` and `headline`, declares its knobs (`task.<knob>`) as keyword-only fields of a
+    frozen data class, and implements `metrics`, `split` and `learner`.
     """
 
     config: TrialConfig
@@ -78,7 +78,7 @@ class Task(ABC):
         return problems
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """Return the bytes per trial that `evaluation.keep` stores. Raises ConfigError for a network that cannot be traced."""
+        """Return the bytes per trial that `evaluation.keep` stores. Raises ConfigError for an untraceable network."""
         if self.config.evaluation.keep != "weights":
             return 0
         side = self.picture_size(pictures) or _ANY_SIDE

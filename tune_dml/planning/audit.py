@@ -114,7 +114,7 @@ class Audit:
         return factor.name, _settings_text(factor.yours), _settings_text(factor.protocol)
 
     def _arm(self, name: str, active: Sequence[bool], seeds: dict[str, int]) -> Arm:
-        """Return an arm. Its data settings are knobs with one value, because fixed data settings must be equal in all arms."""
+        """Return an arm. Its data settings are knobs of one value, because fixed ones must be equal in all arms."""
         reference = self.differences.reference.settings()
         chosen = [factor for factor, on in zip(self.factors, active, strict=True) if on]
         settings = self.differences.settings(chosen)

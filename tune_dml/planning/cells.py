@@ -118,7 +118,7 @@ class PlannedArm:
     """The arm's knobs, scientific ones first. A stored plan keeps knobs and ties in its space."""
     ties: tuple[Tie, ...] = ()
 
-    def searching(self, space: Space) -> PlannedArm:
+    def with_knobs_of(self, space: Space) -> PlannedArm:
         """Return this arm with the knobs and ties that a space declares for it."""
         declared = space.arm(self.name)
         return replace(self, knobs=space.knobs_of(declared), ties=space.ties_of(declared))
@@ -138,11 +138,11 @@ class PlannedArm:
         variations = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
         if SETTING in self.base_settings:  # a program checks its parameters itself
             return ()
-        base = LayerStack().over(Layer("plan", self.base_settings))
+        base = LayerStack().with_layers(Layer("plan", self.base_settings))
         configs, problems = [], dict[Problem, None]()
         for knobs in (first, *variations):
             try:
-                configs.append(base.over(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
+                configs.append(base.with_layers(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
             except ConfigError as error:
                 problems |= dict.fromkeys(error.problems)
         raise_if_any(problems)
@@ -243,7 +243,7 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
     """
     cells: list[Cell] = []
     problems: list[Problem] = []
-    base = LayerStack().over(Layer("plan", arm.base_settings))
+    base = LayerStack().with_layers(Layer("plan", arm.base_settings))
     listed = [(knob.path, knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
     for point in itertools.product(*(values for _, values in listed)):
         knobs = {path: value for (path, _), value in zip(listed, point, strict=True)}
@@ -263,7 +263,7 @@ def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: Pla
         settings = {**arm.base_settings, **knobs, **ties}
         digest = settings_digest(settings)
         return Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
-    config = shared.over(Layer("knob", knobs), Layer("tie", ties)).resolve().config
+    config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
     return Cell.of(index, _label(arm, knobs), knobs, config, arm=arm.name, baseline=arm.baseline)
 
 

@@ -111,8 +111,8 @@ class Plan:
         altered = [cell.label for cell in self.cells if not cell.is_whole]
         if not altered:
             return ""
-        which = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
-        return f"was changed since it was stored: {which} settings that do not match the digest of its trials"
+        edited = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
+        return f"was changed since it was stored: {edited} settings that do not match the digest of its trials"
 
     def trials(self) -> list[PlannedTrial]:
         """Return the trials of the known cells, ordered by seed, so that an interrupted sweep has complete seeds."""
@@ -125,7 +125,7 @@ class Plan:
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """Return the cell at a proposed point. Raise ConfigError if the point is invalid."""
         planned = self.arm(arm)
-        return cell_at(index, knobs, LayerStack().over(Layer("plan", planned.base_settings)), planned)
+        return cell_at(index, knobs, LayerStack().with_layers(Layer("plan", planned.base_settings)), planned)
 
     def with_data_root(self, root: str) -> Plan:
         """Return this plan with its pictures in another folder. Its trials keep their keys."""
@@ -174,7 +174,7 @@ class Plan:
         """
         space = _with_values(self.space, values or {})
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
-        every = (*(arm.searching(space) for arm in self.arms), *added)
+        every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)
         if self.search.stopping is not None:
             rule = "compares the cells that a sweep began with, under its seeds"
@@ -213,7 +213,7 @@ class Plan:
             plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(_unreadable_problem(path, error)) from error
-        return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
+        return replace(plan, arms=tuple(arm.with_knobs_of(plan.space) for arm in plan.arms))
 
 
 def _unreadable_problem(path: Path, error: Exception) -> Problem:
@@ -269,8 +269,8 @@ def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: 
 def make_plan(study: Study, data_digest: str = "") -> Plan:
     """Resolve a study into a plan.
 
-    Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's fixed
-    settings, the user's, the arm's, the cell's knobs.
+    Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's
+    fixed settings, the user's, the arm's, the cell's knobs.
 
     Raises:
         ConfigError: Lists every problem of the study and of every cell.

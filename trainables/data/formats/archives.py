@@ -62,7 +62,8 @@ def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]
 def unpack(archive: Path, folder: Path) -> None:
     """Extract a tar (any compression) or zip archive into `folder`.
 
-    Raises DataError before writing anything if an entry leads outside, is a link or a device, or if the disk is too full.
+    Raises DataError before writing anything if an entry leads outside, is a link or a device, or if the disk is too
+    full.
     """
     try:
         if zipfile.is_zipfile(archive):

@@ -25,9 +25,9 @@ class Record:
 class RecordFile:
     """Random access to `train.rec`; `train.idx` has a line `key<TAB>byte offset` per record.
 
-    A record is uint32 magic, uint32 with 3 bits continuation flag and 29 bits length, then the bytes padded to 4; a record
-    that contains the magic number is split there. The bytes start with (uint32 flag, float label, uint64 id, uint64 id2),
-    then `flag` floats if flag > 0, then the payload. Little-endian.
+    A record is uint32 magic, uint32 with 3 bits continuation flag and 29 bits length, then the bytes padded to 4; a
+    record that contains the magic number is split there. The bytes start with (uint32 flag, float label, uint64 id,
+    uint64 id2), then `flag` floats if flag > 0, then the payload. Little-endian.
     """
 
     def __init__(self, path: Path, index: Path) -> None:

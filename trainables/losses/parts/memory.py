@@ -15,8 +15,8 @@ from trainables.losses.parts.pairs import PairLoss
 class CrossBatchMemory(Loss):
     """L = L_base(batch) + weight * L_base(pairs of the batch with the memory); the batch then enters the memory.
 
-    The memory is a ring buffer of the unit embeddings and labels of the last `size` pictures, held constant. It fills in
-    training mode only, from the global batch, so all ranks hold the same. While it is empty (at the first step, and
+    The memory is a ring buffer of the unit embeddings and labels of the last `size` pictures, held constant. It fills
+    in training mode only, from the global batch, so all ranks hold the same. While it is empty (at the first step, and
     during the first `start` batches) the value is exactly the base loss. state_dict holds the buffer and its position,
     so a resumed trial continues exactly.
     """
@@ -40,7 +40,7 @@ class CrossBatchMemory(Loss):
         return min(self.written, len(self.labels))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of the batch. In training mode, add the loss of its pairs with the memory and store it."""
+        """Return the batch's loss. In training, add the loss of its pairs with the memory, then store the batch."""
         if not self.training:
             return self.base(embeddings, labels)  # type: ignore[no-any-return]
         # The memory comes first, so that the base loss's diagnostics describe the batch itself.

@@ -38,7 +38,7 @@ class Pairs:
     dimension: int
     """Embedding dimension D."""
     within: bool = True
-    """Whether both samples of a pair come from the batch: every unordered pair then occurs twice, beside B self pairs."""
+    """Whether both samples of a pair come from the batch: each unordered pair occurs twice, beside B self pairs."""
 
     @classmethod
     def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
@@ -73,8 +73,8 @@ class Solution(NamedTuple):
 class _Objective(Function):
     """Attaches a loss with known G = dL/dS to the embeddings.
 
-    The gradient is (G + G^T) fh, or G m for pairs with constant vectors m, projected orthogonally to each fh_i and divided
-    by ||f_i||.
+    The gradient is (G + G^T) fh, or G m for pairs with constant vectors m, projected orthogonally to each fh_i and
+    divided by ||f_i||.
     """
 
     @staticmethod
@@ -128,7 +128,7 @@ class PairLoss(Loss):
         """Return loss value and dL/dS, computed outside autograd. Must not modify the pairs."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Return the last batch's shares of pairs with a gradient and of positive pairs, and mean cosines (0: no pairs)."""
+        """Return the last batch's shares of active and of positive pairs, and its mean cosines (0 without pairs)."""
         if self._last is None:
             return {}
         pairs, slopes = self._last

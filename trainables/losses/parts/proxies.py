@@ -1,15 +1,16 @@
 """Base class of losses with proxies or class weights: class similarities, their gradient, the proxy regularizer.
 
-Such a loss implements `solve`: from the similarities S (B, C) of samples and classes to the loss value *and* dL/dS, both
-without autograd. `ProxyLoss` computes S from raw embeddings and raw proxies and carries dL/dS back to both. A step costs
-three products of size B x d x CK and a few passes over B x CK floats. Passes over the (often much larger) proxies are few:
+Such a loss implements `solve`: from the similarities S (B, C) of samples and classes to the loss value *and* dL/dS,
+both without autograd. `ProxyLoss` computes S from raw embeddings and raw proxies and carries dL/dS back to both. A step
+costs three products of size B x d x CK and a few passes over B x CK floats. Passes over the (often much larger) proxies
+are few:
 
 - Proxies are never normalised in memory: a column of cosines is scaled by 1/||w|| instead. The radial part of a proxy's
   gradient is Σ_i G_i s_i, which does not need the proxy.
 - The regularizer needs only their Gram matrices (C, K, K); its gradient is a K x K mix of a class's own proxies.
 
-Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are stored as (C, K, B), so that
-pooling over the proxies of a class adds rows of samples.
+Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are stored as (C, K, B), so
+that pooling over the proxies of a class adds rows of samples.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class _Pool:
         return zip(self.shares.unbind(1), self.logits.unbind(1), strict=True)
 
     def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return dL/ds / ||w|| as (C K, B) and Σ_i dL/ds s as (C, K) from G = dL/dS (B, C). Overwrites this object's tensors."""
+        """Return dL/ds / ||w|| as (C K, B) and Σ_i dL/ds s as (C, K) from G = dL/dS (B, C). Overwrite the tensors."""
         slopes, scratch = slopes.T, self.similarity.T
         constant = self.pooled.neg_().add_(1).mul_(slopes)
         for share, logit in self._by_proxy():
@@ -169,8 +170,8 @@ class ProxyLoss(Loss):
 
     s_ick is the cosine of embedding i and proxy k of class c; S is their soft maximum (K = 1: the cosine itself). The
     objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3). `proxies` is an nn.Parameter
-    (C, K, D) of which only the directions matter. Labels are class indices in [0, C); others raise ConfigError. On CUDA only the
-    first batch is checked, so that later ones need not wait for the device. A subclass implements `solve`.
+    (C, K, D) of which only the directions matter. Labels are class indices in [0, C); others raise ConfigError. On CUDA
+    only the first batch is checked, so that later ones need not wait for the device. A subclass implements `solve`.
     """
 
     host_reads = 2  # the range of the labels
@@ -198,7 +199,7 @@ class ProxyLoss(Loss):
             self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
+        """Return the loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies."""
         self._check(embeddings, labels)
         proxies = self.proxies.to(embeddings.dtype)
         value: Tensor = _ProxyObjective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
@@ -236,8 +237,8 @@ class ProxyLoss(Loss):
     def diagnostics(self) -> dict[str, Tensor]:
         """Return, for K > 1, evenness of proxy usage, share of dead proxies and mean distance within a class.
 
-        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even. Evenness is the
-        entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
+        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even. Evenness is
+        the entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
         """
         K = self.proxies.shape[1]
         if K == 1:

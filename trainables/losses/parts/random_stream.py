@@ -14,7 +14,7 @@ SamplingSeed = Annotated[int, Field(ge=0, lt=2**63, description="seed of the los
 
 
 class RandomStream(nn.Module):
-    """Draws uniform numbers on the CPU, so that the stream does not depend on the device; state_dict holds its state."""
+    """Draws uniform numbers on the CPU, so that they do not depend on the device; state_dict holds the state."""
 
     def __init__(self, seed: int):
         super().__init__()

@@ -29,7 +29,7 @@ class _RobustLoss(PairLoss):
     _p: tuple[Tensor, ...] = ()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Add the entropy of p* in nats (mean over groups) and effective K = exp(entropy), 0 if no pair has a weight."""
+        """Add the entropy of p* in nats (mean over groups) and effective K = exp(entropy), 0 if all weights are 0."""
         if not self._p:
             return super().diagnostics()
         with torch.no_grad():

@@ -3,8 +3,8 @@
 A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
 p* held constant. docs/specification.md, section 5.2.
 
-Losses are (G, N): G groups of N candidate pairs, with a mask of those that take part. A new set implements `worst_case`.
-ConstantWeights and Sampled wrap another set.
+Losses are (G, N): G groups of N candidate pairs, with a mask of those that take part. A new set implements
+`worst_case`. ConstantWeights and SampledWeights wrap another set.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class TopK(UncertaintySet):
 class BalancedTopK(UncertaintySet):
     """The average of the K/2 largest losses of group 0 (positives) and the K/2 largest of group 1 (negatives).
 
-    k_0 = min(K/2, n_0); k_1 = min(K/2, n_1), or min(k_0, n_1) if 0 < k_0 < K/2: too few positives also limit the negatives.
-    The values of the two groups add up to the robust value.
+    k_0 = min(K/2, n_0); k_1 = min(K/2, n_1), or min(k_0, n_1) if 0 < k_0 < K/2: too few positives also limit the
+    negatives. The values of the two groups add up to the robust value.
     """
 
     k: int
@@ -85,7 +85,7 @@ class BalancedTopK(UncertaintySet):
 
 
 def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Tensor:
-    """Return the mask (G, N) of each group's `counts` (G, 1) largest losses, at most `limit`; the first of equal ones."""
+    """Return the mask (G, N) of each group's `counts` (G, 1) largest losses, at most `limit`; ties go to the first."""
     candidates = losses.masked_fill(~mask, -torch.inf)
     top = candidates.topk(min(limit, candidates.shape[1]), dim=1).values
     smallest = top.gather(1, (counts - 1).clamp_min(0))
@@ -215,7 +215,7 @@ class SampledWeights(UncertaintySet):
 
 
 def sample_in_proportion(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """Return indices (G, n) drawn in proportion to the increments of `cumulative` (G, N); `uniform` (G, n) lies in [0, 1).
+    """Return indices (G, n) drawn in proportion to increments of `cumulative` (G, N); `uniform` (G, n) is in [0, 1).
 
     An increment of 0 is never drawn, unless all are 0.
     """

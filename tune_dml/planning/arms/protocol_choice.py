@@ -87,13 +87,13 @@ def _choose_undeclared(query: _ProtocolQuery, printed: Protocol | None, place: s
 
 def _choose_requested(name: str, query: _ProtocolQuery) -> ProtocolChoice:
     by_name = protocols()
-    here = [protocol.name for protocol in by_name.values() if protocol.dataset == query.dataset]
+    names = [protocol.name for protocol in by_name.values() if protocol.dataset == query.dataset]
     if name not in by_name:
-        remedy = nearest(name, here or list(by_name), what="protocol")
+        remedy = nearest(name, names or list(by_name), what="protocol")
         return ProtocolChoice(None, problems=(option_problem("protocol", "unknown protocol", name, remedy),))
-    if name not in here:
+    if name not in names:
         rule = f"{name} is for {by_name[name].dataset}, the sweep trains on {query.dataset}"
-        remedy = f"Those for {query.dataset}: {', '.join(here) or 'none'}."
+        remedy = f"Those for {query.dataset}: {', '.join(names) or 'none'}."
         return ProtocolChoice(None, problems=(option_problem("protocol", rule, None, remedy),))
     return ProtocolChoice(by_name[name], "" if query.accepts(by_name[name]) else _unprinted_note(by_name[name], query))
 
@@ -103,9 +103,9 @@ def _find_printed(query: _ProtocolQuery, family: str | None) -> Protocol | None:
 
     Among several, choose the one for the fewest losses.
     """
-    here = protocols_for(query.dataset, query.task)
-    default = next((protocol.family for protocol in here if protocol.default), None)
-    fitting = [protocol for protocol in here if query.loss in protocol.methods]
+    candidates = protocols_for(query.dataset, query.task)
+    default = next((protocol.family for protocol in candidates if protocol.default), None)
+    fitting = [protocol for protocol in candidates if query.loss in protocol.methods]
     return min(fitting, key=lambda p: (p.family != family, p.family != default, len(p.methods)), default=None)
 
 

@@ -118,7 +118,7 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
 
 
 def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, float]]:
-    """Return each floor's validation metrics, with the first arm's network; empty if measuring takes too long or fails."""
+    """Return each floor's validation metrics, with the first arm's network; empty if measuring fails or is slow."""
     from trainables.tasks.floors import measure_floors  # imports torch
 
     if plan.space.program is not None:

@@ -90,8 +90,8 @@ def _repeat_notes(tasks: Iterable[Task], pictures: Pictures) -> list[str]:
         if batch.sampler != "m_per_class":
             continue
         _, counts = np.unique(task.training_labels(pictures, task.split(pictures)), return_counts=True)
-        if few := int((counts < batch.instances_per_class).sum()):
-            found[f"{few} of {len(counts)} at batch.instances_per_class={batch.instances_per_class}"] = None
+        if small_classes := int((counts < batch.instances_per_class).sum()):
+            found[f"{small_classes} of {len(counts)} at batch.instances_per_class={batch.instances_per_class}"] = None
     if not found:
         return []
     return [f"Batches repeat pictures of training classes that have too few: {', '.join(found)}."]
@@ -181,7 +181,7 @@ def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
 
 
 def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
-    """Call another package's loss and regularizer on one batch of random embeddings; return errors that end every trial.
+    """Call another package's loss and regularizer on random embeddings; return errors that end every trial.
 
     Only a ConfigError for a wrong result counts: other errors may come from this machine, such as a missing GPU.
     """

@@ -155,8 +155,8 @@ def _group_equal(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     return groups
 
 
-def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:
-    remedy = f"Give it the setting that it lacks, or leave {which} out with {spell('arms')}."
+def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
+    remedy = f"Give it the setting that it lacks, or leave {pronoun} out with {spell('arms')}."
     return Problem(plan.space.place("arms"), rule, None, remedy)
 
 

@@ -117,7 +117,7 @@ def command_request(request: Request, options: OwnCommand) -> Request:
 
 
 def scale_of(values: Sequence[Value]) -> Scale:
-    """Return how to draw listed values: category unless all are numbers; log if positive and spread over 10x or more."""
+    """Return how to draw listed values: category unless all are numbers; log if positive and spread over 10x."""
     numbers = [value for value in values if is_number(value)]
     if len(numbers) < len(values):
         return "category"

@@ -54,7 +54,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     cells = _cells(data, knobs, fixed, points)
     crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
     search = Search() if crossed else Search("random", num_samples=len(cells))
-    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training")).searching(space)
+    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training")).with_knobs_of(space)
     plan = Plan(
         request.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
         data_digest=data_digest, protocol_version=_NO_PROTOCOL,
