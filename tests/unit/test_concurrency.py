@@ -48,12 +48,12 @@ def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
     nodes += [{"CPU": 2.0}]
     room.on_step_begin(1, [])
     assert limiter.max_concurrent == 1, "nobody has looked"
-    room.look()
+    room.count()
     room.on_step_begin(2, [])
     room.on_step_begin(3, [])
     assert (limiter.max_concurrent, told, proposed(limiter)) == (3, [3], 3)
     nodes.clear()
-    room.look()
+    room.count()
     room.on_step_begin(4, [])
     assert (limiter.max_concurrent, told) == (3, [3])
 
@@ -75,7 +75,7 @@ def test_a_head_that_is_away_ends_nothing(monkeypatch):
             room._over.set()
         raise ConnectionError("the head is away")
 
-    monkeypatch.setattr("tune_dml.running.scheduler._PACE", 0.001)
+    monkeypatch.setattr("tune_dml.running.scheduler._COUNT_INTERVAL", 0.001)
     room = GrowingConcurrency(ConcurrencyLimiter(Endless(), max_concurrent=2), away, asked.append)
     with room:
         room._thread.join(5)

@@ -18,7 +18,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running import ray_internals
 from tune_dml.running.cluster import cluster, start_checks
 from tune_dml.running.cluster.cluster import Capacity, Connection
-from tune_dml.running.process import RELAXED, relaxed_gc
+from tune_dml.running.process import RELAXED_THRESHOLD, relaxed_gc
 from tune_dml.running.trials import rendezvous
 
 FOUR = Capacity(({"CPU": 4, "GPU": 0},))
@@ -161,7 +161,9 @@ def threshold():
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("given", "meanwhile"), [(700, RELAXED), (2 * RELAXED, 2 * RELAXED), (0, 0)])
+@pytest.mark.parametrize(
+    ("given", "meanwhile"), [(700, RELAXED_THRESHOLD), (2 * RELAXED_THRESHOLD, 2 * RELAXED_THRESHOLD), (0, 0)]
+)
 def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
     threshold(given, 10, 10)
     with relaxed_gc():

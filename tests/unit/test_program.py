@@ -290,7 +290,7 @@ class TestBadPrograms:
     def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):
         with pytest.raises(OSError, match="killed by signal 9") as raised:
             Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-        assert classify(raised.value).may_pass
+        assert classify(raised.value).is_retryable
 
     @pytest.mark.parametrize(
         ("killed_at", "goes_on_at", "values"),

@@ -123,8 +123,8 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
             trial.run_metadata.num_failures += 1  # by Tune, before it tells
             recorder.on_trial_recover(0, [], trial)
-            assert trial.run_metadata.num_failures == recorder.lost[key]
-    assert recorder.lost[key] == counted
+            assert trial.run_metadata.num_failures == recorder.losses[key]
+    assert recorder.losses[key] == counted
     state.update()
     assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
 

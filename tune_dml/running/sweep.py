@@ -1,7 +1,7 @@
 """Run, resume or extend a plan on Ray Tune.
 
-All three run what the ledger lacks. A finished trial is never rerun, an interrupted one continues from its checkpoint,
-and the searcher is rebuilt from the ledger; Tune's own snapshots are not used (ADR 1).
+All three run the trials that have no result in the ledger. An interrupted trial continues from its checkpoint. The
+searcher is rebuilt from the ledger; Tune's own snapshots are not used (ADR 1).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def execute(
     progress: Progress,
     tracker: Tracker,
 ) -> tuple[bool, SyncReport]:
-    """Run the trials of a sweep, or of its confirmation, that the ledger lacks.
+    """Run the trials of a sweep, or of its confirmation, that have no result in the ledger.
 
     Returns:
         Whether trials remain, and the report of the MLflow sync.
@@ -85,15 +85,16 @@ def execute(
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    with resend_dropped_interrupts(), _interrupts_said(state, intent, progress):
+    with resend_dropped_interrupts(), _print_command_on_interrupt(state, intent, progress):
         try:
             with progress:
                 recorder.files.resume(state)
-                begun = time.monotonic()
+                start = time.monotonic()
                 if not proposals.finished:
                     _fit(state, recorder, connection, resources, session)
-                if (spent := _spent(recorder, session, time.monotonic() - begun)) and not proposals.finished:
-                    recorder.note(f"stopped after {spent}, resumable", of_session=True)
+                budget = _exhausted_budget(recorder, session, time.monotonic() - start)
+                if budget and not proposals.finished:
+                    recorder.note(f"stopped after {budget}, resumable", of_session=True)
         finally:
             try:
                 recorder.files.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
@@ -102,29 +103,29 @@ def execute(
     state.update()
     if proposals.finished or not continues_in_next_job():
         state.record_look(intent.verb)
-    left = state.incomplete
+    has_trials_left = state.incomplete
     if confirmation is not None:
-        left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
-    return left or not proposals.finished, report
+        has_trials_left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
+    return has_trials_left or not proposals.finished, report
 
 
-def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
-    """Describe the budget that ended a session; empty if none did."""
-    if recorder.spending.over:
+def _exhausted_budget(recorder: Recorder, session: Session, seconds: float) -> str:
+    """Return the budget that ended the session, in words; an empty string if none did."""
+    if recorder.spending.is_exhausted:
         spent = recorder.spending.spent
         return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
     return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
 
 
 @contextmanager
-def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
-    """Print the command that continues the sweep if an interrupt ends the session without a table."""
+def _print_command_on_interrupt(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
+    """Print the command that continues the sweep if Ctrl-C interrupts the session."""
     try:
         yield
     except KeyboardInterrupt:
-        again = intent.confirmation is not None
-        go_on = "the same command" if again else command(Results.of(state), "resume")
-        progress.note(interrupted(go_on))
+        is_confirmation = intent.confirmation is not None
+        next_command = "the same command" if is_confirmation else command(Results.of(state), "resume")
+        progress.note(interrupted(next_command))
         raise
 
 
@@ -132,10 +133,10 @@ def record_session(
     ledger: Ledger, state: SweepState, resources: Resources, session: Session, intent: SessionIntent
 ) -> None:
     """Write the session's events, before any trial runs."""
-    origin = provenance.collect()
-    lost = [] if state.sessions else list(state.notes)  # notes of a lost ledger
+    machine = provenance.collect()
+    lost_notes = [] if state.sessions else list(state.notes)  # notes about a lost ledger
     record_look(state.folder, intent.look)
-    (state.folder / "trials").mkdir(exist_ok=True)  # if it is missing later, the storage is missing
+    (state.folder / "trials").mkdir(exist_ok=True)  # a later session that misses it knows that the storage is missing
     confirmation = intent.confirmation
     if confirmation is None:
         state.stored.save(state.folder / "plan.json")
@@ -144,7 +145,7 @@ def record_session(
         ledger.write(ConfirmationStarted(cells=digests, seeds=confirmation.seeds))
     state.update()
     started = SessionStarted(
-        provenance=origin,
+        provenance=machine,
         resources=resources,
         heard=last_row_time(state),
         trial_files=session.trial_files,
@@ -152,7 +153,7 @@ def record_session(
         floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     ledger.write(started)
-    for text in (*lost, *edited_code(state), *intent.notes):
+    for text in (*lost_notes, *edited_code(state), *intent.notes):
         ledger.write(Note(text=text))
     if intent.race is not None and (state.race is None or state.race.rule != intent.race):
         ledger.write(RaceStarted(rule=intent.race))
@@ -178,10 +179,12 @@ def _fit(
         recorder.groups.together = resources.engine == "local" and recorder.proposals.plan.space.program is None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
-        growing = _growing(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
-        # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
+        growing = (
+            _grow_concurrency(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
+        )
+        # Under engine `train` the workers are placed after their trial has started, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
-        trial = _trial(recorder, connection, resources, session, state.opened is None)
+        trial = _trial_function(recorder, connection, resources, session, state.opened is None)
         tuner = partial(
             Tuner,
             tune.with_resources(trial, trial_bundles(capacity, resources)),
@@ -205,10 +208,10 @@ def _fit(
         )
         patiently(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
     connection.end()
-    shutil.rmtree(state.folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
+    shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 
 
-def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
+def _grow_concurrency(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
     def report_growth(trials: int) -> None:
         progress.slots = trials
         progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
@@ -216,17 +219,17 @@ def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[]
     return GrowingConcurrency(searcher, fits, report_growth)
 
 
-def _trial(
+def _trial_function(
     recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session, defers_test: bool
 ) -> TrialFunction:
     """Return the function that Tune runs for each trial.
 
     Raises:
-        ConfigError: A node of the cluster lacks the pictures.
+        ConfigError: A node of the cluster lacks a picture folder.
     """
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
-    places = data_places(plan, session.cache, digests) if connection.has_others else None
+    folders = data_places(plan, session.cache, digests) if connection.has_others else None
     trial = engine(
         TrialRuntime(
             folder,
@@ -237,11 +240,11 @@ def _trial(
             digests,
             plan.space.program,
             plan.metric,
-            places,
+            folders,
             defers_test,
         )
     )
-    if places is None:
+    if folders is None:
         return trial
-    raise_if_any(missing_data_problems(places, resources))
-    return with_node_check(trial, places)
+    raise_if_any(missing_data_problems(folders, resources))
+    return with_node_check(trial, folders)

@@ -83,7 +83,7 @@ def _end_by(error: BaseException, context: TrialContext) -> TrialEnd:
         return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
     sick = cuda_error(context.device)
     failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
-    if failure.may_pass or _ends_by_scheduler(error) or is_cut_off(context):
+    if failure.is_retryable or _ends_by_scheduler(error) or is_cut_off(context):
         raise error
     if sick is not None:
         keep_allocated(error)
