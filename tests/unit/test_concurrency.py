@@ -59,7 +59,7 @@ def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
 
 
 def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
-    grown = Capacity(({"CPU": 1.0},), to_come=({"CPU": 1.0},) * 4)
+    grown = Capacity(({"CPU": 1.0},), future_nodes=({"CPU": 1.0},) * 4)
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 4
     nodes += [{"CPU": 8.0}]
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 9
@@ -117,7 +117,7 @@ def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(po
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
     assert capacity.trials_that_fit(Resources(gpus_per_worker=1)) == 4
-    assert {(node["CPU"], node["GPU"]) for node in capacity.to_come} == {(12, 1)}
+    assert {(node["CPU"], node["GPU"]) for node in capacity.future_nodes} == {(12, 1)}
 
 
 def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):

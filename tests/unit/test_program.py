@@ -362,7 +362,7 @@ class TestBadPrograms:
             if pid.exists() and pid.read_text():  # earlier messages only say that the trial is at work
                 raise Stopped
 
-        with pytest.raises(Stopped), Messages(send, None, longest=0.1) as messages:
+        with pytest.raises(Stopped), Messages(send, None, max_silence=0.1) as messages:
             trial.run(messages)
         assert is_gone(int(pid.read_text()))
 
@@ -372,7 +372,7 @@ class TestBadPrograms:
             "import os, signal, sys\nfrom pathlib import Path\n"
             "from tune_dml.running.trials.process_group import ProgramProcess\n"
             "folder, environment = Path(sys.argv[1]), {**os.environ, 'M': 'x'}\n"
-            "p = ProgramProcess.started([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
+            "p = ProgramProcess.start([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
             "while not p.output.size: p.wait(0.05)\n"
             "os.kill(os.getpid(), signal.SIGKILL)"
         )

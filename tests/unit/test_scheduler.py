@@ -223,7 +223,7 @@ def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back
 
 def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
     """Ray ends such a process with its place, and not before."""
-    manager, wish = PlacementManager(keeps=lambda: False), Wish()
+    manager, wish = PlacementManager(may_reuse=lambda: False), Wish()
     for _ in range(2):
         left = acquired(manager, wish)
         manager.free_resources(left)

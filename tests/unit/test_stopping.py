@@ -49,7 +49,7 @@ class Sweep:
     def proposals(self):
         return StoppingProposals(
             self.plan,
-            known=self.known,
+            trial_values=self.known,
             stopped=self.stopped,
             values=lambda key: dict(self.rows.get(key, {})),
             on_stop=self.stop,
@@ -71,7 +71,7 @@ class Sweep:
                 if end_after is not None and sum(self.begun.values()) >= end_after:
                     return proposals
             if not running:
-                assert proposals.finished
+                assert proposals.is_finished
                 return proposals
             trial, until = running.pop(order.randrange(len(running)))
             reached = range(10, (until or 90) + 1, 10)
@@ -81,12 +81,12 @@ class Sweep:
             }
             if breaks is not None and breaks[0] <= reached[-1]:
                 self.known[trial.key] = breaks[1]
-                proposals.ended(trial.key, breaks[1])
+                proposals.record_value(trial.key, breaks[1])
             elif until is None:
                 self.known[trial.key] = value_at(trial, 90)
-                proposals.ended(trial.key, value_at(trial, 90))
+                proposals.record_value(trial.key, value_at(trial, 90))
             else:
-                proposals.paused(trial.key)
+                proposals.record_pause(trial.key)
 
     def outcome(self):
         """Label and seed -> the step it was stopped at, or its value."""
@@ -168,7 +168,7 @@ def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(
         assert cut.outcome() == whole.outcome()
         done = cut.proposals()
         assert done.next_trial() is None
-        assert done.finished
+        assert done.is_finished
 
 
 def test_a_proposed_cell_is_compared_with_those_before_it_alone():
@@ -196,7 +196,7 @@ def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
     lost = Sweep(plan, {(finishing, 1): (5, math.nan)})
     lost.run(random.Random(0))
     assert sum(stopped == 10 for stopped, _ in lost.outcome().values()) in {20, 21}
-    assert lost.proposals().finished
+    assert lost.proposals().is_finished
 
 
 def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_is_known_first():
@@ -216,8 +216,8 @@ def test_where_all_diverge_all_end():
     plan = plan_of(MARGINS)
     broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
     sweep = Sweep(plan, broken)
-    assert sweep.run(random.Random(0)).finished
-    assert sweep.proposals().finished
+    assert sweep.run(random.Random(0)).is_finished
+    assert sweep.proposals().is_finished
 
 
 def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
@@ -236,7 +236,7 @@ def test_a_search_is_told_what_a_stopped_cell_would_have_come_to_if_it_had_gaine
     plan = plan_of(LR, "tpe", 10)
     sweep = Sweep(plan)
     proposals = sweep.run(random.Random(0))
-    proposals._tell_up_to(len(proposals.asked) - 1)
+    proposals._report_up_to(len(proposals.pending_cells) - 1)
     told = [trial.value for trial in proposals.study.trials]
 
     def mean(cell, step):

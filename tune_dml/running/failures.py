@@ -46,8 +46,8 @@ _TITLES: dict[FailureKind, str] = {
 }
 _REASON_LIMIT = 240
 
-# (root module, class) -> kind. The root tells apart classes of the same name: torch raises OutOfMemoryError if the model
-# does not fit, Ray if it killed a worker to free memory. "" matches text without a module name.
+# (root module, class) -> kind. The root tells classes of the same name apart: torch raises OutOfMemoryError if the
+# model does not fit, Ray if it killed a worker to free memory. "" matches text without a module name.
 _CLASSES: dict[tuple[str, str], FailureKind] = {
     **{(root, "DataError"): "data" for root in ("trainables", "")},
     **{(root, "ConfigError"): "config" for root in ("trainables", "")},

@@ -14,10 +14,25 @@ from dataclasses import dataclass, field
 
 from ray.tune import Stopper
 
+from tune_dml.planning.request import Session
 from tune_dml.running.failures import Failure, stall_failure
+from tune_dml.text import duration
 
 _START_SECONDS = 600.0
 """Default limit before a trial's first step (processes, data, weights); a larger stall limit replaces it."""
+
+
+def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
+    """Return the budget of a session that is exhausted, in words; an empty string if none is.
+
+    Args:
+        session: The session, with its budgets.
+        hours: GPU-hours or worker-hours spent.
+        seconds: Seconds since the start.
+    """
+    if session.gpu_hours is not None and hours >= session.gpu_hours:
+        return f"{hours:.{2 if hours >= 1 else 4}f} of {session.gpu_hours:g} hours"
+    return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
 
 
 @dataclass

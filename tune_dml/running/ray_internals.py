@@ -157,7 +157,7 @@ def without_dashboard() -> Iterator[None]:
 def on_loopback() -> Iterator[None]:
     """Let a started Ray listen only on 127.0.0.1.
 
-    By default Ray listens on all addresses, and replaces 127.0.0.1 by the machine's address, even in `_node_ip_address`.
+    By default Ray listens on all addresses. It replaces 127.0.0.1 by the machine's address, even in `_node_ip_address`.
     """
     from ray._private import ray_constants
 

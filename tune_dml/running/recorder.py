@@ -38,7 +38,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.groups import TrialGroups
 from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.trials.messages import Message, TrialRequest, messages_of, read_message, requests_of
+from tune_dml.running.trials.messages import Message, TrialRequest, parse_message, requests_of, split_messages
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -167,12 +167,12 @@ class Recorder(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, object], **info: Any
     ) -> None:
         """Record the rows, notes and ends of a call's trials."""
-        call, message = trial.config["key"], read_message(result)
+        call, message = trial.config["key"], parse_message(result)
         if "placed" in message:  # not a training step
             self.placement_groups.add(message["placed"])
             return
         self.stall_detector.step(call)
-        messages = messages_of(message)
+        messages = split_messages(message)
         with self.ledger.together() if len(messages) > 1 else contextlib.nullcontext():
             for trial_message in messages:
                 self._record_message(trial, trial_message)
@@ -274,7 +274,7 @@ class Recorder(Callback):  # type: ignore[misc]
         from tune_dml.running.search.stopping import StoppingProposals
 
         assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - only these pause trials
-        self.proposals.paused(key)
+        self.proposals.record_pause(key)
         self.progress.paused(key)
 
     def _end(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
@@ -283,7 +283,7 @@ class Recorder(Callback):  # type: ignore[misc]
             end = replace(end, seconds=0.0 if began is None else time.monotonic() - began)
         self.groups.close(key, end.seconds if end.status == "finished" else None)
         self.stop(key, end, at)
-        self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
+        self.proposals.record_value(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _end_call(self, call: str) -> None:
         """Forget a call and its trials, and stop watching it."""

@@ -25,12 +25,12 @@ from tune_dml.running.ray_internals import (
     is_placed,
     mark_paused,
 )
-from tune_dml.running.trials.messages import read_message
+from tune_dml.running.trials.messages import parse_message
 
 _COUNT_INTERVAL = 5.0
 """Seconds between two counts of the cluster's nodes."""
 _LONG_WAIT = 30.0
-"""Seconds without resources for any trial before the sweep reports it. Nodes may join and other sweeps may end sooner."""
+"""Seconds without resources for any trial before the sweep reports it: nodes may join, other sweeps may end."""
 
 
 class NullReporter(TrialProgressCallback):  # type: ignore[misc]
@@ -111,7 +111,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, object]) -> str:
         """Stop a trial at its closing report, because Tune would ask its actor for one more result."""
-        message = read_message(result)
+        message = parse_message(result)
         if "spent" in message:
             end_with_trial(tune_controller, trial)
         return str(self.STOP if "ended" in message or "over" in message else self.CONTINUE)

@@ -35,6 +35,7 @@ from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.placement import PlacementManager, trial_bundles
 from tune_dml.running.cluster.versions import missing_data_problems, with_node_check
 from tune_dml.running.failures import TRIAL_RETRIES
+from tune_dml.running.limits import exhausted_budget
 from tune_dml.running.process import resend_dropped_interrupts, sigterm_as_interrupt
 from tune_dml.running.ray_internals import (
     out_of_memory_as_lost_process,
@@ -48,7 +49,7 @@ from tune_dml.running.scheduler import GrowingConcurrency, NullReporter, TuneSch
 from tune_dml.running.search.optuna_search import CellSearcher
 from tune_dml.running.trials.messages import TrialFunction
 from tune_dml.running.trials.trial import TrialRuntime, engine
-from tune_dml.text import counted, duration
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -90,31 +91,23 @@ def execute(
             with progress:
                 recorder.files.resume(state)
                 start = time.monotonic()
-                if not proposals.finished:
+                if not proposals.is_finished:
                     _fit(state, recorder, connection, resources, session)
-                budget = _exhausted_budget(recorder, session, time.monotonic() - start)
-                if budget and not proposals.finished:
+                budget = exhausted_budget(session, recorder.spending.spent, time.monotonic() - start)
+                if budget and not proposals.is_finished:
                     recorder.note(f"stopped after {budget}, resumable", of_session=True)
         finally:
             try:
-                recorder.files.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+                recorder.files.finish(state, PATIENCE if proposals.is_finished else _LAST_FETCHES)
             finally:
-                report = tracker.stop(interrupted=not proposals.finished)
+                report = tracker.stop(interrupted=not proposals.is_finished)
     state.update()
-    if proposals.finished or not continues_in_next_job():
+    if proposals.is_finished or not continues_in_next_job():
         state.record_look(intent.verb)
     has_trials_left = state.incomplete
     if confirmation is not None:
         has_trials_left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
-    return has_trials_left or not proposals.finished, report
-
-
-def _exhausted_budget(recorder: Recorder, session: Session, seconds: float) -> str:
-    """Return the budget that ended the session, in words; an empty string if none did."""
-    if recorder.spending.is_exhausted:
-        spent = recorder.spending.spent
-        return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
-    return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
+    return has_trials_left or not proposals.is_finished, report
 
 
 @contextmanager
@@ -167,16 +160,16 @@ def _fit(
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with sigterm_as_interrupt(), out_of_memory_as_lost_process(), ExitStack() as stack:
-        stack.enter_context(use_resource_manager(lambda: PlacementManager(keeps=lambda: not recorder.hung)))
+        stack.enter_context(use_resource_manager(lambda: PlacementManager(may_reuse=lambda: not recorder.hung)))
         stack.enter_context(reuse_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_usage_tags())
         stack.callback(remove_placement_groups, recorder.placement_groups)
-        concurrent = cluster.refuse_unless_it_fits(capacity, resources)
+        concurrent = cluster.count_fitting_trials(capacity, resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
         recorder.groups.slots = concurrent
-        recorder.groups.together = resources.engine == "local" and recorder.proposals.plan.space.program is None
+        recorder.groups.may_share = resources.engine == "local" and recorder.proposals.plan.space.program is None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
         growing = (
