@@ -48,7 +48,7 @@ class RaceDrive:
             if state.race is None or state.race.rule != self.rule:
                 ledger.write(event_of("race", **vars(self.rule)))
             state.update()
-            ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
+            ends = {key: trial.end for key, trial in state.trial_states.items() if trial.end}
             known = {key: end.metrics.get(METRIC, np.nan) for key, end in ends.items()}
             proposals = RacingProposals(state, trial_values=known, record=ledger.write, on_note=self.said.append)
             running = []

@@ -81,7 +81,7 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     assert not cut.has_no_progress
     assert not killed.has_no_progress
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.0)
-    assert sum(trial.worker_seconds for trial in state.recorded.values()) == pytest.approx(2 * HOUR)
+    assert sum(trial.worker_seconds for trial in state.trial_states.values()) == pytest.approx(2 * HOUR)
     assert collect(sweep) == [None, None]  # nothing is moved twice
     one.write(began(start + 5 * HOUR))
     one.write({"ended": {"status": "finished", "metrics": {}, "seconds": 5400.0}, "time": start + 5.5 * HOUR})

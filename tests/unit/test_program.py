@@ -19,7 +19,7 @@ from trainables.context import SEALED
 from trainables.files import write_whole
 from tune_dml.programs import client
 from tune_dml.programs.command import Program
-from tune_dml.record.contradictions import _digest_now
+from tune_dml.record.contradictions import _current_digest
 from tune_dml.running.failures import classify
 from tune_dml.running.trials import program
 from tune_dml.running.trials.messages import Messages
@@ -64,7 +64,7 @@ class TestItsReports:
     def test_its_script_is_known_by_its_content(self, ran):
         ((script, digest),) = ran.end.code.items()
         assert Path(script).name == "own.py"
-        assert _digest_now(script) == digest
+        assert _current_digest(script) == digest
 
     def test_a_results_file_at_the_end_is_enough(self, tmp_path):
         script = "import json, os; json.dump({'val/accuracy': 0.5}, open(os.environ['TUNE_DML_RESULTS'], 'w'))"

@@ -124,7 +124,7 @@ def _has_begun(folder: Path) -> bool:
     """Return whether a trial of the sweep has begun."""
     from tune_dml.record.state import read_state
 
-    return any(trial.attempts for trial in read_state(folder).recorded.values())
+    return any(trial.attempts for trial in read_state(folder).trial_states.values())
 
 
 def _lost_node(words: Sequence[str], code: int | None) -> int:

@@ -237,7 +237,7 @@ def _mlflow(session: Session) -> list[_Finding]:
     from tune_dml.record.origin.provenance import mask
 
     uri, origin = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    if problems := tracking.check(uri):
+    if problems := tracking.store_problems(uri):
         return _problems("MLflow", problems)
     return [_Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
 

@@ -173,7 +173,7 @@ class Recorder(Callback):  # type: ignore[misc]
             return
         self.stall_detector.step(call)
         messages = split_messages(message)
-        with self.ledger.together() if len(messages) > 1 else contextlib.nullcontext():
+        with self.ledger.batch() if len(messages) > 1 else contextlib.nullcontext():
             for trial_message in messages:
                 self._record_message(trial, trial_message)
         if "over" in message or not self.calls.trials(trial.config):
@@ -263,7 +263,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
         """Record a trial's end, at the present time by default, and delete its checkpoint."""
         self.ledger.write(TrialEnded(key=key, time=at, end=end))
-        self.files.ended(key)
+        self.files.collect(key)
         self.progress.ended(key, end.status, end.metrics, end.reason, ago=time.time() - at if at else 0.0)
 
     def _pause(self, key: str, seconds: float) -> None:

@@ -21,12 +21,12 @@ from trainables.errors import raise_if_any
 from trainables.files import PATIENCE, patiently
 from tune_dml.planning.checks.data import data_places, floors_of, known_digests
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record.contradictions import edited_code
+from tune_dml.record.contradictions import describe_edited_code
 from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted
 from tune_dml.record.judging.looks import record_look
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin import provenance
-from tune_dml.record.origin.commands import cluster_of_this_job, command, interrupted
+from tune_dml.record.origin.commands import cluster_of_this_job, command, interruption_message
 from tune_dml.record.origin.several_jobs import continues_in_next_job
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
@@ -104,7 +104,7 @@ def execute(
     state.update()
     if proposals.is_finished or not continues_in_next_job():
         state.record_look(intent.verb)
-    has_trials_left = state.incomplete
+    has_trials_left = state.is_incomplete
     if confirmation is not None:
         has_trials_left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
     return has_trials_left or not proposals.is_finished, report
@@ -118,7 +118,7 @@ def _print_command_on_interrupt(state: SweepState, intent: SessionIntent, progre
     except KeyboardInterrupt:
         is_confirmation = intent.confirmation is not None
         next_command = "the same command" if is_confirmation else command(Results.of(state), "resume")
-        progress.note(interrupted(next_command))
+        progress.note(interruption_message(next_command))
         raise
 
 
@@ -132,8 +132,8 @@ def record_session(
     (state.folder / "trials").mkdir(exist_ok=True)  # a later session that misses it knows that the storage is missing
     confirmation = intent.confirmation
     if confirmation is None:
-        state.stored.save(state.folder / "plan.json")
-    elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
+        state.stored_plan.save(state.folder / "plan.json")
+    elif {trial.key for trial in confirmation.trials()} - state.confirmation_trials.keys():
         digests = tuple(cell.digest for cell in confirmation.cells)
         ledger.write(ConfirmationStarted(cells=digests, seeds=confirmation.seeds))
     state.update()
@@ -146,7 +146,7 @@ def record_session(
         floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     ledger.write(started)
-    for text in (*lost_notes, *edited_code(state), *intent.notes):
+    for text in (*lost_notes, *describe_edited_code(state), *intent.notes):
         ledger.write(Note(text=text))
     if intent.race is not None and (state.race is None or state.race.rule != intent.race):
         ledger.write(RaceStarted(rule=intent.race))

@@ -52,7 +52,7 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
     counts = Counter(trial.cell.label for trial in state.trials.values())
     assert counts["rho=0.9"] < counts["rho=0.01"] <= counts["rho=0.1"] == len(state.plan.seeds)
     assert sum(counts.values()) < len(cells) * len(state.plan.seeds)
-    assert {trial.status for trial in state.recorded.values()} == {"finished"}
+    assert {trial.status for trial in state.trial_states.values()} == {"finished"}
     first = race.settled[cells["rho=0.9"]]
     assert first.sentence.startswith(f"after {counts['rho=0.9']} seeds: worse than rho=")
     assert first.margin == 1.0
@@ -241,7 +241,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     assert [look.planned for look in state.looks][:2] == [3, 40]
     assert state.race.judged[0] == (3, pytest.approx(0.04))  # the same data: the same level, not spent twice
     assert sum(level for _, level in state.race.judged) < 0.05
-    assert state.stored.identity() == begun.identity()
+    assert state.stored_plan.identity() == begun.identity()
 
 
 def test_bad_limits_are_one_message_each(tmp_path):

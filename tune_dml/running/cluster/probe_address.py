@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import spelled
-from tune_dml.record.origin.proxies import directly
+from tune_dml.record.origin.proxies import proxy_hint
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
@@ -118,7 +118,7 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
     """
     if problems := _token_file_problems():
         return problems
-    return [Problem(origin, rule, address, remedy + directly(address)) for rule, remedy in _probe_dashboard(address)]
+    return [Problem(origin, rule, address, remedy + proxy_hint(address)) for rule, remedy in _probe_dashboard(address)]
 
 
 def _probe_dashboard(address: str) -> list[tuple[str, str]]:

@@ -121,9 +121,9 @@ class Progress:
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._counts = _Counts(self._total())
-        keys = state.trials if plan is None else state.confirming
+        keys = state.trials if plan is None else state.confirmation_trials
         self._counts.ended = {
-            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in keys
+            key: trial.status for key, trial in state.trial_states.items() if trial.status in _ENDS and key in keys
         }
         self._began = clock()
         self._waits_for = ""

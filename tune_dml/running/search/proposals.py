@@ -42,7 +42,7 @@ def proposals_for(
         on_block: Called when a race adds trials.
         say: Prints a note about an event of the ledger.
     """
-    ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
+    ends = {key: trial.end for key, trial in state.trial_states.items() if trial.end}
     diverged_number = diverged_value(state, plan)
     trial_values = {key: value_of(end, plan.metric, diverged_number) for key, end in ends.items()}
     if plan is not state.plan:
@@ -59,7 +59,7 @@ def proposals_for(
         return Proposals(
             plan,
             trial_values=trial_values,
-            proposed=state.proposed,
+            proposed=state.proposed_cells,
             on_cell=on_cell,
             on_exhausted=on_exhausted,
             on_note=on_note,
@@ -72,7 +72,7 @@ def proposals_for(
         stopped={key: end.step or 0 for key, end in ends.items() if end.status == "stopped"},
         values=lambda key: _values_by_step(state, key),
         on_stop=on_stop,
-        proposed=state.proposed,
+        proposed=state.proposed_cells,
         on_cell=on_cell,
         on_exhausted=on_exhausted,
         on_note=on_note,

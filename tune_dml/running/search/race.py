@@ -206,7 +206,7 @@ def _reason(race_state: racing.RaceState, cell: int) -> tuple[Why, int | None, f
 
 def _hours_spent(state: SweepState) -> float:
     """Return the GPU-hours or worker-hours of all trials, lost attempts included."""
-    seconds = sum(trial.worker_seconds for trial in state.recorded.values())
+    seconds = sum(trial.worker_seconds for trial in state.trial_states.values())
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)
 
 

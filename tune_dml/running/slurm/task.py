@@ -19,7 +19,7 @@ from types import FrameType
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
 from tune_dml.record.events import JsonRow, TrialEnd
-from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_whole, trial_folder
+from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_for_append, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 _INTERRUPTED = 130
@@ -75,7 +75,7 @@ class TrialLog:
     def write(self, message: Mapping[str, object]) -> None:
         """Append a message."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open_whole(self.path) as file:
+        with open_for_append(self.path) as file:
             append_rows(file, json.loads(json.dumps(message, default=float)))
 
     def post(self, message: Message) -> None:
@@ -86,7 +86,7 @@ class TrialLog:
 
     def read(self) -> Iterator[JsonRow]:
         """Yield the complete messages; skip damaged ones."""
-        for _, message in GrowingFile(self.path, is_row=_is_message).unread():
+        for _, message in GrowingFile(self.path, is_row=_is_message).read_new():
             yield message
 
     def new_messages(self) -> list[JsonRow]:
