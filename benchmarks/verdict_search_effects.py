@@ -63,7 +63,7 @@ def search(
     cells, knobs = shape
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     even = (Sobol(knobs, scramble=False).random(64) + np.random.default_rng(number).random(knobs)) % 1
-    process = GaussianSearch(SimpleNamespace(sides=knobs, columns=lambda points: points))  # type: ignore[arg-type]
+    process = GaussianSearch(SimpleNamespace(dimensions=knobs, columns=lambda points: points))  # type: ignore[arg-type]
     study = optuna.create_study(direction="maximize")
     plan = Search(method=method, seed=number)  # type: ignore[arg-type]
     boxes = {f"x{knob}": optuna.distributions.FloatDistribution(0, 1) for knob in range(knobs)}

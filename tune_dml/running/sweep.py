@@ -160,7 +160,7 @@ def _fit(
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with sigterm_as_interrupt(), out_of_memory_as_lost_process(), ExitStack() as stack:
-        stack.enter_context(use_resource_manager(lambda: PlacementManager(may_reuse=lambda: not recorder.hung)))
+        stack.enter_context(use_resource_manager(lambda: PlacementManager(may_reuse=lambda: not recorder.stall_failures)))
         stack.enter_context(reuse_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_usage_tags())
         stack.callback(remove_placement_groups, recorder.placement_groups)
