@@ -284,9 +284,8 @@ def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
     """Return trial key -> MLflow run id, with the run of the sweep as `parent`, and the store."""
     try:
         sync_file = json.loads((folder / "mlflow.json").read_bytes())
-        return dict(sync_file["runs"]), Store(sync_file["uri"], sync_file["experiment_id"]) if sync_file.get(
-            "uri"
-        ) else None
+        store = Store(sync_file["uri"], sync_file["experiment_id"]) if sync_file.get("uri") else None
+        return dict(sync_file["runs"]), store
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # The file is missing or damaged; the next sync writes it again.
         return {}, None

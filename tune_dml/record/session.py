@@ -57,9 +57,8 @@ def with_trial_files(session: Session, state: SweepState) -> Session:
     requested = Address.read(session.trial_files)
     if state.trial_files is not None:
         current = Address.read(state.trial_files)
-        if (requested.bucket, requested.path) in {
-            (address.bucket, address.path) for address in (current, current.parent)
-        }:
+        known = {(address.bucket, address.path) for address in (current, current.parent)}
+        if (requested.bucket, requested.path) in known:
             return replace(session, trial_files=str(replace(current, query=requested.query)))
     if any(trial.status == "running" or trial.has_remote_files for trial in state.trial_states.values()):
         location = state.trial_files or str(state.folder)

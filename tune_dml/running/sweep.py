@@ -156,25 +156,24 @@ def record_session(
 def _fit(
     state: SweepState, recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
 ) -> None:
-    address, _ = cluster.address_of(session.address)
-    recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
+    progress, address = recorder.progress, cluster.address_of(session.address)[0]
+    progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with sigterm_as_interrupt(), out_of_memory_as_lost_process(), ExitStack() as stack:
-        stack.enter_context(use_resource_manager(lambda: PlacementManager(may_reuse=lambda: not recorder.stall_failures)))
+        manager = partial(PlacementManager, may_reuse=lambda: not recorder.stall_failures)
+        stack.enter_context(use_resource_manager(manager))
         stack.enter_context(reuse_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_usage_tags())
         stack.callback(remove_placement_groups, recorder.placement_groups)
         concurrent = cluster.count_fitting_trials(capacity, resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
-        recorder.progress.slots = concurrent
-        recorder.progress.waiting("starting the first trials ...")
+        progress.slots = concurrent
+        progress.waiting("starting the first trials ...")
         recorder.groups.slots = concurrent
         recorder.groups.may_share = resources.engine == "local" and recorder.proposals.plan.space.program is None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
-        growing = (
-            _grow_concurrency(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
-        )
+        growing = _grow_concurrency(searcher, progress, fits) if connection.has_others else nullcontext(Callback())
         # Under engine `train` the workers are placed after their trial has started, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
         trial = _trial_function(recorder, connection, resources, session, state.opened is None)
@@ -199,7 +198,7 @@ def _fit(
                 verbose=0,
             ),
         )
-        patiently(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
+        patiently(tuner, state.folder / "ray", progress.note).fit()  # it writes a file
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 

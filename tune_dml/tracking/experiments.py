@@ -43,9 +43,8 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
     load_mlflow()
     with quiet_mlflow():
         try:
-            runs, name = _runs(
-                open_client(uri), experiment, *((origin, mask(uri)) if word else ("--experiment", origin))
-            )
+            names = (origin, mask(uri)) if word else ("--experiment", origin)
+            runs, name = _runs(open_client(uri), experiment, *names)
         except ConfigError:
             raise
         except Exception as error:  # each store raises its own errors

@@ -46,11 +46,7 @@ from tune_dml.tracking.store import shared_view, store_problems
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
 
 _BATCH = 200  # trials between two writes of the sync state
-_REFUSALS = {
-    "INVALID_PARAMETER_VALUE",
-    "BAD_REQUEST",
-    "RESOURCE_DOES_NOT_EXIST",
-}  # errors of one run, not of the server
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # errors about a single run
 
 
 @dataclass
@@ -98,9 +94,8 @@ class RunPusher:
         if problems := store_problems(self._uri):
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
-        experiment_id = experiment_id_of(
-            self.client, self._experiment, self._uri, self._sync_state.runs.get(PARENT, "")
-        )
+        known_run = self._sync_state.runs.get(PARENT, "")
+        experiment_id = experiment_id_of(self.client, self._experiment, self._uri, known_run)
         plan, cells = self._projection.state.plan, self._projection.state.cells[:1]
         views = shared_view(plan.name, [name for cell in cells for name in self._projection.knobs(cell)])
         describe_experiment(self.client, experiment_id, experiment_note(plan.space), views)
@@ -118,9 +113,8 @@ class RunPusher:
         """Push every trial that changed, then cells and the sweep's run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            if not trial.needs_push and _is_current(
-                run, self._projection.state.plan.name, trial.status(final=push.final)
-            ):
+            status = trial.status(final=push.final)
+            if not trial.needs_push and _is_current(run, self._projection.state.plan.name, status):
                 continue
             try:
                 self._push_trial(trial, run, push)
@@ -256,9 +250,8 @@ class RunPusher:
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.trial_states.values())
-        note = sweep_note(
-            projection, judgement, self._sync_state.experiment_id, parent.id, reported=reported, model=model
-        )
+        experiment_id = self._sync_state.experiment_id
+        note = sweep_note(projection, judgement, experiment_id, parent.id, reported=reported, model=model)
         self._push_missing(parent, _finite_points(judgement.figures, ended, projection.report_time), {}, {NOTE: note})
         for cell in projection.started_cells():
             if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):

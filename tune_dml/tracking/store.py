@@ -129,9 +129,7 @@ def _program() -> str:
     on_path = shutil.which("mlflow")
     if not program.exists() or (on_path and Path(on_path).samefile(program)):
         return "mlflow"
-    with contextlib.suppress(
-        FileNotFoundError, ValueError
-    ):  # the working directory was deleted, or the path is not below it
+    with contextlib.suppress(FileNotFoundError, ValueError):  # no working directory, or the path is not below it
         return shlex.quote(str(program.relative_to(Path.cwd())))
     return shlex.quote(str(program))
 
@@ -190,7 +188,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
             database.execute("ROLLBACK")
     except sqlite3.Error as error:
         advice = (
-            "Name another file, or move this one away: `tune-dml sync SWEEP` writes each sweep's runs into a new file."
+            "Name another file, or move this one away: `tune-dml sync SWEEP` writes each sweep's runs to a new one."
         )
         remedy = "Stop the other program that writes to it." if "locked" in str(error) else advice
         return [_problem(f"the database must open for writing ({error})", uri, remedy)]
@@ -213,11 +211,7 @@ def _check_server(uri: str) -> list[Problem]:
             return []
     except urllib.error.HTTPError as error:
         return _answer_problems(uri, error)
-    except (
-        OSError,
-        ValueError,
-        http.client.HTTPException,
-    ) as error:  # unreachable, silent, or the address is malformed
+    except (OSError, ValueError, http.client.HTTPException) as error:  # no answer, or a malformed address
         reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
         remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
         return [_problem(f"the server must answer within {_TIMEOUT:g} s ({reason})", uri, remedy + proxy_hint(uri))]

@@ -79,11 +79,7 @@ class SyncState:
             rows = {str(key): int(count) for key, count in stored["rows"].items()}
             ended, evidence, opened = (
                 {str(key): float(time) for key, time in times.items()}
-                for times in (
-                    stored["ended"],
-                    stored.get("evidence", {}),
-                    stored.get("opened", {}),
-                )  # missing in older files
+                for times in (stored["ended"], stored.get("evidence", {}), stored.get("opened", {}))  # older files
             )
             experiment_id, sessions = str(stored["experiment_id"]), int(stored["sessions"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):

@@ -84,14 +84,8 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     finally:
         marker.unlink(missing_ok=True)
     storage_facts = _shared_folder_facts(answers, storage) if trial_files is None else _bucket_facts(answers)
-    return [
-        *facts,
-        *_version_facts(answers),
-        *storage_facts,
-        *_picture_facts(answers, alive),
-        *_clock_facts(answers),
-        *_per_node_facts(answers, alive),
-    ]
+    facts += [*_version_facts(answers), *storage_facts, *_picture_facts(answers, alive), *_clock_facts(answers)]
+    return [*facts, *_per_node_facts(answers, alive)]
 
 
 def _node_count_fact(alive: Sequence[_Node]) -> Fact:
@@ -100,9 +94,7 @@ def _node_count_fact(alive: Sequence[_Node]) -> Fact:
     if not all(address.startswith("127.") for address in addresses):
         return Fact("nodes", f"{len(alive)} alive")
     # Without a default route Ray uses the address of the host name: 127.0.1.1 on Debian and Ubuntu.
-    remedy = (
-        "If other machines must join, start the head with --node-ip-address=ADDRESS, an address that they can reach."
-    )
+    remedy = "If other machines must join, start the head with --node-ip-address=ADDRESS that they can reach."
     return Fact("nodes", f"{len(alive)} alive, at {', '.join(addresses)}, which no other machine reaches", remedy)
 
 
@@ -217,11 +209,8 @@ def _bucket_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
 def _picture_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
     """Yield whether the nodes that run trials have the picture folder."""
     trial_nodes = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
-    checked = [
-        (answer["host"], *found)
-        for answer in answers
-        if (found := answer["pictures"]) and answer["node_id"] in trial_nodes
-    ]
+    answers = [answer for answer in answers if answer["node_id"] in trial_nodes]
+    checked = [(answer["host"], *found) for answer in answers if (found := answer["pictures"])]
     for host, folder, is_there in checked:
         if not is_there:
             yield Fact("pictures", f"{folder} is not on {host}", "Copy or mount them there.", wrong=True)
@@ -233,12 +222,8 @@ def _clock_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
     worst = max(answers, key=lambda answer: answer["skew"], default=None)
     if worst is not None:
         is_skewed = worst["skew"] > _MAX_SKEW
-        yield Fact(
-            "clocks",
-            f"at most {worst['skew']:.1f} s apart",
-            "Run chrony or ntpd." if is_skewed else "",
-            wrong=is_skewed,
-        )
+        remedy = "Run chrony or ntpd." if is_skewed else ""
+        yield Fact("clocks", f"at most {worst['skew']:.1f} s apart", remedy, wrong=is_skewed)
 
 
 def _per_node_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
@@ -258,9 +243,8 @@ def _per_node_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Itera
         usable, offer = answer["usable"], offered[answer["node_id"]]
         if usable is not None and usable < offer:
             found = f"torch can use {usable} of the {offer:g} GPUs that it offers to Ray"
-            yield Fact(
-                subject, found, "Look at `nvidia-smi`: its driver must know the CUDA that torch has.", wrong=True
-            )
+            remedy = "Look at `nvidia-smi`: its driver must support the CUDA version of torch."
+            yield Fact(subject, found, remedy, wrong=True)
         cache = answer["cache"]
         size = "not there yet" if cache is None else f"{len(cache)} entries"
         yield Fact(subject, f"cache {size}, {answer['cache_free']:.0f} GiB free")

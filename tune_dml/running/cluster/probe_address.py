@@ -64,11 +64,8 @@ def _token_file_problems() -> list[Problem]:
     except OSError as error:
         reason = error.strerror or str(error)
     remedy = "Copy the head's ~/.ray/auth_token there (mode 0600), or unset the variable."
-    return (
-        [Problem("RAY_AUTH_TOKEN_PATH", f"must name a file that holds a token ({reason})", name, remedy)]
-        if reason
-        else []
-    )
+    rule = f"must name a file that holds a token ({reason})"
+    return [Problem("RAY_AUTH_TOKEN_PATH", rule, name, remedy)] if reason else []
 
 
 def _loopback_problems() -> list[Problem]:
@@ -92,18 +89,15 @@ def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
         method = "/ray.rpc.RayletDriver/ClusterInfo"
         request = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING).SerializeToString()
     try:
-        with grpc.insecure_channel(
-            target, [("grpc.enable_http_proxy", 0)]
-        ) as channel:  # Ray's own channels use no proxy
+        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's channels
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
             return [_token_problem()]
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             server = "a Ray client server (ray://)" if client else "the head of a Ray cluster"
-            return [
-                (f"what listens there must be {server}", "Correct the port: a head has 6379, a client server 10001.")
-            ]
+            remedy = "Correct the port: a head has 6379, a client server 10001."
+            return [(f"what listens there must be {server}", remedy)]
         reason = str(error.details() or error.code()).rpartition("Failed ")[2].partition("\n")[0]
         return [(f"the Ray cluster must be reachable (failed {reason})", _REMEDY)]
     return [] if client else _version_problems(gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version)
@@ -130,9 +124,8 @@ def _probe_dashboard(address: str) -> list[tuple[str, str]]:
         return [_token_problem() if error.code in {401, 403} else _NO_DASHBOARD]
     except OSError as error:
         reason = getattr(error, "reason", None) or error
-        return [
-            (f"the cluster's dashboard must answer ({getattr(reason, 'strerror', None) or reason})", _DASHBOARD_REMEDY)
-        ]
+        message = getattr(reason, "strerror", None) or reason
+        return [(f"the cluster's dashboard must answer ({message})", _DASHBOARD_REMEDY)]
     except (http.client.HTTPException, ValueError, KeyError, TypeError):
         return [_NO_DASHBOARD]
 
@@ -152,10 +145,8 @@ def _token_problem() -> tuple[str, str]:
     if os.environ.get("RAY_AUTH_TOKEN"):
         return rule, f"RAY_AUTH_TOKEN holds another token: set it to the content of {token_file}, or unset it."
     if name := os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return (
-            rule,
-            f"RAY_AUTH_TOKEN_PATH names {name}, which holds another token: copy {token_file} there, or unset it.",
-        )
+        remedy = f"RAY_AUTH_TOKEN_PATH names {name}, which holds another token: copy {token_file} there, or unset it."
+        return rule, remedy
     advice = "if yours is for another cluster, name a second file with RAY_AUTH_TOKEN_PATH"
     return rule, f"Copy {token_file} to yours (mode 0600) and set RAY_AUTH_MODE=token; {advice}."
 

@@ -71,12 +71,11 @@ class Upload:
     def __str__(self) -> str:
         """Return `1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
         sizes: dict[str, int] = {}
-        for path_in_job, path in self.files.items():
-            package = path_in_job.partition("/")[0]
+        for location, path in self.files.items():
+            package = location.partition("/")[0]
             sizes[package] = sizes.get(package, 0) + path.stat().st_size
-        parts = ", ".join(
-            f"{package} {_megabytes(size)}" for package, size in sorted(sizes.items(), key=lambda item: -item[1])
-        )
+        by_size = sorted(sizes.items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{package} {_megabytes(size)}" for package, size in by_size)
         return f"{_megabytes(self.size)} in {len(self.files)} files: {parts}"
 
     @contextmanager
@@ -84,9 +83,9 @@ class Upload:
         """Yield a temporary folder with all files, and the project's entry points, which declare spaces and methods."""
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
             root = Path(folder)
-            for path_in_job, path in self.files.items():
-                (root / path_in_job).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, root / path_in_job)
+            for location, path in self.files.items():
+                (root / location).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, root / location)
             distribution = importlib.metadata.distribution(_DISTRIBUTION)
             info = root / f"tune_dml-{distribution.version}.dist-info"
             info.mkdir()
@@ -110,7 +109,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
-            project_files.update({f"{name}/{path_in_job}": path for path_in_job, path in _walk(Path(folder), [], [])})
+            project_files.update({f"{name}/{location}": path for location, path in _walk(Path(folder), [], [])})
     user_files: dict[str, Path] = {}
     secrets: list[str] = []
     skipped_links: list[str] = []
@@ -124,7 +123,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     upload = Upload({**project_files, **user_files}, tuple(secrets), tuple(skipped_links), frozenset(user_files))
     if upload.size > _LIMIT:
         rule = f"an upload may have at most {_megabytes(_LIMIT)}, but this has {upload}"
-        largest = max(upload.files, key=lambda path_in_job: upload.files[path_in_job].stat().st_size)
+        largest = max(upload.files, key=lambda location: upload.files[location].stat().st_size)
         remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
         raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
     return upload
@@ -160,28 +159,26 @@ def _raise_error(error: OSError) -> None:
     raise error
 
 
-def _name_problems(paths_in_job: Iterable[str], folder: Path) -> Iterator[Problem]:
-    for path_in_job in paths_in_job:
-        if path_in_job != path_in_job.encode("utf-8", "replace").decode():
+def _name_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
+    for location in locations:
+        if location != location.encode("utf-8", "replace").decode():
             rule = f"the name of a file to upload must be valid UTF-8 (in {folder})"
-            yield Problem("--working-dir", rule, path_in_job, "Rename it.")
+            yield Problem("--working-dir", rule, location, "Rename it.")
 
 
-def _ignore_file_problems(paths_in_job: Iterable[str], folder: Path) -> Iterator[Problem]:
+def _ignore_file_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
     """Yield a problem for each .rayignore file, which Ray would apply to all files of the upload."""
-    for path_in_job in paths_in_job:
-        if path_in_job.rpartition("/")[2] == ".rayignore":
+    for location in locations:
+        if location.rpartition("/")[2] == ".rayignore":
             rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"
             yield Problem(
-                "--working-dir", rule, path_in_job, "Move the files that it lists out of the folder, and delete it."
+                "--working-dir", rule, location, "Move the files that it lists out of the folder, and delete it."
             )
 
 
 def _missing_egg_info_problems(user_files: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
     """Yield a problem if the folder declares entry points but has no .egg-info at its top."""
-    metadata_folders = {
-        path_in_job.partition("/")[0] for path_in_job in user_files if path_in_job.endswith("/entry_points.txt")
-    }
+    metadata_folders = {location.partition("/")[0] for location in user_files if location.endswith("/entry_points.txt")}
     if "pyproject.toml" not in user_files or any(folder_name.endswith(".egg-info") for folder_name in metadata_folders):
         return
     try:
@@ -190,9 +187,7 @@ def _missing_egg_info_problems(user_files: Mapping[str, Path], folder: Path) -> 
         return  # the cluster cannot read it either
     if not any(group.startswith("tune_dml.") for group in declared.get("entry-points", {})):
         return
-    nested = [
-        Path(path_in_job).parents[1] for path_in_job in user_files if path_in_job.endswith(".egg-info/entry_points.txt")
-    ]
+    nested = [Path(location).parents[1] for location in user_files if location.endswith(".egg-info/entry_points.txt")]
     remedy = f"Name {folder / nested[0]}." if nested else "Run `pip install -e .` there, with setuptools."
     rule = "its pyproject.toml declares methods or spaces; to find them, the cluster needs an .egg-info at its top"
     yield Problem("--working-dir", rule, str(folder), remedy)
@@ -202,11 +197,11 @@ def _replacement_problems(
     project_files: Mapping[str, Path], user_files: Mapping[str, Path], folder: Path
 ) -> Iterator[Problem]:
     """Yield a problem if a user's module would replace a different one of this project."""
-    for path_in_job in project_files.keys() & user_files.keys():
-        if not filecmp.cmp(project_files[path_in_job], user_files[path_in_job], shallow=False):
+    for location in project_files.keys() & user_files.keys():
+        if not filecmp.cmp(project_files[location], user_files[location], shallow=False):
             rule = f"a folder of your own modules must not replace this project's (in {folder})"
-            remedy = f"Rename its {path_in_job.partition('/')[0]}/, or install the checkout that it belongs to."
-            yield Problem("--working-dir", rule, path_in_job, remedy)
+            remedy = f"Rename its {location.partition('/')[0]}/, or install the checkout that it belongs to."
+            yield Problem("--working-dir", rule, location, remedy)
             return
 
 
@@ -217,9 +212,8 @@ def _unsafe_folder_problems(folder: Path) -> list[Problem]:
         return [Problem(option, "must be a folder", str(folder))]
     remedy = "Name the folder of your own modules."
     home = expanded("~")
-    holds_home = home.is_absolute() and home.resolve().is_relative_to(
-        resolved
-    )  # a relative one means that there is no home folder
+    # Without a home folder, `home` is relative.
+    holds_home = home.is_absolute() and home.resolve().is_relative_to(resolved)
     if holds_home or resolved in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
         rule = "must not hold a home folder, a whole disk or the shared temporary folder"
         return [Problem(option, rule, str(folder), remedy)]

@@ -66,10 +66,8 @@ class GaussianSearch:
         if len(pending):
             pending_columns = self.points.columns(pending)
             values = np.concatenate([values, process.predict(pending_columns)])
-            columns, noise = (
-                np.concatenate([columns, pending_columns]),
-                np.append(noise, np.full(len(pending_columns), noise.mean())),
-            )
+            columns = np.concatenate([columns, pending_columns])
+            noise = np.append(noise, np.full(len(pending_columns), noise.mean()))
             process = _process(kernel, noise, fit=False).fit(columns, values)
         best_cells = evaluated[indices[np.argsort(-expected, kind="stable")[:5]]]
         candidates = self._candidates(best_cells, np.random.default_rng(seed))
@@ -96,9 +94,7 @@ class GaussianSearch:
             indices = _select_cells(values, _MAX_FITTED)
             process = _process(_prior_kernel(columns.shape[1], noise), noise[indices], fit=True)
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", ConvergenceWarning
-                )  # a length scale at its bound: the knob has no effect
+                warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound: the knob has no effect
                 self._fitted = key, process.fit(columns[indices], values[indices]).kernel_
         return self._fitted[1]
 

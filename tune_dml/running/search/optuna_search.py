@@ -156,9 +156,7 @@ class Proposals:
                 self.on_cell(cell)
                 self._queue([cell])
                 return
-            self.study.tell(
-                study_trial.number, state=TrialState.FAIL
-            )  # the cell is known: reruns must not depend on it
+            self.study.tell(study_trial.number, state=TrialState.FAIL)  # known: reruns must not depend on it
         self.is_exhausted = True
         self.on_exhausted()
         self.on_note(

@@ -79,12 +79,12 @@ class Points:
     def point_at(self, coordinates: Sequence[float]) -> Point:
         """Return the point at the given coordinates, each in [0, 1)."""
         names, shares = list(self.arms), list(coordinates)
-        has_several_arms = len(names) > 1
-        arm = names[int(shares.pop(0) * len(names))] if has_several_arms else names[0]
+        has_arms = len(names) > 1
+        arm = names[int(shares.pop(0) * len(names))] if has_arms else names[0]
         point = {
             name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
         }
-        return {_ARM: arm, **point} if has_several_arms else point
+        return {_ARM: arm, **point} if has_arms else point
 
     def coordinates(self, point: Point) -> list[float]:
         """Return the coordinates of a point; a grid's value is in the middle of its interval."""
@@ -99,27 +99,22 @@ class Points:
         Each arm and each category has its own column. Each other knob has one column, shared by arms with the same
         knob.
         """
-        has_several_arms = len(self.arms) > 1
-        arm_index = (
-            (coordinates[:, 0] * len(self.arms)).astype(int)
-            if has_several_arms
-            else np.zeros(len(coordinates), dtype=int)
-        )
-        columns_by_name = {
-            f"{_ARM} {arm}": (arm_index == row).astype(float) for row, arm in enumerate(self.arms) if has_several_arms
-        }
+        has_arms = len(self.arms) > 1
+        none = np.zeros(len(coordinates), dtype=int)
+        arm_index = (coordinates[:, 0] * len(self.arms)).astype(int) if has_arms else none
+        columns = {f"{_ARM} {arm}": (arm_index == row).astype(float) for row, arm in enumerate(self.arms) if has_arms}
         for row, knobs in enumerate(self.arms.values()):
-            for dimension, (name, knob) in enumerate(knobs.items(), start=has_several_arms):
+            for dimension, (name, knob) in enumerate(knobs.items(), start=has_arms):
                 domain, is_arm = knob.domain, arm_index == row
                 if isinstance(domain, Grid) and domain.scale == "category":
                     level = (coordinates[:, dimension] * len(domain.values)).astype(int)
                     for index in range(len(domain.values)):
-                        column = columns_by_name.setdefault(f"{name} {index}", np.zeros(len(coordinates)))
+                        column = columns.setdefault(f"{name} {index}", np.zeros(len(coordinates)))
                         column[is_arm] = level[is_arm] == index
                 else:
-                    column = columns_by_name.setdefault(name, np.full(len(coordinates), 0.5))
+                    column = columns.setdefault(name, np.full(len(coordinates), 0.5))
                     column[is_arm] = _round_shares(knob, coordinates[is_arm, dimension])
-        return np.stack(list(columns_by_name.values()), axis=1)
+        return np.stack(list(columns.values()), axis=1)
 
     def _arm(self, point: Point) -> str:
         return str(point.get(_ARM, next(iter(self.arms))))

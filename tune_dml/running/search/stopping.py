@@ -79,7 +79,8 @@ class StoppingProposals(Proposals):
         self.stopped = dict(stopped)
         self.on_stop = on_stop
         self._read_values = values
-        self._values_by_step: dict[str, Mapping[int, float]] = {}
+        self._metric_at: dict[str, Mapping[int, float]] = {}
+        """Trial key -> step -> the metric there."""
         self._candidates: list[_Candidate] = []
         self._candidate_of: dict[str, _Candidate] = {}
         self._continuing: deque[PlannedTrial] = deque()
@@ -113,13 +114,13 @@ class StoppingProposals(Proposals):
 
     def record_pause(self, key: str) -> None:
         """Record that a trial reached its rung."""
-        self._values_by_step[key], self._has_new_values = self._read_values(key), True
+        self._metric_at[key], self._has_new_values = self._read_values(key), True
 
     def record_value(self, key: str, value: float) -> None:
         """Record the value of an ended trial; infinite if it diverged, NaN if it failed."""
         super().record_value(key, value)
         if key in self._candidate_of:
-            self._values_by_step[key], self._has_new_values = self._read_values(key), True
+            self._metric_at[key], self._has_new_values = self._read_values(key), True
 
     def _queue(self, cells: Iterable[Cell]) -> None:
         cells = list(cells)
@@ -136,19 +137,17 @@ class StoppingProposals(Proposals):
         self._candidates.append(candidate)
         for key in keys:
             self._candidate_of[key] = candidate
-            self._values_by_step[key] = self._read_values(key)
+            self._metric_at[key] = self._read_values(key)
             if key in self.stopped:
                 candidate.stopped = self.stopped[key]
             finished = key not in self.stopped and math.isfinite(self.trial_values.get(key, math.nan))
-            reached = math.inf if finished else max(self._values_by_step[key], default=0)
+            reached = math.inf if finished else max(self._metric_at[key], default=0)
             candidate.passed = max(candidate.passed, sum(reached > rung for rung in candidate.rungs))
 
     def _waits(self, key: str) -> bool:
         """Return whether a trial waits at an undecided rung, or was stopped but its end is not recorded yet."""
         candidate = self._candidate_of.get(key)
-        return candidate is not None and (
-            candidate.stopped is not None or candidate.next_rung in self._values_by_step[key]
-        )
+        return candidate is not None and (candidate.stopped is not None or candidate.next_rung in self._metric_at[key])
 
     def _decide(self) -> None:
         """Decide all rungs at which all results are known."""
@@ -166,7 +165,7 @@ class StoppingProposals(Proposals):
                     self._judge(compared, [m for m in members if m.passed == index and m.stopped is None], rung)
 
     def _has_reached(self, candidate: _Candidate, index: int, rung: int) -> bool:
-        is_complete = all(key in self.trial_values or rung in self._values_by_step[key] for key in candidate.keys)
+        is_complete = all(key in self.trial_values or rung in self._metric_at[key] for key in candidate.keys)
         return candidate.passed > index or candidate.stopped == rung or (candidate.passed == index and is_complete)
 
     def _judge(self, compared: list[_Candidate], waiting: list[_Candidate], rung: int) -> None:
@@ -184,31 +183,28 @@ class StoppingProposals(Proposals):
                 trials = [self.plan.trial(candidate.cell, seed) for seed in self.plan.seeds]
                 self._continuing.extend(trial for trial in trials if trial.key not in self.trial_values)
             else:
-                reason = (
-                    "a seed diverged, or no seed has a value" if rank is None else f"place {rank} of {len(compared)}"
-                )
+                unranked = "a seed diverged, or no seed has a value"
+                reason = unranked if rank is None else f"place {rank} of {len(compared)}"
                 self._stop(candidate, rung, f"at step {rung}: {reason}; the best {continue_count} continued")
 
     def _stop(self, candidate: _Candidate, rung: int, reason: str) -> None:
         candidate.stopped = rung
         for key in candidate.keys:
             if key not in self.trial_values:
-                value = self._values_by_step[key].get(rung, math.nan)
+                value = self._metric_at[key].get(rung, math.nan)
                 self.trial_values[key], self.stopped[key] = value, rung
                 self.on_stop(key, TrialEnd("stopped", reason, step=rung, at_rung=value))
 
     def _table(self, compared: list[_Candidate], rung: int) -> np.ndarray:
         """Return the values at a rung, (cells, seeds), larger is better. A cell with a diverged seed has NaNs."""
         sign = 1.0 if self.plan.space.goal == "maximize" else -1.0
-        rows = [
-            [sign * self._values_by_step[key].get(rung, math.nan) for key in candidate.keys] for candidate in compared
-        ]
+        rows = [[sign * self._metric_at[key].get(rung, math.nan) for key in candidate.keys] for candidate in compared]
         table = np.array(rows, dtype=float)
         table[[any(self._diverged_before(key, rung) for key in candidate.keys) for candidate in compared]] = math.nan
         return table
 
     def _diverged_before(self, key: str, rung: int) -> bool:
-        return math.isinf(self.trial_values.get(key, 0.0)) and rung not in self._values_by_step[key]
+        return math.isinf(self.trial_values.get(key, 0.0)) and rung not in self._metric_at[key]
 
     def _report(self, pending: PendingCell, value: float) -> None:
         """Report a cell's value. For a stopped cell, add the mean gain of finished cells from its rung to the end."""
@@ -224,9 +220,9 @@ class StoppingProposals(Proposals):
         """Return the mean gain of finished trials from a rung to the end; 0 without any."""
         reported = [key for pending in self.pending_cells[: self.reported] for key in pending.keys]
         gains = [
-            self.trial_values[key] - self._values_by_step[key][rung]
+            self.trial_values[key] - self._metric_at[key][rung]
             for key in reported
-            if key not in self.stopped and rung in self._values_by_step[key]
+            if key not in self.stopped and rung in self._metric_at[key]
         ]
         finite = [gain for gain in gains if math.isfinite(gain)]
         return sum(finite) / len(finite) if finite else 0.0

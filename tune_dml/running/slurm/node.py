@@ -176,9 +176,7 @@ def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
     access = json.loads(head.read_text())
     words = [f"--address={access.pop('address')}"]
     ray = _start_ray(allocation, words, temp, access)
-    while (
-        os.listdir(head.parent) and head.exists() and ray.poll() is None
-    ):  # listing the folder refreshes the cache of NFS
+    while os.listdir(head.parent) and head.exists() and ray.poll() is None:  # `listdir` refreshes NFS's cache
         time.sleep(_CHECK_INTERVAL)
     if head.exists():
         _print_error(f"node {allocation.node}: its Ray ended", temp)
@@ -221,11 +219,8 @@ def _run_sweep(submission: Submission, access: Mapping[str, str], end_signal: _E
     if end_signal.received_at is not None:  # the signal came during the start
         end_signal.driver.send_signal(signal.SIGTERM)
     code = end_signal.driver.wait()
-    if (
-        code == _INTERRUPTED
-        and end_signal.received_at is not None
-        and not _has_progressed(Path(submission.folder), began)
-    ):
+    was_signalled = code == _INTERRUPTED and end_signal.received_at is not None
+    if was_signalled and not _has_progressed(Path(submission.folder), began):
         _print_error(
             f"{submission.name}: this job ended before an evaluation. Give it more time, or evaluate more often."
         )

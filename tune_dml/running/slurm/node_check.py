@@ -104,11 +104,6 @@ def write_answer(folder: Path, temp: str) -> int:
         shutil.rmtree(mkdtemp(prefix="t", dir=temp))
     except OSError as error:
         temp_error = f"{temp}: {error.strerror}"
-    answer = {
-        "host": socket.gethostname(),
-        "gpus": torch.cuda.device_count(),
-        "torch": torch.__version__,
-        "temp": temp_error,
-    }
-    (folder / "answer.json").write_text(json.dumps({**answer, "time": time.time()}))
+    answer = {"host": socket.gethostname(), "gpus": torch.cuda.device_count(), "torch": torch.__version__}
+    (folder / "answer.json").write_text(json.dumps({**answer, "temp": temp_error, "time": time.time()}))
     return 0

@@ -82,9 +82,7 @@ class _Mailbox:
                 raise RuntimeError(self.refusal)
             if self.must_restart:
                 self.must_restart = False
-                raise RuntimeError(
-                    "one worker failed while the others wait for it, or its process must not train again"
-                )
+                raise RuntimeError("one worker failed while the others wait, or its process must not train again")
             if self.config is not None and self.number > previous and len(self.arrived_ranks) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
                 self.nodes.add(node)
@@ -277,10 +275,8 @@ def _report_refusal(work: _Loop) -> _Loop:
         except RuntimeError as error:
             if UNLIKE_DRIVER not in str(error):
                 raise
-            rank, placement_group = (
-                ray.train.get_context().get_world_rank(),
-                ray.util.get_current_placement_group().id.hex(),
-            )
+            rank = ray.train.get_context().get_world_rank()
+            placement_group = ray.util.get_current_placement_group().id.hex()
             # Pass keywords: without the actor's class Ray does not know the order of the parameters.
             ray.get(config["mailbox"].refuse.remote(reason=str(error), rank=rank, placement_group=placement_group))
 
